@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -92,13 +91,13 @@ def test_memory_is_limited():
 
 
 def test_a_forked_child_has_workers_of_its_own(grader: Grader):
-    assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
+    assert grader.grade_batch([(RADICAL, RADICAL_GOLD)])[0].outcome == "correct"
     mine = grader._pool.process_ids
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            grade = grader.grade(r"\boxed{\sqrt{18}}", r"3\sqrt{2}")
+            (grade,) = grader.grade_batch([(r"\boxed{\sqrt{18}}", r"3\sqrt{2}")])
             inherited = grader._pool.process_ids == mine
             os.write(writer, f"{grade.outcome} {inherited}".encode())
             grader.close()
@@ -110,20 +109,6 @@ def test_a_forked_child_has_workers_of_its_own(grader: Grader):
         assert pipe.read() == "correct False"
     assert grader.grade(r"\boxed{\sqrt{50}}", r"5\sqrt{2}").outcome == "correct"
     assert grader._pool.process_ids == mine
-
-
-def grade_one(queue: multiprocessing.Queue[str]) -> None:
-    with Grader(GradingLimits(workers=1)) as own:
-        queue.put(own.grade(RADICAL, RADICAL_GOLD).outcome)
-
-
-def test_grading_works_in_a_daemonic_process():
-    context = multiprocessing.get_context("fork")
-    queue: multiprocessing.Queue[str] = context.Queue()
-    process = context.Process(target=grade_one, args=(queue,), daemon=True)
-    process.start()
-    assert queue.get(timeout=60) == "correct"
-    process.join()
 
 
 def test_all_processes_end_with_their_caller():

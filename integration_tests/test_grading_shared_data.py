@@ -1,39 +1,58 @@
-"""Golds of the real problem sets: changed, the next problem's, and written otherwise."""
+"""Golds of the real problem sets: as they are, changed, the next problem's, and restyled."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tandem_plugin.grading import Grader, GradingLimits
-from tandem_plugin.lab.data import Problem, find_overlaps, read_problems
+from tandem_plugin.grading import Grade, Grader
+from tandem_plugin.lab.data import Problem, find_overlaps, load_named, read_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "grading"))
 
 from mutations import mutations, restyled
 
-SETS = (
-    "aime24.jsonl",
-    "aime25.jsonl",
-    "aime26.jsonl",
-    "amc23.jsonl",
-    "minerva.json",
-    "train_aime_1983_2023.json",
-)
-TRULY_EQUAL: set[tuple[str, int, int]] = set()
-"""(file, row, row) of neighbours whose golds differ as text and are equal all the same."""
+SETS = {
+    "aime24.jsonl": 30,
+    "aime25.jsonl": 30,
+    "aime26.jsonl": 30,
+    "amc23.jsonl": 40,
+    "minerva.json": 272,
+    "train_aime_1983_2023.json": 975,
+}
 
 
-def problems_of(name: str) -> tuple[Problem, ...]:
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with Grader() as shared:
+        yield shared
+
+
+def problem_file(name: str) -> Path:
     root = Path(__file__).parents[2]
     folder = Path(os.environ.get("TANDEM_SHARED_DATA", root / "shared" / "data"))
     file = folder / "problems" / name
     if not file.exists():
         pytest.skip(f"no problems at {file}: set TANDEM_SHARED_DATA to the folder that has them")
-    return read_problems(file).problems
+    return file
+
+
+def problems_of(name: str) -> tuple[Problem, ...]:
+    return read_problems(problem_file(name)).problems
+
+
+def golds_of(name: str) -> list[str]:
+    return sorted({gold.strip() for problem in problems_of(name) for gold in problem.golds})
+
+
+def graded(grader: Grader, pairs: list[tuple[str, Any]]) -> list[Grade]:
+    return grader.grade_batch((rf"So \boxed{{{answer}}}.", gold) for answer, gold in pairs)
 
 
 def next_different(problems: tuple[Problem, ...], place: int) -> Problem:
@@ -43,47 +62,54 @@ def next_different(problems: tuple[Problem, ...], place: int) -> Problem:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_no_gold_is_right_against_the_next_different_one(name: str):
+def test_every_gold_is_right_against_itself(grader: Grader, name: str):
     problems = problems_of(name)
-    others = [next_different(problems, place) for place in range(len(problems))]
-    pairs = [
-        (rf"So \boxed{{{other.golds[0]}}}.", problem.golds)
-        for problem, other in zip(problems, others, strict=True)
-    ]
-    with Grader(GradingLimits(workers=2)) as grader:
-        grades = grader.grade_batch(pairs)
-    equal = {
-        (name, problem.row, other.row)
-        for problem, other, grade in zip(problems, others, grades, strict=True)
-        if grade.outcome == "correct"
-    }
-    assert equal == {found for found in TRULY_EQUAL if found[0] == name}
-    assert {grade.outcome for grade in grades} <= {"correct", "incorrect"}
+    assert len(problems) == SETS[name]
+    grades = graded(grader, [(problem.golds[0], problem.golds) for problem in problems])
+    assert {grade.outcome for grade in grades} == {"correct"}
+
+
+def test_raw_golds_are_right_against_themselves(grader: Grader):
+    rows = json.loads(problem_file("minerva.json").read_text(encoding="utf-8"))
+    grades = graded(grader, [(row["answer"][-1], row["answer"]) for row in rows])
+    assert [grade.outcome for grade in grades] == ["correct"] * 272
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_no_gold_with_one_thing_changed_is_right(name: str):
-    golds = sorted({gold.strip() for problem in problems_of(name) for gold in problem.golds})
+def test_no_gold_is_right_against_the_next_different_one(grader: Grader, name: str):
+    problems = problems_of(name)
+    others = [next_different(problems, place) for place in range(len(problems))]
+    pairs = [(b.golds[0], a.golds) for a, b in zip(problems, others, strict=True)]
+    assert {grade.outcome for grade in graded(grader, pairs)} == {"incorrect"}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_no_gold_with_one_thing_changed_is_right(grader: Grader, name: str):
+    golds = golds_of(name)
     pairs = [(changed, gold) for gold in golds for _, changed in mutations(gold)]
-    with Grader(GradingLimits(workers=2)) as grader:
-        grades = grader.grade_batch((rf"So \boxed{{{answer}}}.", gold) for answer, gold in pairs)
     assert len(pairs) > 3 * len(golds)
+    grades = graded(grader, pairs)
     paid = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.outcome == "correct"]
     assert paid == []
     assert {grade.outcome for grade in grades} == {"incorrect"}
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_gold_written_otherwise_is_right(name: str):
-    golds = sorted({gold.strip() for problem in problems_of(name) for gold in problem.golds})
-    pairs = [(other, gold) for gold in golds for _, other in restyled(gold)]
-    with Grader(GradingLimits(workers=2)) as grader:
-        grades = grader.grade_batch((rf"So \boxed{{{answer}}}.", gold) for answer, gold in pairs)
+def test_a_restyled_gold_is_right(grader: Grader, name: str):
+    pairs = [(other, gold) for gold in golds_of(name) for _, other in restyled(gold)]
+    grades = graded(grader, pairs)
     refused = [p for p, grade in zip(pairs, grades, strict=True) if grade.outcome != "correct"]
     assert len(refused) <= 0.005 * len(pairs), refused
 
 
+def test_the_files_are_the_named_sets():
+    years = tuple(problem_file(f"aime{year}.jsonl") for year in (24, 25, 26))
+    assert len(load_named("aime24-26", years)) == 90
+    assert len(load_named("minerva", (problem_file("minerva.json"),))) == 272
+    assert len(load_named("amc23", (problem_file("amc23.jsonl"),))) == 40
+
+
 def test_training_and_evaluation_problems_are_disjoint():
     train = problems_of("train_aime_1983_2023.json")
-    for name in SETS[:-1]:
+    for name in list(SETS)[:-1]:
         assert find_overlaps(train, problems_of(name)) == []

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.grading.rewards.openrlhf_reward import _response
+from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 
 pytest.importorskip("sympy")
@@ -85,45 +85,34 @@ def test_path_names_a_file_with_the_function_that_the_trainer_calls(framework: s
 def test_the_reward_for_verl_says_every_outcome():
     result = compute_score("s", r"\boxed{5}", ["4", "5"], extra_info={"index": 1})
     flags = {name: value for name, value in result.items() if name.startswith("outcome_")}
-    assert result["score"] == result["acc"] == 1.0
-    assert flags == {
-        "outcome_correct": 1.0,
-        "outcome_incorrect": 0.0,
-        "outcome_copied": 0.0,
-        "outcome_no_answer": 0.0,
-        "outcome_timeout": 0.0,
-        "outcome_error": 0.0,
-    }
+    assert flags == {f"outcome_{name}": float(name == "correct") for name in OUTCOMES}
+    assert (result["score"], result["acc"]) == (1.0, 1.0)
     assert (result["pred"], result["grading_rule"]) == ("5", "text")
     assert compute_score("s", "none", "5")["pred"] == ""
+    copied = compute_score("s", r"\boxed{2+3}", "5", {"question": "What is $2+3$?"})
+    assert (copied["score"], copied["outcome_copied"]) == (0.0, 1.0)
 
 
 def test_the_reward_for_openrlhf_grades_the_response_alone():
     torch = pytest.importorskip("torch")
     from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
 
-    prompt = r"An example: \boxed{5}. Now add 2 and 3."
-    result = reward_func(
-        [
-            f"{prompt} It is \\boxed{{5}}.",
-            f"{prompt} I do not know.",
-            f"cut{prompt[-30:]}\\boxed{{6}}",
-            "x",
-        ],
-        [prompt, prompt, prompt[-30:], prompt],
-        ["5", "5", '["5", "6"]', "5"],
-    )
-    assert result["rewards"].tolist() == [1.0, 0.0, 1.0, 0.0]
+    prompt = r"An example: \boxed{5}. Now add $2+3$."
+    rows = [
+        (f"{prompt} It is \\boxed{{5}}.", prompt, "5", "correct"),
+        (f"{prompt} I do not know.", prompt, "5", "no_answer"),
+        (f"cut{prompt[-30:]}\\boxed{{6}}", prompt[-30:], '["5", "6"]', "correct"),
+        (f"{prompt} \\boxed{{2+3}}", prompt, "5", "copied"),
+        ("x", prompt, "5", "error"),
+    ]
+    queries, prompts, labels, outcomes = map(list, zip(*rows, strict=True))
+    result = reward_func(queries, prompts, labels)
+    assert result["rewards"].tolist() == [float(one == "correct") for one in outcomes]
     assert result["scores"] is result["rewards"]
-    assert result["extra_logs"]["outcome_no_answer"].tolist() == [0.0, 1.0, 0.0, 0.0]
-    assert result["extra_logs"]["outcome_error"].tolist() == [0.0, 0.0, 0.0, 1.0]
+    for name in OUTCOMES:
+        flags = result["extra_logs"][f"outcome_{name}"]
+        assert flags.tolist() == [float(one == name) for one in outcomes]
     assert all(isinstance(value, torch.Tensor) for value in result["extra_logs"].values())
-
-
-def test_a_prompt_that_decodes_otherwise_is_found_by_its_end():
-    prompt = "x" * 100 + " the last words of the prompt before the response begins:"
-    assert _response(f"<bos>{prompt} yes", prompt) == " yes"
-    assert _response("nothing of it", prompt) is None
 
 
 def test_records_never_replace_the_responses_nor_anything_else(file: Path, tmp_path: Path):

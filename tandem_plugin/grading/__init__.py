@@ -6,14 +6,13 @@ limits on time and memory. Importing this package imports no computer algebra.
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.extraction import Extraction, extract_answer
-from tandem_plugin.grading.grade import OUTCOMES, Grade, GradeCounts, GradingLimits, Outcome
+from tandem_plugin.grading.grade import OUTCOMES, Grade, GradingLimits, Outcome
 from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_async, grade_batch
 
 __all__ = [
     "OUTCOMES",
     "Extraction",
     "Grade",
-    "GradeCounts",
     "Grader",
     "GradingError",
     "GradingLimits",

@@ -1,13 +1,11 @@
-r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII.
+r"""The strict reader: an answer or a gold as a typed tree, from LaTeX or ASCII, in linear time.
 
-What it does not know it refuses: it drops nothing and guesses no operator. Linear in the length of
-the text.
+It rejects what it does not know: it drops nothing and guesses no operator.
 """
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
 
 from tandem_plugin.grading.expressions import (
@@ -18,8 +16,17 @@ from tandem_plugin.grading.expressions import (
     TEMPERATURE,
     Expressions,
 )
-from tandem_plugin.grading.relation_kinds import UnreadableError, combined, related
-from tandem_plugin.grading.tree import SCALARS, Node, measured_place, num
+from tandem_plugin.grading.tree import (
+    INFINITY,
+    SCALARS,
+    TURNED,
+    Node,
+    UnreadableError,
+    is_name,
+    measured_place,
+    names_of,
+    num,
+)
 from tandem_plugin.grading.units import unit_at
 
 __all__ = ["Reader", "UnreadableError", "read", "words_of"]
@@ -35,28 +42,24 @@ _NAME = (
 
 
 class Reader(Expressions):
-    """Reads lists, relations, sets, ratios, quantities and expressions, from what binds least."""
+    """Reads lists, relations, sets, ratios, quantities and expressions."""
 
     def listed(self) -> Node:
-        """Parts between commas, semicolons, ``and`` and ``or``; one alone is no list."""
         nodes, joiner = self.items(expands=True)
-        return nodes[0] if len(nodes) == 1 else combined(nodes, joiner)
+        return nodes[0] if len(nodes) == 1 else _combined(nodes, joiner)
 
     def items(self, expands: bool) -> tuple[list[Node], str]:
-        """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
         groups, joiners = [self._item(expands)], set()
         while (found := self.take(JOINER)) is not None:
             joiner = next(group for group in found.groups() if group)
             joiners.add(joiner)
             if joiner == ";":
                 groups.append([])
-            if joiner == "," and self.sees("$"):
-                break
             groups[-1] += self._item(expands)
             if sum(map(len, groups)) > _MAX_PARTS:
                 raise self.fail()
         if joiners > {";"}:
-            nodes = [one[0] if len(one) == 1 else combined(one, ",") for one in groups]
+            nodes = [one[0] if len(one) == 1 else _combined(one, ",") for one in groups]
         else:
             nodes = [node for group in groups for node in group]
         return nodes, next((one for one in ("or", "and", ";") if one in joiners), ",")
@@ -80,7 +83,7 @@ class Reader(Expressions):
         while (sign := self.take(_SIGN)) is not None:
             signs.append(sign[0].strip())
             sides.append(self._side())
-        return related(sides, signs) if signs else sides[0]
+        return _related(sides, signs) if signs else sides[0]
 
     def _side(self) -> Node:
         start = self.place
@@ -103,8 +106,6 @@ class Reader(Expressions):
         while self.take(COLON):
             parts.append(self._value())
         return parts[0] if len(parts) == 1 else Node("ratio", tuple(parts))
-
-    # Quantities
 
     def _value(self) -> Node:
         """An expression with its currency, percent sign, degrees, scale or unit."""
@@ -137,7 +138,7 @@ class Reader(Expressions):
             return value
         scale = _SCALES[found[1]]
         if value.kind != "num":
-            return Node("mul", (value, num(10**scale)))
+            raise self.fail()
         place = measured_place(value)
         return num(value.parts[0] * 10**scale, None if place is None else place + scale)
 
@@ -146,7 +147,103 @@ def _quantity(value: Node, unit: str) -> Node:
     return Node("quantity", (value, unit))
 
 
-_NUMBER = re.compile(r"(-?)(?:(\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.(\d+))?|\\frac\{(\d+)\}\{(\d+)\})")
+_VARIABLES = ("sym", "apply")
+_CONDITIONS = ("named", "relation", "solved")
+
+
+def _related(sides: list[Node], signs: list[str]) -> Node:
+    """The tree of a relation: an equation, a solved inequality, or one that is neither."""
+    if signs == ["\\in"]:
+        if sides[0].kind not in (*_VARIABLES, "tuple"):
+            raise UnreadableError("Membership of no variable.")
+        return Node("solved", (sides[0], sides[1]))
+    if set(signs) <= {"=", "\\approx"}:
+        return _equation(sides, signs)
+    if not set(signs) <= TURNED.keys():
+        raise UnreadableError("A relation that is not known.")
+    return _solved(sides, signs) or _relation(sides, signs)
+
+
+def _relation(sides: list[Node], signs: list[str]) -> Node:
+    if any(side.kind == "words" for side in sides):
+        raise UnreadableError("A relation between words.")
+    return Node("relation", (tuple(sides), tuple(signs)))
+
+
+def _equation(sides: list[Node], signs: list[str]) -> Node:
+    """``named`` where a name begins or ends it; ``approx`` where decimals follow a value."""
+    if signs == ["="] and is_name(sides[1]) and not is_name(sides[0]):
+        sides = sides[::-1]
+    exact = next((n for n, sign in enumerate(signs) if sign != "="), len(signs)) + 1
+    if "=" in signs[exact:] or any(side.kind == "words" for side in sides[1:]):
+        raise UnreadableError("Words for a value, or an equals sign behind an approximation.")
+    values, rounded = sides[:exact], sides[exact:]
+    is_named = is_name(sides[0])
+    if is_named and len(values) == 1:  # a name, and only approximations of it
+        values, rounded = [values[0], rounded[0]], rounded[1:]
+    if not is_named and len(values) > 1:
+        if rounded:
+            raise UnreadableError("An approximation of an equation.")
+        return _relation(values, signs)
+    value = Node("approx", (values[-1], *rounded)) if rounded else values[-1]
+    return Node("named", (values[0], value, *values[1:-1])) if is_named else value
+
+
+def _solved(sides: list[Node], signs: list[str]) -> Node | None:
+    """The values of a variable, or of its negative, that stands alone between constant bounds."""
+    places = [n for n, side in enumerate(sides) if _bare(side).kind in _VARIABLES]
+    if len(places) != 1 or any(names_of(side) for n, side in enumerate(sides) if n != places[0]):
+        return None
+    (place,) = places
+    name, ends = _bare(sides[place]), {"<": (INFINITY, ")"), ">": (Node("neg", (INFINITY,)), "(")}
+    bounded = set()
+    for n, sign in enumerate(signs):
+        bound = sides[n + (n == place)]
+        if (n + 1 == place) is not (sides[place].kind == "neg"):
+            sign = TURNED[sign]  # now as if the name stood on the left, without a minus
+        if sides[place].kind == "neg":  # -x > -1
+            bound = Node("neg", (bound,))
+        if sign == "\\ne" and len(signs) == 1:
+            return Node("solved", (name, Node("minus", (Node("reals"), Node("set", (bound,))))))
+        way = {"\\le": "<", "\\ge": ">"}.get(sign, sign)
+        if place not in (n, n + 1) or way not in ends or way in bounded:
+            return None
+        bounded.add(way)
+        ends[way] = (bound, ends[way][1] if way == sign else {"<": "]", ">": "["}[way])
+    (high, closing), (low, opening) = ends["<"], ends[">"]
+    return Node("solved", (name, Node("interval", (low, high, opening, closing))))
+
+
+def _bare(side: Node) -> Node:
+    return side.parts[0] if side.kind == "neg" else side
+
+
+def _combined(nodes: list[Node], joiner: str) -> Node:
+    """A list, or what its parts say together: of one variable, or of several names."""
+    first = nodes[0]
+    if joiner in ("or", "and") and all(
+        node.kind == "solved" and node.parts[0] == first.parts[0] for node in nodes
+    ):
+        whole = first.parts[1]
+        for node in nodes[1:]:
+            whole = Node("cup" if joiner == "or" else "cap", (whole, node.parts[1]))
+        return Node("solved", (first.parts[0], whole))
+    if first.kind != "named" or len(first.parts) != 2:
+        return Node("list", tuple(nodes))
+    is_same = [node.kind == "named" and node.parts[0] == first.parts[0] for node in nodes]
+    if all(same or node.kind not in _CONDITIONS for same, node in zip(is_same, nodes, strict=True)):
+        values = (n.parts[1] if same else n for same, n in zip(is_same, nodes, strict=True))
+        return Node("named", (first.parts[0], Node("list", tuple(values))))
+    labels = [node.parts[0] for node in nodes if node.kind == "named"]
+    if len(nodes) != len(set(labels)) or any(label.kind != "sym" for label in labels):
+        return Node("list", tuple(nodes))
+    values_ = Node("list", tuple(node.parts[1] for node in nodes))
+    letters = {label.parts[0].partition("_")[0] for label in labels}
+    if len(letters) == 1:  # x_1 and x_2 are the roots, in no order
+        return Node("named", (Node("sym", tuple(letters)), values_))
+    return Node("named", (Node("tuple", tuple(labels)), Node("tuple", values_.parts)))
+
+
 _BASED = re.compile(
     r"([0-9A-F ,{}]{1,200}) ?_ ?\{?(?:\\text ?\{)? ?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
 )
@@ -170,7 +267,7 @@ _BETWEEN_WORDS = re.compile(r", ?(?:and|or) |\\text ?\{ ?,? ?(?:and|or) ?\}| (?:
 @lru_cache(maxsize=4096)
 def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
-    if (node := _plain_number(text) or _based(text) or _time(text)) is not None:
+    if (node := _based(text) or _time(text)) is not None:
         return node
     if _SET_WORDS.search(text) and (name := _SETS.get(words_of(text) or "")) is not None:
         return Node(name)
@@ -179,20 +276,6 @@ def read(text: str) -> Node:
         return Node("list", tuple(Node("words", (one,)) for one in words))
     reader = Reader(text.removeprefix("\\approx "))
     return reader.all_of(reader.listed)
-
-
-def _plain_number(text: str) -> Node | None:
-    """The tree of an integer, a decimal, or a fraction of integers, without the reader."""
-    if len(text) > 300 or (match := _NUMBER.fullmatch(text)) is None:
-        return None
-    sign, whole, decimals, top, bottom = match.groups()
-    if top is not None:
-        node = Node("div", (num(int(top)), num(int(bottom))))
-    else:
-        digits = whole.replace(",", "")
-        value = Fraction(int(digits + (decimals or "")), 10 ** len(decimals or ""))
-        node = num(value, -len(decimals) if decimals and value.denominator != 1 else None)
-    return Node("neg", (node,)) if sign else node
 
 
 def _based(text: str) -> Node | None:
@@ -218,10 +301,10 @@ def _time(text: str) -> Node | None:
 
 
 def words_of(text: str) -> str | None:
-    r"""A spelled text as words without regard to case, or None where it is none.
+    r"""A spelled text as words in lower case, or None if it is none.
 
-    Words are letters in ``\text``, or bare ones that no reader would take for a product: four in a
-    row, with capitals at the beginnings alone.
+    Words are letters in ``\text``, or bare ones that are no product: four in a row, with capitals
+    only at the beginning.
     """
     if not _LETTER.search(text):
         return None

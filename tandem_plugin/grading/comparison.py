@@ -1,25 +1,17 @@
-"""Two trees by their kinds, and then by their values.
-
-What only computer algebra could tell is asked of it (``Proof``).
-"""
+"""Compares two trees: first their kinds, then their values, by computer algebra if need be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tandem_plugin.grading.relation_kinds import (
-    TURNED,
-    are_same_function,
-    as_relation,
-    in_order_of,
-    is_name,
-)
 from tandem_plugin.grading.tree import (
     SCALARS,
     SETS,
+    TURNED,
     Node,
     exact,
+    is_name,
     measured_place,
     names_of,
     num,
@@ -38,11 +30,11 @@ class Decision(NamedTuple):
 
 
 Proof: TypeAlias = Callable[[Node, Node], Decision]
-"""Computer algebra's word on two trees: values, equations, or sets."""
+"""Computer algebra: whether two values, equations or sets are equal."""
 
 
 class OpenError(Exception):
-    """Only computer algebra could tell, and none is at hand."""
+    """Only computer algebra could tell, and there is none here."""
 
 
 def _all(decisions: Iterable[Decision], rule: str) -> Decision:
@@ -72,10 +64,6 @@ class Comparison:
         if self._proof is None:
             raise OpenError
         return self._proof(gold, answer)
-
-    def solutions(self, gold: Node, answer: Node) -> Decision:
-        """Whether the solutions of two conditions are the same."""
-        return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
 
     def _pairs(self, gold: Iterable[Node], answer: Iterable[Node], rule: str) -> Decision:
         return _all((self.of(*pair) for pair in zip(gold, answer, strict=True)), rule)
@@ -115,23 +103,22 @@ class Comparison:
         return Decision(is_shown, "approximation")
 
     def _names(self, gold: Node, answer: Node) -> Decision:
-        """``x = 5`` is 5 where the other side has no name; ``4 = 5`` and ``2x = 10`` are no 5.
+        """``x = 5`` is 5 if the other side has no name; in a chain every value must be equal.
 
-        Of a chain every value must equal the gold. An equation that names a sum or a product may
-        be a curve: as a gold it is no value.
+        An equation that names a sum or a product may be a curve: as a gold it is no value.
         """
         if "relation" in (gold.kind, answer.kind):
-            return self._relations(as_relation(gold), as_relation(answer))
+            return self._relations(_as_relation(gold), _as_relation(answer))
         if gold.kind != "named":
             if gold.kind == "solved":
                 return Decision(False, "kind")
             return _all((self.of(gold, value) for value in answer.parts[1:]), "equation")
         name, value = gold.parts[:2]
         if answer.kind == "named":
-            answer = in_order_of(name, answer)
-            if name == answer.parts[0] or are_same_function(name, answer.parts[0]):
+            answer = _in_order_of(name, answer)
+            if name == answer.parts[0] or _are_same_function(name, answer.parts[0]):
                 return _all((self.of(value, one) for one in answer.parts[1:]), "equation")
-            return self._relations(as_relation(gold), as_relation(answer))
+            return self._relations(_as_relation(gold), _as_relation(answer))
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
             return Decision(False, "equation")
@@ -147,7 +134,7 @@ class Comparison:
                 and set(gold.parts[1]) <= _ORDERS
                 and (answer.kind == "solved" or _interval(answer).kind in SETS)
             ):  # the response has solved what the gold leaves unsolved
-                return self.solutions(gold, answer)
+                return self._proven(Node("solutions", (gold,)), Node("solutions", (answer,)))
             is_chain = answer.kind == "relation" and set(answer.parts[1]) == {"="}
             if is_chain and gold.kind in SCALARS and not any(map(names_of, answer.parts[0])):
                 # 2 + 3 = 5 is 5: a true chain without a name
@@ -325,3 +312,22 @@ def _pieces(node: Node) -> tuple[Node, ...]:
     if node.kind != "cup":
         return (_interval(node),)
     return tuple(piece for part in node.parts for piece in _pieces(part))
+
+
+def _in_order_of(names: Node, answer: Node) -> Node:
+    """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
+    own, value = answer.parts[:2]
+    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
+        return answer
+    values = dict(zip(own.parts, value.parts, strict=True))
+    return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
+
+
+def _are_same_function(first: Node, second: Node) -> bool:
+    """``y = ...`` and ``f(x) = ...`` name the same thing."""
+    return {first.kind, second.kind} == {"apply", "sym"} and Node("sym", ("y",)) in (first, second)
+
+
+def _as_relation(node: Node) -> Node:
+    """A name and its value as the two sides of an equation; anything else as it is."""
+    return Node("relation", (node.parts[:2], ("=",))) if node.kind == "named" else node

@@ -1,7 +1,6 @@
-r"""Whether an answer equals a gold, or is only an expression that the question holds already.
+"""Whether an answer equals a gold, or is only an expression copied from the prompt.
 
-A policy that is paid for boxing what it was asked to compute has solved nothing. Numbers and names
-are not copied, however often they occur: only what has something to compute.
+Only an expression with something to compute counts as copied, never a number or a name.
 """
 
 from __future__ import annotations
@@ -18,21 +17,16 @@ from tandem_plugin.grading.tree import Node, UndefinedError, parts_of
 __all__ = ["AS_WRITTEN", "decide", "is_copied"]
 
 AS_WRITTEN = ("text", "same", "choice", "words")
-"""The rules of an answer that is the gold as it is written."""
+"""The rules that find the answer to be the gold as written."""
 _CHOICE = re.compile(r"(?P<mark>\\text ?\{|\()?[ (]*(?P<letter>[A-Ja-j])(?P<stop>[ ).:}]*)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _CAPITALS = re.compile(r"[A-Z]{3,26}")
-"""Three capitals and more are an order or a name, no product."""
+"""An order or a name, no product."""
 _DECIMAL_COMMA = re.compile(r"([^\d,(\[{]*)(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(\d+)([^\d,]*)")
 
 
-def decide(
-    gold: str, answer: str, proof: Proof | None = None, lenient: bool = False
-) -> Decision | None:
-    """Compare two spelled texts; None where only computer algebra could tell and none is given.
-
-    lenient: let computer algebra solve what the answer left unsolved.
-    """
+def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | None:
+    """Compare two spelled texts; None if only computer algebra could tell and none is given."""
     if same_text(gold, answer):
         return Decision(True, "text")
     if (decision := _choice(gold, answer) or _words(gold, answer)) is not None:
@@ -44,12 +38,7 @@ def decide(
         rule = "unread_answer"
         given = read(answer)
         rule = "too_deep"
-        comparison = Comparison(proof)
-        decision = comparison.of(wanted, given)
-        is_condition = {wanted.kind, given.kind} & {"relation", "solved", "named"}
-        if lenient and is_condition and not decision.is_equal:
-            return comparison.solutions(wanted, given)
-        return decision
+        return Comparison(proof).of(wanted, given)
     except OpenError:
         return None
     except (UnreadableError, RecursionError):

@@ -1,7 +1,6 @@
-r"""The grammar of expressions: sums, products, powers, names and commands, as typed trees.
+r"""The grammar of expressions, by recursive descent, from what binds least.
 
-Recursive descent, from what binds least. Products without a sign bind tighter than ``/`` and
-``\cdot``, as in Math-Verify's grammar.
+Products without a sign bind tighter than ``/`` and ``\cdot``, as in Math-Verify's grammar.
 """
 
 from __future__ import annotations
@@ -9,13 +8,28 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
 
-from tandem_plugin.grading.scanner import ACCENTS, FUNCTIONS, NAMES, Scanner
-from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, num
+from tandem_plugin.grading.spelling import GREEK
+from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, UnreadableError, num
 from tandem_plugin.grading.units import unit_at
 
 __all__ = ["COLON", "DEGREES", "JOINER", "SCALE", "TEMPERATURE", "Expressions"]
 
+_OTHER_NAMES = (
+    "varepsilon vartheta varrho varphi Upsilon ell hbar aleph nabla partial imath jmath Re Im odot"
+)
+_NAMES = frozenset((*GREEK.values(), *_OTHER_NAMES.split()))
+_FUNCTION_NAMES = (
+    "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc ln log "
+    "lg exp max min gcd lcm mod det floor ceil abs sqrt sgn"
+)
+_FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
+    "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
+    "arctg": "arctan",
+}  # fmt: skip
+_ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"
 _INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
 _BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
@@ -46,13 +60,36 @@ _DIFFERENTIAL = re.compile(
     r"(?<![A-Za-z\\])(?:d|\\mathrm ?\{ ?d ?\}) ?([A-Za-z])(?![A-Za-z])", re.ASCII
 )
 _MATRIX = r" ?\{([pbvBV]?matrix|array|smallmatrix)\} ?(?:\{[lcr| ]+\})?"
+_MAX_DIGITS = 1_000
+_MAX_EXPONENT = 1_000
+_GROUPED = r"[1-9]\d{0,2}(?:(?:\{,\}\d{3})+|(?: \d{3})+)(?!\d)"
+_NUMBER = rf"({_GROUPED}|\d+)(?:\.(\d+))?|\.(\d+)"
+_NUMBER_OUTSIDE = rf"({_GROUPED}|[1-9]\d{{0,2}}(?:,\d{{3}})+(?!\d)|\d+)(?:\.(\d+))?|\.(\d+)"
+_FLOAT = r"(\d*)(?:\.(\d+))?[eE]([+-]?\d{1,5})(?!\d)"
+_MIXED = r"(\d{1,99}) (\d{1,99}) ?/ ?(\d{1,99})(?![\d.])"
+_MIXED_FRAC = r"\\frac ?(?:\{ ?(\d{1,99}) ?\}|(\d)) ?(?:\{ ?(\d{1,99}) ?\}|(\d))"
+_REPEATING = (
+    r"(\d{0,99})\.(\d{0,99})\\(?:overline|bar|dot) ?\{ ?(\d{1,60}) ?\}",
+    r"(\d{0,99})\.(\d{0,99}?)(?:(\d)\3\3|(\d{2,12})\4)\d{0,12} ?\\ldots",
+)
 
 
-class Expressions(Scanner, ABC):
-    """Reads what arithmetic applies to."""
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(f" *(?:{pattern})", re.ASCII)
+
+
+class Expressions(ABC):
+    """Reads what arithmetic applies to, from a moving place in a text.
+
+    Raises :class:`UnreadableError`.
+    """
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
+        self.text = text
+        self.place = 0
+        self.brackets = 0
+        """Open round and square brackets and sets, in which a comma separates."""
         self.bars = 0
         self.turned = False
         """Whether a plus-minus stands for its lower sign."""
@@ -66,6 +103,31 @@ class Expressions(Scanner, ABC):
     @abstractmethod
     def items(self, expands: bool) -> tuple[list[Node], str]:
         """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
+
+    def fail(self) -> UnreadableError:
+        return UnreadableError(f"Unknown at character {self.place}.")
+
+    def peek(self, pattern: str) -> re.Match[str] | None:
+        return _compiled(pattern).match(self.text, self.place)
+
+    def sees(self, pattern: str) -> bool:
+        return self.peek(pattern) is not None
+
+    def take(self, pattern: str) -> re.Match[str] | None:
+        if (match := self.peek(pattern)) is not None:
+            self.place = match.end()
+        return match
+
+    def expect(self, pattern: str) -> re.Match[str]:
+        if (match := self.take(pattern)) is None:
+            raise self.fail()
+        return match
+
+    def all_of(self, rule: Callable[[], Node]) -> Node:
+        """What a rule reads, where that is the whole text."""
+        node = rule()
+        self.expect("$")
+        return node
 
     # Sums, products, powers
 
@@ -124,9 +186,9 @@ class Expressions(Scanner, ABC):
             return False
         if "\\" not in name[0]:
             return True
-        if name[1] in FUNCTIONS:
+        if name[1] in _FUNCTIONS:
             return not is_argument
-        return name[1] in NAMES or name[1] in _COMMANDS
+        return name[1] in _NAMES or name[1] in _COMMANDS
 
     def _times(self, factors: list[Node]) -> Node:
         if len(factors) == 1:
@@ -181,7 +243,7 @@ class Expressions(Scanner, ABC):
             return self._command(command[1])
         if (letters := self.peek(r"[A-Za-z]+")) is not None:
             run = letters[0].strip()
-            if not is_single and len(run) > 1 and (run in FUNCTIONS or run in NAMES):
+            if not is_single and len(run) > 1 and (run in _FUNCTIONS or run in _NAMES):
                 self.place = letters.end()
                 return self._command(run)
             self.place = letters.end() - len(run) + 1
@@ -203,7 +265,7 @@ class Expressions(Scanner, ABC):
             nodes, joiner = [self._described(found[1])], ","
         else:
             nodes, joiner = self.items(expands=opening == "\\{")
-        closing = self.expect(_CLOSINGS[opening])
+        closing = self.expect(_CLOSINGS[opening])[0].strip()
         self.brackets, self.bars = self.brackets - 1, bars
         if opening == "\\{":
             return nodes[0] if found is not None else Node("set", tuple(nodes))
@@ -220,16 +282,49 @@ class Expressions(Scanner, ABC):
     def _described(self, letter: str) -> Node:
         """A set by the condition on its members, whose letter is bound."""
         name, condition = _named(letter), self.listed()
-        if condition.kind == "solved" and condition.parts[0] == name:
-            return Node("solved", (None, condition.parts[1]))
-        return Node("builder", (name, condition))
+        if condition.kind != "solved" or condition.parts[0] != name:
+            raise self.fail()
+        return Node("solved", (None, condition.parts[1]))
 
     def _made(self, kind: str, *parts: Node | str) -> Node:
         if any(isinstance(part, Node) and part.kind not in SCALARS for part in parts):
             raise self.fail()
         return Node(kind, parts)
 
-    # Names and commands
+    # Numbers, names and commands
+
+    def number(self) -> Node:
+        for pattern in _REPEATING:
+            if (found := self.take(pattern)) is not None:
+                head, fixed, *cycles = (group or "" for group in found.groups())
+                cycle = "".join(cycles)
+                shown = Fraction(int(head + fixed or "0"), 10 ** len(fixed))
+                return num(shown + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed)))
+        if (found := self.take(_FLOAT)) is not None:
+            return self.value_of(f"{found[1] or '0'}.{found[2] or ''}", int(found[3]))
+        if (found := self.take(_MIXED)) is not None:
+            return self._mixed(*found.groups())
+        found = self.expect(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
+        whole = re.sub(r"[ ,{}]", "", found[1] or "0")
+        number = self.value_of(f"{whole}.{found[2] or found[3] or ''}", None)
+        if found[1] and not found[2] and (frac := self.take(_MIXED_FRAC)) is not None:
+            return self._mixed(whole, frac[1] or frac[2], frac[3] or frac[4])
+        if self.sees(r"[_\d.]"):
+            raise self.fail()
+        return number
+
+    def _mixed(self, whole: str, top: str, bottom: str) -> Node:
+        if int(top) >= int(bottom):
+            raise self.fail()
+        return Node("sum", (num(int(whole)), Node("div", (num(int(top)), num(int(bottom))))))
+
+    def value_of(self, digits: str, exponent: int | None) -> Node:
+        whole, _, part = digits.partition(".")
+        if len(digits) > _MAX_DIGITS or abs(exponent or 0) > _MAX_EXPONENT:
+            raise self.fail()
+        value = Fraction(int(whole + part), 10 ** len(part)) * Fraction(10) ** (exponent or 0)
+        is_measured = exponent is not None or value.denominator != 1
+        return num(value, (exponent or 0) - len(part) if is_measured else None)
 
     def _symbol(self, name: str) -> Node:
         if (subscript := self.take(_SUBSCRIPT)) is not None:
@@ -248,7 +343,7 @@ class Expressions(Scanner, ABC):
         return _named(name)
 
     def _arguments(self) -> tuple[Node, ...]:
-        opening = self.expect(r"\(|\\\{")
+        opening = self.expect(r"\(|\\\{")[0].strip()
         self.brackets += 1
         nodes, _ = self.items(expands=False)
         self.expect(_CLOSINGS[opening])
@@ -260,9 +355,9 @@ class Expressions(Scanner, ABC):
     def _command(self, name: str) -> Node:
         if name == "sqrt":
             return self._root(name)
-        if name in FUNCTIONS:
-            return self._function(FUNCTIONS[name])
-        if name in NAMES:
+        if name in _FUNCTIONS:
+            return self._function(_FUNCTIONS[name])
+        if name in _NAMES:
             return self._symbol(name)
         if name in _COMMANDS:
             return _COMMANDS[name](self, name)
@@ -298,15 +393,13 @@ class Expressions(Scanner, ABC):
             if name not in _NAMED_SETS:
                 raise self.fail()
             return Node(_NAMED_SETS[name])
-        if font in ("mathrm", "operatorname") and name in FUNCTIONS:
+        if font in ("mathrm", "operatorname") and name in _FUNCTIONS:
             return self._command(name)
         is_other = font == "mathbf" and name in re.sub(r"\\[A-Za-z]+ ?(?:\{\w\})?", " ", self.text)
         return self._symbol(f"{font}:{name}" if font == "mathcal" or is_other else name)
 
     def _accented(self, accent: str) -> Node:
-        found = self.take(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
-        if found is None:
-            raise self.fail()
+        found = self.expect(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
         return self._symbol(f"{accent}:{(found[1] or found[2]).strip().lstrip(chr(92))}")
 
     def _function(self, name: str) -> Node:
@@ -333,9 +426,7 @@ class Expressions(Scanner, ABC):
 
     def _index(self, sign: str) -> tuple[str, Node]:
         """The variable of a sum or a limit, and where it begins or goes."""
-        found = self.take(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
-        if found is None:
-            raise self.fail()
+        found = self.expect(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
         start = self.sum()
         self.expect(r"\}")
         return found[1], start
@@ -363,9 +454,7 @@ class Expressions(Scanner, ABC):
         return self._made("big", "int", body.all_of(body.sum), end[1], low, high)
 
     def _matrix(self, _: str) -> Node:
-        found = self.take(_MATRIX)
-        if found is None:
-            raise self.fail()
+        found = self.expect(_MATRIX)
         rows: list[list[Node]] = [[]]
         outer, self.brackets = self.brackets, 0
         while not self.take(r"\\end ?\{\w+\}"):
@@ -398,6 +487,6 @@ _COMMANDS: dict[str, Callable[[Expressions, str], Node]] = {
         ("mathrm", "mathbf", "mathit", "operatorname", "mathcal", "mathbb", "text"),
         Expressions._font,
     ),
-    **dict.fromkeys(ACCENTS.split(), Expressions._accented),
+    **dict.fromkeys(_ACCENTS.split(), Expressions._accented),
 }
 """What stands behind a command that is neither a function nor a Greek letter."""

@@ -1,12 +1,13 @@
-"""The answer of a response: what its last box holds. Linear in time, bounded in memory."""
+"""The answer in the last box of a response, and the gold answers of a problem."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Extraction", "extract_answer"]
+__all__ = ["Extraction", "extract_answer", "read_golds"]
 
 Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 
@@ -14,7 +15,7 @@ _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 """A box, an escaped character, or a brace: no pattern can match one text in two ways."""
 _SPACE = re.compile(r"\s*")
 _BARE = re.compile(r"[-+]?[\d.]|\\(?!boxed|fbox)[A-Za-z]|[A-Za-z](?![^\s$.,;:)])")
-"""How the content of a box without braces begins: with no word of a sentence on boxes."""
+"""How the content of a box without braces begins, unlike a word of a sentence about boxes."""
 _BARE_CONTENT = re.compile(r"[^\s$]{1,4000}")
 _GAP = r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z]))*"
 _BETWEEN = re.compile(
@@ -25,6 +26,7 @@ _BETWEEN = re.compile(
 _ESCAPED_END = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]{1,4000})\\\}")
 """A box without braces in it whose closing brace was escaped: it has no other meaning there."""
 _OPENED_BY = {")": "(", "]": "[", "}": "{"}
+_WINDOW = 1_000_000
 _MAX_BETWEEN = 60
 _MAX_JOINED = 64
 
@@ -46,19 +48,18 @@ class _Box(NamedTuple):
     stop: int
 
 
-def extract_answer(response: str, window_chars: int = 1_000_000) -> Extraction:
+def extract_answer(response: str) -> Extraction:
     r"""The content of the last ``\boxed{...}`` or ``\fbox{...}`` of a response.
 
-    - Braces nest; ``\{`` and ``\}`` are no braces. Of boxes in boxes the outermost counts.
-    - Boxes are one list that have only punctuation between them, or a few words that end in
-      ``and`` or ``or``, and the name of the next one's value.
-    - ``\boxed 5`` holds what follows up to the next space or dollar, without final punctuation;
-      before a word of a sentence, ``\boxed`` is no box, and neither is an empty one behind another.
-    - A box that opens after the last closed one and never closes is truncated: no answer; one
-      without braces in it may end in ``\}``.
-    - Only the last ``window_chars`` characters are searched.
+    - Braces nest; ``\{`` and ``\}`` are no braces. Of nested boxes the outermost counts.
+    - Boxes form one list if only punctuation separates them, or a few words that end in ``and`` or
+      ``or``, and the name of the next one's value.
+    - ``\boxed 5`` holds what follows up to the next space or dollar. A ``\boxed`` before a word of
+      a sentence, or an empty one, does not override an earlier box.
+    - A box that never closes is truncated, no answer, unless it ends in ``\}``.
+    - Only the last million characters are searched, in linear time.
     """
-    text = response if len(response) <= window_chars else response[-window_chars:]
+    text = response[-_WINDOW:]
     places = [place for name in ("\\boxed", "\\fbox") if (place := text.find(name)) >= 0]
     if not places:
         return Extraction("no_box")
@@ -132,3 +133,42 @@ def _stripped(bare: re.Match[str] | None) -> str:
 def _space_end(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
+
+
+def read_golds(value: object) -> tuple[str, ...] | str:
+    """Every acceptable answer as text, or a sentence that says why there is none.
+
+    value: a string, an integer or a float (27.0 is ``27``), or a list, tuple or array of those. If
+    a text has a box, the content of the box is the gold.
+    """
+    golds: list[str] = []
+    for one in _listed(value):
+        text = _text(one)
+        if text is None:
+            return f"A gold answer must be text or a number, not {type(one).__name__}."
+        if not text:
+            return "A gold answer is empty."
+        if text not in golds:
+            golds.append(text)
+    return tuple(golds) if golds else "There is no gold answer to compare with."
+
+
+def _listed(value: Any) -> list[Any]:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    if not isinstance(value, str):
+        return None
+    found = extract_answer(value)
+    return found.answer if found.answer is not None else value.strip()

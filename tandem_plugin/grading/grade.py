@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["OUTCOMES", "Grade", "GradeCounts", "GradingLimits", "Outcome"]
+__all__ = ["OUTCOMES", "Grade", "GradingLimits", "Outcome"]
 
 Outcome: TypeAlias = Literal["correct", "incorrect", "copied", "no_answer", "timeout", "error"]
 
@@ -45,33 +43,6 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True)
-class GradeCounts:
-    """The number of responses by outcome, and by the rule that decided."""
-
-    outcomes: dict[Outcome, int]
-    """Every outcome, those that did not occur with 0."""
-    rules: dict[str, int]
-
-    @classmethod
-    def of(cls, grades: Iterable[Grade]) -> GradeCounts:
-        outcomes: Counter[Outcome] = Counter()
-        rules: Counter[str] = Counter()
-        for grade in grades:
-            outcomes[grade.outcome] += 1
-            rules[grade.rule] += 1
-        return cls({name: outcomes[name] for name in OUTCOMES}, dict(rules.most_common()))
-
-    @property
-    def total(self) -> int:
-        return sum(self.outcomes.values())
-
-    @property
-    def reward(self) -> float:
-        """The mean reward; 0.0 if there are no responses."""
-        return self.outcomes["correct"] / self.total if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class GradingLimits:
     """Hard limits of grading. Raises :class:`ConfigError` for limits that are too small."""
 
@@ -82,22 +53,9 @@ class GradingLimits:
     """Address space of one worker, in MiB."""
     workers: int | None = None
     """Worker processes of one calling process; None takes its CPUs, at most four."""
-    window_chars: int = 1_000_000
-    """Only this much of a response's end is searched for a box."""
-    answer_chars: int = 2_000
-    """A longer answer is not read."""
-    answer_depth: int = 24
-    """An answer whose brackets nest deeper is not read."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("seconds", 0.05),
-            ("memory_mb", 256),
-            ("workers", 1),
-            ("window_chars", 100),
-            ("answer_chars", 10),
-            ("answer_depth", 1),
-        ):
+        for name, least in (("seconds", 0.05), ("memory_mb", 256), ("workers", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError("TP801", name=name, value=value, least=least)

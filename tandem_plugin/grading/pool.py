@@ -1,4 +1,4 @@
-"""Workers as the calling process sees them: asked one thing at a time, killed at the deadline."""
+"""Worker processes as the caller sees them: one question at a time each, killed at the deadline."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.grade import GradingLimits
 from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
-__all__ = ["Reply", "WorkerPool", "check_installed"]
+__all__ = ["Reply", "WorkerPool"]
 
 _START_SECONDS = 120.0
 _ATTEMPTS = 3
@@ -39,7 +40,7 @@ _MESSAGES = {
     "recursion_limit": "It is nested too deeply to be compared.",
     "worker_died": "The worker was killed by signal {signal}.",
 }
-"""What is said where the worker says nothing itself."""
+"""For the statuses that come without a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +48,25 @@ class Reply:
     """What came of one question."""
 
     status: str
-    """``decided``, ``time_limit``, ``memory_limit``, ``recursion_limit``, ``worker_died``,
-    ``error`` or ``sealed``."""
-    decisions: tuple[Decision, ...]
-    """One for each gold up to the first equal one; of status ``decided`` only."""
-    message: str | None
+    """``decided``, or the rule by which nothing was decided."""
     waited: float
     """Seconds until a worker was free and ready."""
-
-
-def check_installed() -> None:
-    """Raise :class:`GradingError` where SymPy is not installed."""
-    if importlib.util.find_spec("sympy") is None:
-        raise GradingError("TP802")
+    decisions: tuple[Decision, ...] = ()
+    """One per gold, up to the first equal one."""
+    message: str | None = None
 
 
 class WorkerPool:
     """At most ``limits.workers`` processes that decide whether answers equal golds.
 
-    For use from any thread. A pool that a process inherits by a fork starts workers of its own.
+    For use from any thread. A forked child has workers and threads of its own.
+
+    Raises :class:`GradingError` if SymPy is not installed.
     """
 
     def __init__(self, limits: GradingLimits) -> None:
-        check_installed()
+        if importlib.util.find_spec("sympy") is None:
+            raise GradingError("TP802")
         self._limits = limits
         self._reset()
         _pools.add(self)
@@ -80,35 +77,33 @@ class WorkerPool:
         """An idle worker, or None where one may be started."""
         for _ in range(self._limits.worker_count):
             self._places.put(None)
-        self._nursery: _Nursery | None = None
-        self._deaths: Counter[str] = Counter()
+        self._forkserver: _Forkserver | None = None
+        self.deaths: Counter[str] = Counter()
+        """How many workers were lost, by cause."""
+        self.threads = self._new_threads()
 
-    @property
-    def deaths(self) -> dict[str, int]:
-        """How many workers were lost, and to what; planned replacements are not counted."""
-        return dict(self._deaths)
+    def _new_threads(self) -> ThreadPoolExecutor:
+        """Enough threads to keep all workers busy."""
+        return ThreadPoolExecutor(self._limits.worker_count + 1, "tandem-grading")
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """The process that workers are forked from, where it runs."""
-        return (self._nursery.process.pid,) if self._nursery is not None else ()
+        """The process that workers are forked from, if it runs."""
+        return (self._forkserver.process.pid,) if self._forkserver is not None else ()
 
-    def start(self) -> _Nursery:
-        """Start the process that workers are forked from, which takes seconds, ahead of need.
-
-        Raises :class:`GradingError`.
-        """
+    def start(self) -> _Forkserver:
+        """Start the process that workers are forked from, or raise :class:`GradingError`."""
         with self._lock:
-            if self._nursery is None or self._nursery.process.poll() is not None:
-                self._end(self._nursery)
-                self._nursery = _Nursery(self._limits)
-            return self._nursery
+            if self._forkserver is None or self._forkserver.process.poll() is not None:
+                self._end(self._forkserver)
+                self._forkserver = _Forkserver(self._limits)
+            return self._forkserver
 
-    def ask(self, golds: tuple[str, ...], answer: str, lenient: bool = False) -> Reply:
+    def ask(self, golds: list[str], answer: str) -> Reply:
         """Decide whether a spelled answer equals one of the spelled golds.
 
         Returns within six times ``limits.seconds`` of having a worker, however busy the machine.
-        Raises :class:`GradingError` where no worker can be had.
+        Raises :class:`GradingError` if no worker can be started.
         """
         asked = time.monotonic()
         worker, kept = self._places.get(), None
@@ -116,10 +111,7 @@ class WorkerPool:
             if worker is None or worker.is_gone:
                 worker = self._new_worker()
             waited = time.monotonic() - asked
-            said = worker.ask(
-                {"golds": golds, "answer": answer, "lenient": lenient},
-                _PATIENCE * self._limits.seconds,
-            )
+            said = worker.ask({"golds": golds, "answer": answer}, _PATIENCE * self._limits.seconds)
             kept = None if said.get("is_last", True) else worker
         finally:
             if kept is None and worker is not None:
@@ -128,53 +120,42 @@ class WorkerPool:
         return self._reply(said, waited)
 
     def close(self) -> None:
-        """End all processes. A later question starts them again."""
-        places = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                places.append(self._places.get_nowait())
-        for worker in places:
-            if worker is not None:
+        """End all processes and threads. A later question starts them again."""
+        self.threads.shutdown()
+        self.threads = self._new_threads()
+        for _ in range(self._places.qsize()):
+            if (worker := self._places.get()) is not None:
                 worker.end()
             self._places.put(None)
         with self._lock:
-            self._end(self._nursery)
+            self._end(self._forkserver)
 
     def _reply(self, said: dict[str, Any], waited: float) -> Reply:
         status = str(said.get("status", "worker_died"))
         if status == "decided":
             decisions = (Decision(bool(equal), str(rule)) for equal, rule in said["decisions"])
-            return Reply(status, tuple(decisions), None, waited)
+            return Reply(status, waited, tuple(decisions))
         with self._lock:
-            self._deaths[status] += 1
+            self.deaths[status] += 1
         usual = _MESSAGES.get(status, "").format(limits=self._limits, signal=said.get("signal"))
-        return Reply(status, (), said.get("message", usual), waited)
+        return Reply(status, waited, message=said.get("message", usual))
 
     def _new_worker(self) -> _Worker:
         for _ in range(_ATTEMPTS):
-            nursery = self.start()
-            worker = nursery.fork()
+            forkserver = self.start()
+            worker = forkserver.fork()
             if worker.has_greeted():
                 return worker
             worker.end()
             with self._lock:
-                self._deaths["nursery"] += 1
-                self._end(nursery)
+                self.deaths["forkserver"] += 1
+                self._end(forkserver)
         raise GradingError("TP803", attempts=_ATTEMPTS)
 
-    def _end(self, nursery: _Nursery | None) -> None:
-        if nursery is not None and nursery is self._nursery:
-            nursery.close()
-            self._nursery = None
-
-    def _forget(self) -> None:
-        """In a forked child: the processes belong to the parent."""
-        for worker in self._places.queue:
-            if worker is not None:
-                worker.forget()
-        if self._nursery is not None:
-            self._nursery.forget()
-        self._reset()
+    def _end(self, forkserver: _Forkserver | None) -> None:
+        if forkserver is not None and forkserver is self._forkserver:
+            forkserver.close()
+            self._forkserver = None
 
 
 class _Worker:
@@ -186,7 +167,7 @@ class _Worker:
 
     @property
     def is_gone(self) -> bool:
-        """Whether an idle worker, which says nothing unasked, was heard of."""
+        """Whether an idle worker, which says nothing unasked, has died."""
         return bool(select.select([self._end], [], [], 0)[0])
 
     def has_greeted(self) -> bool:
@@ -197,7 +178,7 @@ class _Worker:
         return False
 
     def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The worker's reply; what became of the worker where there is none."""
+        """The worker's reply, or what became of the worker."""
         self._end.settimeout(seconds)
         try:
             self._end.sendall(json.dumps(question).encode() + b"\n")
@@ -209,18 +190,14 @@ class _Worker:
         return said if isinstance(said, dict) else {}
 
     def end(self) -> None:
-        """End the worker, whatever it is at."""
+        """End the worker, whatever it does."""
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
-        self.forget()
-
-    def forget(self) -> None:
-        """Close this process's end alone."""
         self._lines.close()
         self._end.close()
 
 
-class _Nursery:
+class _Forkserver:
     """The process that workers are forked from, at the other end of a socket."""
 
     def __init__(self, limits: GradingLimits) -> None:
@@ -245,7 +222,7 @@ class _Nursery:
             raise GradingError("TP804", python=sys.executable, output=said.decode())
 
     def fork(self) -> _Worker:
-        """Order a worker, which greets when it is there; an end that closes says it is not."""
+        """Order a worker, which greets when it is ready."""
         ours, worker_end = socket.socketpair()
         with worker_end, contextlib.suppress(OSError):
             socket.send_fds(self._control, [b"!"], [worker_end.fileno()])
@@ -260,11 +237,6 @@ class _Nursery:
             self.process.kill()
             self.process.wait()
 
-    def forget(self) -> None:
-        """In a forked child: close what was inherited, leave the process alone."""
-        self._control.close()
-        self.process.returncode = 0
-
 
 def _environment() -> dict[str, str]:
     """This process's environment, with its own import path, one thread, and a fixed hash seed."""
@@ -273,9 +245,7 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "PYTHONSAFEPATH": "1",
         "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
 
 
@@ -283,8 +253,9 @@ _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 
 def _in_child() -> None:
+    """In a forked child the processes belong to the parent, and there are no other threads."""
     for pool in list(_pools):
-        pool._forget()
+        pool._reset()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -1,23 +1,64 @@
-r"""One spelling for texts that differ only in how they are set.
+r"""One spelling for texts that differ only in how they are typeset.
 
-Every rule is named and keeps the value: what carries meaning stays (brackets, letters, units,
-signs, subscripts, case, and the space between two numbers). What no rule knows is left as it is,
-for the reader to refuse. All patterns are linear in the length of the text.
+Every rule keeps the value: brackets, letters, units, signs, subscripts, case, and the space between
+two numbers stay. What no rule knows is left for the reader to reject. Linear in the length.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
-from tandem_plugin.grading.scanner import GREEK, SIGNS, SUBSCRIPTS, SUPERSCRIPTS
+__all__ = ["GREEK", "RULES", "is_readable", "nesting", "same_text", "spelled"]
 
-__all__ = ["RULES", "is_readable", "nesting", "same_text", "spelled"]
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
+_SIGNS = {
+    "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "﹣": "-",
+    "×": "\\times ", "✕": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ",
+    "÷": "\\div ", "⁄": "/", "∕": "/", "±": "\\pm ", "∓": "\\mp ",
+    "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ",
+    "∞": "\\infty ", "√": "\\sqrt ", "∪": "\\cup ", "∩": "\\cap ", "∅": "\\emptyset ",
+    "∈": "\\in ", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}",
+    "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}", "⟨": "\\langle ", "⟩": "\\rangle ",
+    "°": "^{\\circ}", "º": "^{\\circ}", "′": "'", "″": "''", "’": "'", "‘": "'", "“": '"',
+    "”": '"', "…": "\\ldots ", "，": ",", "。": ".", "Å": "Å",
+}  # fmt: skip
+GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta",
+    "η": "eta", "θ": "theta", "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu",
+    "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "υ": "upsilon",
+    "φ": "phi", "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
+    "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi",
+    "Ω": "Omega",
+}  # fmt: skip
+
+_COMMANDS = {
+    r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "le leq leqq leqslant",
+    r"\ge ": "ge geq geqq geqslant", r"\ne ": "ne neq", "<": "lt", ">": "gt", r"\{": "lbrace",
+    r"\}": "rbrace", "[": "lbrack", "]": "rbrack", "|": "vert lvert rvert mid",
+    r"\emptyset ": "varnothing O", r"\setminus ": "backslash smallsetminus", r"\infty ": "infin",
+    r"\mathbb{R}": "R Reals", "$": "textdollar", "£": "textsterling pounds", "€": "texteuro euro",
+    r"\text{ or }": "lor vee", r"\text{ and }": "land",
+    r"\approx ": "approxeq thickapprox simeq doteq",
+    r"\ldots ": "dots dotsb dotsc dotsm dotsi dotso cdots",
+    "": "displaystyle textstyle scriptstyle limits nolimits boldmath mathstrut strut large Large "
+        "huge small normalsize allowbreak",
+}  # fmt: skip
+"""How commands are spelled here that mean the same, or nothing."""
+_SPELLED_COMMANDS = {
+    name: spelling for spelling, names in _COMMANDS.items() for name in names.split()
+}
+
+
+def _spelled_command(command: re.Match[str]) -> str:
+    return _SPELLED_COMMANDS.get(command[1], command[0])
+
 
 _END = r"(?![A-Za-z])"
-
-RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
+RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
         ("thousands", r",\\! ?(?=\d{3}(?!\d))|\{ ?, ?\} ?(?=\d{3}(?!\d))", r"{,}"),
@@ -30,26 +71,15 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("sizes", rf"\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", ""),
         ("systems", r"(?:\\\{ ?)?\\begin ?\{(?:cases|array|aligned)\} ?(?:\{[lcr]+\})?"
                     r"([^&<>{}]{1,200}=[^&{}]{1,200})\\end ?\{(?:cases|array|aligned)\}", r"\1"),
-        ("styles", rf"\\(?:(?:display|text|script)style|limits|nolimits|boldmath|mathstrut|strut|"
-                   rf"large|Large|huge|small|normalsize|allowbreak){_END}", ""),
+        ("empty set", r"\\\{ ?\\\}", r"\\emptyset "),
+        ("commands", r"\\([A-Za-z]+)", _spelled_command),
         ("colours", r"\\textcolor ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
-        ("fractions", rf"\\[dtc]frac{_END}", r"\\frac"),
-        ("binomials", rf"\\[dt]binom{_END}", r"\\binom"),
         ("chosen", r"\{ ?([^{}\\]{1,40}) ?\\choose ?([^{}\\]{1,40})\}", r"\\binom{\1}{\2}"),
-        ("at most", rf"\\(?:leqslant|leqq|leq|le){_END}|<=", r"\\le "),
-        ("at least", rf"\\(?:geqslant|geqq|geq|ge){_END}|>=", r"\\ge "),
-        ("unequal", rf"\\neq?{_END}|!=|\\not ?=", r"\\ne "),
-        ("less", rf"\\lt{_END}", "<"),
-        ("greater", rf"\\gt{_END}", ">"),
-        ("empty set", rf"\\(?:varnothing|O){_END}|\\\{{ ?\\\}}", r"\\emptyset "),
-        ("braces", rf"\\lbrace{_END}", r"\\{"),
-        ("closing braces", rf"\\rbrace{_END}", r"\\}"),
-        ("brackets", rf"\\lbrack{_END}", "["),
-        ("closing brackets", rf"\\rbrack{_END}", "]"),
-        ("bars", rf"\\(?:[lr]?vert|mid){_END}", "|"),
-        ("set minus", rf"\\(?:backslash|smallsetminus){_END}", r"\\setminus "),
-        ("infinity", rf"\\infin{_END}|(?<![A-Za-z\\])(?:infinity|oo|inf){_END}", r"\\infty "),
-        ("reals", rf"\\(?:Bbb|mathbf|bf) ?\{{ ?R ?\}}|\\R{_END}|\\Reals{_END}", r"\\mathbb{R}"),
+        ("at most", "<=", r"\\le "),
+        ("at least", ">=", r"\\ge "),
+        ("unequal", r"!=|\\not ?=", r"\\ne "),
+        ("infinity", rf"(?<![A-Za-z\\])(?:infinity|oo|inf){_END}", r"\\infty "),
+        ("reals", r"\\(?:Bbb|mathbf|bf) ?\{ ?R ?\}", r"\\mathbb{R}"),
         ("fonts", r"\\(?:text(?:bf|it|rm|sf|tt|normal|up|md|sc)|[mh]box|emph)(?= ?\{)", r"\\text"),
         ("upright", r"\\math(?:it|sf|tt|normal|up)(?= ?\{)", r"\\mathrm"),
         ("bold", r"\\(?:boldsymbol|bm|pmb)(?= ?\{)", r"\\mathbf"),
@@ -60,12 +90,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
         ("percent", rf"\\%|\\textpercent{_END}"
                     r"|\\?(?:text|mathrm) ?\{ ?(?:\\?%|percent|percentage|pct) ?\}"
                     r"|(?<=[\d\s}])(?:percentage|percent|pct)(?![A-Za-z])", "%"),
-        ("dollars", rf"\\\$|\\textdollar{_END}", "$"),
-        ("pounds", rf"\\(?:textsterling|pounds){_END}", "£"),
-        ("euros", rf"\\(?:texteuro|euro){_END}", "€"),
-        ("connectives", rf"\\(?:lor|vee){_END}", r"\\text{ or }"),
-        ("conjunctions", rf"\\land{_END}|\\&", r"\\text{ and }"),
-        ("approximately", rf"\\(?:approxeq|thickapprox|simeq|doteq){_END}|~=", r"\\approx "),
+        ("dollars", r"\\\$", "$"),
+        ("conjunctions", r"\\&", r"\\text{ and }"),
         ("plus or minus", r"\+/-|\+-", r"\\pm "),
         ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
@@ -75,12 +101,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
                            r"(?: [A-Za-z]{1,20}){0,4} ?)\} ?$", r"\1\\text{ \2}"),
         ("ascii powers", r"\*\*", "^"),
         ("underscores", r"\\_", "_"),
-        ("dots", rf"\\(?:dots[bcmio]?|cdots){_END}|\.\.\.", r"\\ldots "),
+        ("dots", r"\.\.\.", r"\\ldots "),
     )
 )  # fmt: skip
 """(name, what is written, how it is spelled here), applied in this order."""
 
-_ANY_RULE = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern, _ in RULES))
 _PLAIN = re.compile(r"[0-9 ,()/.-]*(?<!\.)")
 _SPACES = re.compile(r"[ \t\n\r\v\f]+")
 _CONTROL_SPACE = re.compile(r"(\\[A-Za-z]+) +(?![A-Za-z])")
@@ -98,7 +123,7 @@ def spelled(text: str) -> str:
     if "\\begin" not in text:
         text = _ESCAPED_TWICE.sub(r"\\", text)
     text = text.replace("\t", " ").replace("\n", " ").replace("\r", " ")
-    if not _PLAIN.fullmatch(text) and _ANY_RULE.search(text):
+    if not _PLAIN.fullmatch(text):
         for _, pattern, replacement in RULES:
             text = pattern.sub(replacement, text)
     return _unwrapped(text)
@@ -149,7 +174,7 @@ def _ascii(text: str) -> str:
     if text.isascii():
         return text
     text = _ROOT.sub(r"\\sqrt{\1}", unicodedata.normalize("NFC", text))
-    for mark, raised in (("^", SUPERSCRIPTS), ("_", SUBSCRIPTS)):
+    for mark, raised in (("^", _SUPERSCRIPTS), ("_", _SUBSCRIPTS)):
         pieces = re.split(f"([{''.join(raised)}]+)", text)
         pieces[1::2] = (f"{mark}{{{''.join(raised[one] for one in run)}}}" for run in pieces[1::2])
         text = "".join(pieces)
@@ -159,8 +184,8 @@ def _ascii(text: str) -> str:
 def _one_ascii(character: str) -> str:
     if character.isascii():
         return character
-    if character in SIGNS:
-        return SIGNS[character]
+    if character in _SIGNS:
+        return _SIGNS[character]
     if character in GREEK:
         return f"\\{GREEK[character]} "
     category = unicodedata.category(character)

@@ -1,6 +1,4 @@
-"""What a text was read as: a tree of typed nodes, and its exact value where it has one.
-
-Trees are compared by value. Their kinds, with what their parts are:
+"""What a text was read as: a tree of typed nodes, compared by value. Kinds and their parts:
 
 ========== =====================================================================================
 num        a Fraction; the decimal place of its last digit where it was measured, else None
@@ -16,7 +14,6 @@ cup, cap, minus    two sets; reals, empty: none
 relation   sides and signs in turn
 named      what stands on the left of an equals sign, and its value
 solved     a variable, or None for one that is bound, and the set of its values
-builder    a variable, and a condition that is not solved
 ratio, time, based, words   their parts, as written
 ========== =====================================================================================
 """
@@ -32,10 +29,12 @@ __all__ = [
     "INFINITY",
     "SCALARS",
     "SETS",
-    "TOLERANCE",
+    "TURNED",
     "Node",
     "UndefinedError",
+    "UnreadableError",
     "exact",
+    "is_name",
     "measured_place",
     "names_of",
     "num",
@@ -56,6 +55,10 @@ class UndefinedError(ArithmeticError):
     """A tree divides by zero."""
 
 
+class UnreadableError(ValueError):
+    """A text is nothing that the reader knows."""
+
+
 INFINITY = Node("const", ("infinity",))
 SCALARS = frozenset(
     ("num", "sym", "const", "sum", "mul", "neg", "div", "pow", "call", "apply", "big", "degrees",
@@ -64,8 +67,10 @@ SCALARS = frozenset(
 """The kinds of expressions: what arithmetic applies to."""
 SETS = frozenset(("interval", "set", "cup", "cap", "minus", "reals", "empty"))
 """The kinds of sets of real numbers."""
-TOLERANCE = Fraction(1, 10_000)
+_TOLERANCE = Fraction(1, 10_000)
 """Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
+TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
+"""Every sign, and the sign after its sides change places."""
 _MAX_BITS = 20_000
 _MAX_FACTORIAL = 500
 
@@ -131,10 +136,7 @@ def _bits(value: Fraction) -> int:
 
 
 def measured_place(node: Node) -> int | None:
-    """The decimal place of the last digit of a number that was measured or rounded, else None.
-
-    Such is one with a decimal point that is not whole, and one in scientific notation.
-    """
+    """The decimal place of the last digit of a number that was measured or rounded, else None."""
     kind, parts = node
     if kind == "num":
         return parts[1]  # type: ignore[no-any-return]
@@ -154,7 +156,7 @@ def rounds_to(value: Fraction, gold: Fraction, gold_place: int, place: int | Non
     """
     gap = abs(value - gold)
     last = gold_place if place is None else max(place, gold_place)
-    return gap <= TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
+    return gap <= _TOLERANCE * max(abs(gold), abs(value)) and gap <= Fraction(10) ** last / 2
 
 
 def shows(digits: Fraction, value: Fraction, place: int) -> bool:
@@ -176,3 +178,32 @@ def parts_of(node: Node) -> Iterator[Node]:
 def names_of(node: Node) -> frozenset[str]:
     """The names of all symbols in a tree."""
     return frozenset(one.parts[0] for one in parts_of(node) if one.kind == "sym")
+
+
+_INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
+
+
+def is_name(node: Node, strictly: bool = False) -> bool:
+    """Whether a tree names a quantity and computes nothing.
+
+    strictly: no sum, product or quotient of small letters, whose equation may be a curve.
+    """
+    kind, parts = node
+    if kind in ("sym", "apply", "words"):
+        return True
+    if kind == "call":
+        is_computed = parts[0] in ("factorial", "binomial", "det") or len(parts) != 2
+        return not is_computed and is_name(parts[1])
+    if kind == "mul":
+        symbols = [part.parts[0] for part in parts if part.kind == "sym"]
+        capitals = all(name[:1].isupper() or ":" in name or name == "m" for name in symbols)
+        return len(symbols) == len(parts) and (capitals or not strictly)
+    if kind == "pow":  # the inverse of a matrix, its transpose
+        return parts[0].kind == "sym" and parts[1] in _INVERSE
+    if kind == "tuple":
+        return all(part.kind == "sym" for part in parts)
+    if kind == "div" and strictly and "sym" in {part.kind for part in parts}:
+        return False
+    return (kind in ("ratio", "div") or (kind == "sum" and not strictly)) and all(
+        is_name(part, strictly and kind == "div") for part in parts
+    )

@@ -1,7 +1,6 @@
 """The units that may follow a number, and which spellings are the same unit.
 
-Only what stands in ``\\text`` or ``\\mathrm``, or is a known unit of two letters and more, can be a
-unit: a letter is otherwise a factor. Nothing is converted.
+A bare letter is a factor, unless in ``\\text`` or ``\\mathrm``. Nothing is converted.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _REFUSED_WORDS = (
     "rejected guess estimate approx roughly nearly almost"
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
-"""Words behind a number that change what it says."""
+"""Words after a number that change its meaning."""
 _PIECE = re.compile(
     r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?"
     r"(?P<text>(?:[A-Za-zÅ .'/^0-9-]|\{-?\d\}){1,60}|\([A-Za-z ]{1,60}\) ?)\}"
@@ -61,10 +60,7 @@ _MAX_PIECES = 24
 
 @lru_cache(maxsize=2048)
 def unit_at(text: str, place: int) -> tuple[str, int] | None:
-    """The unit that ends a value here, and where it ends; None where there is none.
-
-    The name is the same for every spelling of a unit, and empty for ``units``.
-    """
+    """One name for the unit that ends a value here, empty for ``units``, and where it ends."""
     if _START.match(text, place) is None:
         return None
     words: list[str] = []

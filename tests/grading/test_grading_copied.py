@@ -1,11 +1,10 @@
-"""What the prompt holds already earns nothing; what is unsolved is solved only where asked."""
+"""An expression copied from the prompt, or left unsolved, earns nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from tandem_plugin.grading import Grader, GradingLimits
-from tandem_plugin.grading.rewards.verl_reward import compute_score
+from tandem_plugin.grading import Grader
 
 COPIED = (
     (r"Compute $200\cdot 3$.", r"200\cdot3", "600"),
@@ -52,27 +51,5 @@ def test_the_gold_as_it_is_written_is_no_copy(grader: Grader):
 
 
 @pytest.mark.parametrize(("answer", "gold"), UNSOLVED)
-def test_what_is_unsolved_is_right_only_for_a_lenient_grader(
-    grader: Grader, answer: str, gold: str
-):
+def test_what_is_unsolved_is_wrong(grader: Grader, answer: str, gold: str):
     assert grader.grade(f"\\boxed{{{answer}}}", gold).outcome == "incorrect"
-    with Grader(GradingLimits(workers=1), lenient=True) as lenient:
-        assert lenient.grade(f"\\boxed{{{answer}}}", gold).outcome == "correct"
-        assert lenient.grade(f"\\boxed{{{answer}+1}}", gold).outcome == "incorrect"
-
-
-def test_the_reward_for_verl_says_what_was_copied():
-    result = compute_score("s", r"\boxed{2+3}", "5", {"question": "What is $2+3$?"})
-    assert (result["score"], result["outcome_copied"], result["outcome_correct"]) == (0.0, 1.0, 0.0)
-    assert compute_score("s", r"\boxed{2+3}", "5")["score"] == 1.0
-    assert compute_score("s", r"\boxed{2x=10}", "5", lenient=True)["score"] == 1.0
-
-
-def test_the_reward_for_openrlhf_says_what_was_copied():
-    pytest.importorskip("torch")
-    from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
-
-    prompt = "What is 2+3*4?"
-    result = reward_func([prompt + r" \boxed{2+3*4}"], [prompt], ["14"])
-    assert result["rewards"].tolist() == [0.0]
-    assert result["extra_logs"]["outcome_copied"].tolist() == [1.0]

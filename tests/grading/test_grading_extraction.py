@@ -28,9 +28,8 @@ def test_hostile_text_takes_little_time(text: str):
 
 
 def test_only_the_end_of_a_response_is_searched():
-    text = "\\boxed{5}" + "x" * 1000
-    assert extract_answer(text).answer == "5"
-    assert extract_answer(text, window_chars=500).finding == "no_box"
+    assert extract_answer("\\boxed{5}" + "x" * 999_991).answer == "5"
+    assert extract_answer("\\boxed{5}" + "x" * 1_000_000).finding == "no_box"
 
 
 @given(st.text(alphabet="ab{}\\ 1", max_size=12), st.text(alphabet="ab1 .", max_size=20))

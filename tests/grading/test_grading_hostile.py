@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.grading import Grader
-from tandem_plugin.grading.grader import _defaults
-from tandem_plugin.grading.rewards.verl_reward import compute_score
+from tandem_plugin.grading.rewards import verl_reward
 
 PAYLOADS = (
     "__import__('os').system('touch CANARY')",
@@ -62,11 +60,11 @@ def test_no_payload_runs_as_answer_or_as_gold(grader: Grader, canary: Path, payl
 def test_no_payload_runs_through_the_command_or_the_reward(
     grader: Grader, canary: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(_defaults, False, grader)
+    monkeypatch.setattr(verl_reward, "default_grader", lambda: grader)
     monkeypatch.setattr("tandem_plugin.grading.Grader", lambda *_: nullcontext(grader))
     payload = f"__import__('os').system('touch {canary}')"
     for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
-        assert compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
+        assert verl_reward.compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
     command = ["grade", "--gold", r"\sqrt{2}", "--response", f"\\boxed{{{payload}}}", "--json"]
     result = CliRunner().invoke(app, command)
     assert json.loads(result.stdout)["outcome"] == "incorrect"
@@ -84,7 +82,8 @@ for attempt in attempts:
         attempt_code = CODES[attempt]
         attempt_code()
     except BaseException as error:
-        print(type(error).__name__, worker.take_refusal())
+        print(type(error).__name__, worker.blocked[0])
+        worker.blocked.clear()
     else:
         print("went through")
 """
@@ -131,49 +130,52 @@ def test_a_sealed_process_refuses_to_run_write_or_start_anything(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sealed_process_still_computes(grader: Grader):
-    code = r"\boxed{\int_0^1 \frac{dx}{1+x^3}+x}", r"\frac{\ln 2}{3}+\frac{\sqrt{3}\pi}{9}+x"
-    assert grader.grade(*code).outcome != "error"
+def determinant(size: int) -> str:
+    rows = ("&".join(f"a_{{{i}{j}}}" for j in range(size)) for i in range(size))
+    return r"\begin{vmatrix}" + r"\\".join(rows) + r"\end{vmatrix}"
 
 
 def bomb(text: str) -> str:
     return f"\\boxed{{{text}}}"
 
 
-HOSTILE: dict[str, Callable[[], str]] = {
-    "power tower": lambda: bomb("9^{9^{9^{9^{9}}}}"),
-    "power tower of variables": lambda: bomb("x^{x^{x^{x^{x^{99}}}}}"),
-    "factorials": lambda: bomb("((10^{5})!)!"),
-    "binomial": lambda: bomb(r"\binom{10^{15}}{10^{7}}"),
-    "digits": lambda: bomb("9" * 100_000),
-    "many digits": lambda: bomb("9" * 1_900),
-    "exponent": lambda: bomb("1e999999999"),
-    "scientific": lambda: bomb(r"1 \times 10^{999999999}"),
-    "nesting": lambda: bomb("(" * 20 + "x" + ")" * 20),
-    "fractions": lambda: bomb(r"\frac{1}{" * 20 + "x" + "}" * 20),
-    "roots": lambda: bomb(r"\sqrt{" * 20 + "2" + "}" * 20),
-    "sum": lambda: bomb(r"\sum_{k=1}^{10^{12}} \frac{1}{k}"),
-    "product": lambda: bomb(r"\prod_{k=1}^{10^{9}} k"),
-    "long sum": lambda: bomb("+".join(f"x^{{{i}}}" for i in range(200))),
-    "null bytes": lambda: bomb("5\x00"),
-    "surrogates": lambda: bomb("5\ud800"),
-    "regex bomb": lambda: bomb("a" * 30 + "!" + r"\text{" + " " * 1_000 + "}"),
-    "spaces": lambda: bomb("5" + " " * 1_900 + "x"),
-    "commas": lambda: bomb("1," * 900 + "1"),
-    "equals": lambda: bomb("=".join("x" * 300)),
-    "plus-minus": lambda: bomb(r"\pm " * 200 + "1"),
-    "sets of plus-minus": lambda: bomb(r"\{\pm" * 23 + "1" + r"\}" * 23),
-    "lists of plus-minus": lambda: bomb(r"\{1,\pm 2," * 23 + "1" + r"\}" * 23),
-    "a long word behind a number": lambda: bomb("5 " + "a" * 1_900 + "?"),
-    "units": lambda: bomb("5" + r"\text{ m}" * 200),
-    "combining marks": lambda: bomb("5" + "\u0301" * 1_900),
-    "right to left": lambda: bomb("\u202e5\u202c"),
+HOSTILE = {
+    "power tower": bomb("9^{9^{9^{9^{9}}}}"),
+    "power tower of variables": bomb("x^{x^{x^{x^{x^{99}}}}}"),
+    "factorials": bomb("((10^{5})!)!"),
+    "binomial": bomb(r"\binom{10^{15}}{10^{7}}"),
+    "digits": bomb("9" * 100_000),
+    "many digits": bomb("9" * 1_900),
+    "exponent": bomb("1e999999999"),
+    "scientific": bomb(r"1 \times 10^{999999999}"),
+    "nesting": bomb("(" * 20 + "x" + ")" * 20),
+    "fractions": bomb(r"\frac{1}{" * 20 + "x" + "}" * 20),
+    "roots": bomb(r"\sqrt{" * 20 + "2" + "}" * 20),
+    "sum": bomb(r"\sum_{k=1}^{10^{12}} \frac{1}{k}"),
+    "product": bomb(r"\prod_{k=1}^{10^{9}} k"),
+    "infinite product": bomb(r"\prod_{k=1}^{\infty}(1+\frac{x}{k^2})^{k}"),
+    "determinant": bomb(determinant(8)),
+    "large determinant": bomb(determinant(9)),
+    "long sum": bomb("+".join(f"x^{{{i}}}" for i in range(200))),
+    "null bytes": bomb("5\x00"),
+    "surrogates": bomb("5\ud800"),
+    "regex bomb": bomb("a" * 30 + "!" + r"\text{" + " " * 1_000 + "}"),
+    "spaces": bomb("5" + " " * 1_900 + "x"),
+    "commas": bomb("1," * 900 + "1"),
+    "equals": bomb("=".join("x" * 300)),
+    "plus-minus": bomb(r"\pm " * 200 + "1"),
+    "sets of plus-minus": bomb(r"\{\pm" * 23 + "1" + r"\}" * 23),
+    "lists of plus-minus": bomb(r"\{1,\pm 2," * 23 + "1" + r"\}" * 23),
+    "a long word behind a number": bomb("5 " + "a" * 1_900 + "?"),
+    "units": bomb("5" + r"\text{ m}" * 200),
+    "combining marks": bomb("5" + "\u0301" * 1_900),
+    "right to left": bomb("\u202e5\u202c"),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_answers_are_bounded_and_never_right(grader: Grader, kind: str):
-    for gold in ("7", r"\sqrt{7}"):
-        grade = grader.grade(HOSTILE[kind](), gold)
+    for gold in ("7", r"\sqrt{7}+x"):
+        grade = grader.grade(HOSTILE[kind], gold)
         assert grade.outcome in ("incorrect", "timeout"), grade
         assert grade.milliseconds < 6 * 1000 * grader.limits.seconds + 1000

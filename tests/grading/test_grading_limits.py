@@ -3,12 +3,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from refused import refused
 
-from tandem_plugin.grading import Grade, GradeCounts, Grader, GradingLimits
+from tandem_plugin.grading import Grade, Grader, GradingLimits
 
 RADICAL, RADICAL_GOLD = r"\boxed{\sqrt{8}}", r"2\sqrt{2}"
 ENDLESS = r"\boxed{\sum_{k=1}^{99999}\frac{1}{k^{1.5}+\sin k}}"
@@ -22,13 +21,6 @@ def test_an_endless_answer_is_lost_alone(grader: Grader):
     assert "1.5 s" in str(grades[1].message)
     assert grader.deaths["time_limit"] == lost.get("time_limit", 0) + 2
     assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
-
-
-def test_grading_works_from_many_threads(grader: Grader):
-    with ThreadPoolExecutor(8) as threads:
-        pairs = [(rf"\boxed{{{i}\sqrt{{2}}}}", rf"\sqrt{{{2 * i * i}}}") for i in range(1, 41)]
-        grades = list(threads.map(lambda pair: grader.grade(*pair), pairs))
-    assert GradeCounts.of(grades).outcomes["correct"] == 40
 
 
 def test_grading_works_in_an_event_loop(grader: Grader):
@@ -54,9 +46,7 @@ def test_plain_answers_need_no_worker():
         assert grader._pool.process_ids == ()
 
 
-@pytest.mark.parametrize(
-    "limits", [{"seconds": 0.0}, {"memory_mb": 10}, {"workers": 0}, {"answer_chars": 1}]
-)
+@pytest.mark.parametrize("limits", [{"seconds": 0.0}, {"memory_mb": 10}, {"workers": 0}])
 def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float]):
     with refused("TP801"):
         GradingLimits(**limits)  # type: ignore[arg-type]

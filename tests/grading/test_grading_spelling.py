@@ -17,31 +17,21 @@ EXAMPLES = {
     "thousands": (r"A,\!217", r"A217"),
     "colons": (r"A{:}B", "A:B"),
     "systems": (r"\begin{cases}x=A\\y=B\end{cases}", "x=A, y=B"),
+    "commands": (r"\displaystyle\dfrac{A}{x}\leqslant B", r"\frac{A}{x}\le B"),
     "thin spaces": (r"A\,x+B\;y", "Ax+By"),
     "negative space": (r"A\!x+\!B", "Ax+B"),
     "wide spaces": (r"x=A,\quad y=B", "x=A, y=B"),
     "delimiters": (r"\(A x+B\)", "Ax+B"),
     "empty delimiters": (r"\left.Ax+B\right.", "Ax+B"),
     "sizes": (r"\left(A,\bigl(B+x\bigr)\right)", "(A,B+x)"),
-    "styles": (r"\displaystyle Ax+B", "Ax+B"),
     "colours": (r"\textcolor{red}{A}x+\color{blue}B", "Ax+B"),
-    "fractions": (r"\dfrac{A}{x}+\tfrac{x}{B}", r"\frac{A}{x}+\frac{x}{B}"),
-    "binomials": (r"\dbinom{n}{A}+B", r"\binom{n}{A}+B"),
     "chosen": (r"{n \choose A}+B", r"\binom{n}{A}+B"),
-    "at most": (r"Ax+y\leqslant B", r"Ax+y\le B"),
+    "at most": ("Ax+y<=B", r"Ax+y\le B"),
     "at least": (r"Ax+y>=B", r"Ax+y\ge B"),
-    "unequal": (r"Ax\neq B", r"Ax\ne B"),
-    "less": (r"Ax+y\lt B", "Ax+y<B"),
-    "greater": (r"Ax+y\gt B", "Ax+y>B"),
-    "empty set": (r"\{A,B\}\cup\varnothing", r"\{A,B\}\cup\emptyset"),
-    "braces": (r"\lbrace A,B\}", r"\{A,B\}"),
-    "closing braces": (r"\{A,B\rbrace", r"\{A,B\}"),
-    "brackets": (r"\lbrack A,B0001)", "[A,B0001)"),
-    "closing brackets": (r"(A,B0001\rbrack", "(A,B0001]"),
-    "bars": (r"\lvert x-A\rvert+B", "|x-A|+B"),
-    "set minus": (r"\mathbb{R}\backslash\{A,B\}", r"\mathbb{R}\setminus\{A,B\}"),
-    "infinity": (r"(A,\infin)\cup\{-B\}", r"(A,\infty)\cup\{-B\}"),
-    "reals": (r"\R\setminus\{A,B\}", r"\mathbb{R}\setminus\{A,B\}"),
+    "unequal": ("Ax!=B", r"Ax\ne B"),
+    "empty set": (r"\{A,B\}\cup\{\}", r"\{A,B\}\cup\emptyset"),
+    "infinity": (r"(A,inf)\cup\{-B\}", r"(A,\infty)\cup\{-B\}"),
+    "reals": (r"\mathbf{R}\setminus\{A,B\}", r"\mathbb{R}\setminus\{A,B\}"),
     "fonts": (r"A\mbox{ cm}", r"A\text{ cm}"),
     "upright": (r"A\mathit{x}+B", "Ax+B"),
     "bold": (r"A\boldsymbol{x}+B", "Ax+B"),
@@ -50,11 +40,7 @@ EXAMPLES = {
     "prime": (r"Ay^\prime+B", "Ay'+B"),
     "percent": (r"A\%", r"A\text{ percent}"),
     "dollars": (r"\$A", r"A\text{ dollars}"),
-    "pounds": (r"\pounds A", "£A"),
-    "euros": (r"\euro A", "€A"),
-    "connectives": (r"x=A\lor x=B", r"x=A\text{ or }x=B"),
-    "conjunctions": (r"x=A\land y=B", r"x=A\text{ and }y=B"),
-    "approximately": (r"x\simeq A", r"x\approx A"),
+    "conjunctions": (r"x=A\&y=B", r"x=A\text{ and }y=B"),
     "plus or minus": ("A+/-x", r"A\pm x"),
     "times ten": ("A x 10^{7}", r"A\times 10^7"),
     "moduli": (r"x\equiv A\pmod 7", r"x\equiv A\pmod{7}"),
@@ -62,7 +48,7 @@ EXAMPLES = {
     "counted things": (r"\text{A ways}", r"A\text{ ways}"),
     "ascii powers": ("x**A+B", "x^{A}+B"),
     "underscores": (r"x\_1+A", "x_1+A"),
-    "dots": (r"A,B,\dots", r"A,B,\ldots"),
+    "dots": ("A,B,x...", r"A,B,x\ldots"),
 }
 NUMBERS = st.integers(11, 997)
 TEXTS = (
@@ -85,25 +71,17 @@ def test_every_rule_has_an_example():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-@given(a=NUMBERS, b=NUMBERS)
+@given(a=NUMBERS, b=NUMBERS, other=NUMBERS)
 @settings(max_examples=20, deadline=None)
-def test_a_rule_keeps_the_value(name: str, a: int, b: int):
+def test_a_rule_keeps_the_value_and_makes_no_two_one(name: str, a: int, b: int, other: int):
     written, plain = (spelled(filled(text, a, b)) for text in EXAMPLES[name])
     pattern = next(pattern for its_name, pattern, _ in RULES if its_name == name)
     assert pattern.search(filled(EXAMPLES[name][0], a, b)) or name in ("sizes", "systems")
     assert same_text(written, plain) or read(written) == read(plain)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-@given(a=NUMBERS, b=NUMBERS, other=NUMBERS)
-@settings(max_examples=20, deadline=None)
-def test_a_rule_makes_no_two_values_one(name: str, a: int, b: int, other: int):
-    if other == a:
-        return
-    written, changed = (spelled(filled(EXAMPLES[name][0], n, b)) for n in (a, other))
-    assert not same_text(written, changed)
-    decision = decide(written, changed)
-    assert decision is None or not decision.is_equal
+    changed = spelled(filled(EXAMPLES[name][0], other, b))
+    if other != a:
+        decision = decide(written, changed)
+        assert decision is None or not decision.is_equal
 
 
 @given(st.text(alphabet="0123456789x+- .,()\\{}^_|&$%", max_size=30))

@@ -1,44 +1,53 @@
-"""Pairs by class, each with its label: no wrong answer is paid, no right one refused."""
+"""Pairs with their labels: no wrong answer is rewarded, no right one rejected."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from tandem_plugin.grading import Grader
 
-ROWS = [
-    json.loads(line)
-    for line in Path(__file__).with_name("suite.jsonl").read_text(encoding="utf-8").splitlines()
-]
-PAIRS = [
-    (row["class"], row["gold"], answer, label == "right")
-    for row in ROWS
-    for label in ("right", "wrong")
-    for answer in row[label]
-]
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.fixture(scope="module")
-def outcomes(grader: Grader) -> list[str]:
-    grades = grader.grade_batch((f"\\boxed{{{answer}}}", gold) for _, gold, answer, _ in PAIRS)
-    return [grade.outcome for grade in grades]
+ROWS, CASES = rows_of("suite.jsonl"), rows_of("cases.jsonl")
 
 
-@pytest.mark.parametrize("group", sorted({row["class"] for row in ROWS}))
-def test_every_pair_of_a_class_has_its_label(group: str, outcomes: list[str]):
+def test_every_pair_has_its_label(grader: Grader):
+    pairs = [
+        (row["gold"], answer, outcome)
+        for row in ROWS
+        for label, outcome in (("right", "correct"), ("wrong", "incorrect"))
+        for answer in row[label]
+    ]
+    grades = grader.grade_batch((f"\\boxed{{{answer}}}", gold) for gold, answer, _ in pairs)
+    wrong = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.outcome != pair[2]]
+    assert wrong == []
+
+
+def test_every_case_has_its_outcome_by_its_rule(grader: Grader):
+    grades = grader.grade_batch((case["response"], case["gold"]) for case in CASES)
     wrong = [
-        (gold, answer, is_right, outcome)
-        for (its_group, gold, answer, is_right), outcome in zip(PAIRS, outcomes, strict=True)
-        if its_group == group and outcome != ("correct" if is_right else "incorrect")
+        (case, grade)
+        for case, grade in zip(CASES, grades, strict=True)
+        if (grade.outcome, grade.rule) != (case["expected"], case["rule"])
     ]
     assert wrong == []
 
 
+def test_every_right_answer_is_right_against_itself(grader: Grader):
+    golds = sorted({case["gold"] for case in CASES} - {r"\frac{0}{0}", r"\frac{1}{0}"})
+    grades = grader.grade_batch((f"\\boxed{{{gold}}}", gold) for gold in golds)
+    wrong = [gold for gold, grade in zip(golds, grades, strict=True) if grade.outcome != "correct"]
+    assert wrong == []
+
+
 def test_no_gold_of_the_suite_but_words_is_unread(grader: Grader):
-    grades = grader.grade_batch((r"\boxed{\sqrt{97}}", row["gold"]) for row in ROWS)
-    unread = [row["gold"] for row, g in zip(ROWS, grades, strict=True) if g.rule == "unread_gold"]
-    unread = [gold for gold in unread if "\\text" not in gold]
+    golds = [row["gold"] for row in ROWS if "\\text" not in row["gold"]]
+    grades = grader.grade_batch((r"\boxed{\sqrt{97}}", gold) for gold in golds)
+    unread = [g for g, grade in zip(golds, grades, strict=True) if grade.rule == "unread_gold"]
     assert unread == []

@@ -47,7 +47,7 @@ def make_inputs(folder: Path) -> None:
         "input_sha256": input_digest("\\boxed{1}", "1"),
     }
     _lines(folder / "grades.jsonl", [{"line": 1, **grade, **known}])
-    _json(folder / "grades.jsonl.run.json", _deciding(lenient=False, seconds=5.0))
+    _json(folder / "grades.jsonl.run.json", _deciding(seconds=5.0))
     for step in (1, 20):
         _lines(folder / f"dumps/{step}.jsonl", [row | {"step": step} for row in rows])
     for name, right in SENIORS.items():

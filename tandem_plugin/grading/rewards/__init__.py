@@ -1,4 +1,4 @@
-"""The grader as each trainer calls a reward: files that are given to it by their path."""
+"""The grader as a reward function of each trainer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ __all__ = ["outcome_flags", "prompt_of", "reward_file"]
 
 
 def outcome_flags(grade: Grade) -> dict[str, float]:
-    """``outcome_correct`` and so on: 1.0 for the outcome that it was, else 0.0.
-
-    A trainer that averages what it logs then logs the share of each outcome.
-    """
+    """``outcome_correct`` and so on, 1.0 or 0.0: their means are the shares of the outcomes."""
     return {f"outcome_{name}": float(grade.outcome == name) for name in OUTCOMES}
 
 

@@ -4,9 +4,8 @@
 
     --reward.remote_url $(tandem path reward-openrlhf)
 
-OpenRLHF 0.11 calls it once a response, in threads, and logs the mean of every number in
-``extra_logs``. What it raises OpenRLHF swallows, so nothing is raised for what a row says; loading
-this file without SymPy raises, and stops the run at its start.
+OpenRLHF 0.11 calls it once per response, in threads, and logs the means of ``extra_logs``. It
+ignores errors, so a row that cannot be graded raises none; without SymPy, loading this file raises.
 """
 
 from __future__ import annotations
@@ -16,50 +15,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem_plugin.grading import Grade, default_grader
-from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import outcome_flags
 
 __all__ = ["reward_func"]
 
 _TAIL = 48
 
-check_installed()
+default_grader()  # raises at startup if SymPy is missing
 
 
 def reward_func(
     queries: Sequence[str],
     prompts: Sequence[str],
     labels: Sequence[Any],
-    lenient: bool = False,
     **_: Any,
 ) -> dict[str, Any]:
     """Grade the responses of some queries.
 
     queries: prompt and response as one text. labels: a string, a number, a list of those, or such
-    a list as JSON text. lenient: also solve what a response left unsolved (a file of one's own can
-    call this with it). Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in
-    ``extra_logs`` one tensor for each outcome.
+    a list as JSON text. Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in
+    ``extra_logs`` one tensor per outcome.
     """
     import torch
 
-    grades = [_grade(*row, lenient) for row in zip(queries, prompts, labels, strict=True)]
+    grades = [_grade(*row) for row in zip(queries, prompts, labels, strict=True)]
     rewards = torch.tensor([grade.reward for grade in grades])
     flags = [outcome_flags(grade) for grade in grades]
-    logs = {
-        name: torch.tensor([row[name] for row in flags]) for name in (flags[0] if flags else ())
-    }
+    logs = {name: torch.tensor([row[name] for row in flags]) for name in flags[0]}
     logs["grading_ms"] = torch.tensor([grade.milliseconds for grade in grades])
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
-def _grade(query: str, prompt: str, label: Any, lenient: bool) -> Grade:
+def _grade(query: str, prompt: str, label: Any) -> Grade:
     response = _response(query, prompt)
     if response is None:
-        message = (
-            "The query does not contain its prompt, so the response cannot be separated from it."
-        )
-        return Grade("error", None, "prompt", 0.0, message=message)
-    return default_grader(lenient).grade(response, _golds(label), prompt)
+        return Grade("error", None, "prompt", 0.0, message="The query does not contain its prompt.")
+    return default_grader().grade(response, _golds(label), prompt)
 
 
 def _response(query: str, prompt: str) -> str | None:

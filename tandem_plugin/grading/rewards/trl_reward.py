@@ -1,11 +1,9 @@
-"""The reward for Hugging Face TRL, a function that ``GRPOTrainer`` or ``trl grpo`` is given.
+"""The reward for Hugging Face TRL. Without SymPy, importing this module raises.
 
 ::
 
     GRPOTrainer(..., reward_funcs=math_reward)
     trl grpo --reward_funcs tandem_plugin.grading.rewards.trl_reward.math_reward ...
-
-Loading this module without SymPy raises, and stops the run at its start.
 """
 
 from __future__ import annotations
@@ -15,16 +13,14 @@ from typing import Any
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading import OUTCOMES, default_grader
-from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import prompt_of
 
 __all__ = ["math_reward"]
 
 _COLUMNS = ("reward_model", "answer", "solution", "ground_truth")
-"""Where a data set may have the right answers: verl's own column first, as
-``tandem data prepare --to verl`` writes it."""
+"""Where a data set may have the right answers: first as ``tandem data prepare`` writes them."""
 
-check_installed()
+default_grader()  # raises at startup if SymPy is missing
 
 
 def math_reward(

@@ -4,11 +4,8 @@
 
     reward.custom_reward_function.path=$(tandem path reward-verl)
 
-(in verl's own default of ``name``, ``compute_score``). verl 0.9 calls it once a response, in
-threads of its reward workers, and averages every number in the result over validation problems:
-``val-aux/SOURCE/outcome_timeout/mean@N`` and so on. ``acc`` is verl's name for what it puts first.
-``reward.custom_reward_function.reward_kwargs.lenient=true`` also solves what a response left
-unsolved. Loading this file without SymPy raises, and stops the run at its start.
+verl 0.9 calls it once per response, in threads of its reward workers, and averages every number
+in the result over validation problems. Without SymPy, loading this file raises.
 """
 
 from __future__ import annotations
@@ -16,12 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 from tandem_plugin.grading import default_grader
-from tandem_plugin.grading.pool import check_installed
 from tandem_plugin.grading.rewards import outcome_flags, prompt_of
 
 __all__ = ["compute_score"]
 
-check_installed()
+default_grader()  # raises at startup if SymPy is missing
 
 
 def compute_score(
@@ -29,17 +25,16 @@ def compute_score(
     solution_str: str,
     ground_truth: Any,
     extra_info: Any = None,
-    lenient: bool = False,
     **_: Any,
 ) -> dict[str, Any]:
     """Grade one response.
 
-    ground_truth: a string, a number, or a list or array of those. extra_info: where it has the
-    problem as ``question``, ``problem`` or ``prompt``, an answer copied from it is told. Returns
-    ``score`` (the reward, 0.0 or 1.0), ``acc``, one ``outcome_...`` for each outcome,
-    ``grading_ms``, and, for the rollout dump, ``pred`` (the answer) and ``grading_rule``.
+    ground_truth: a string, a number, or a list or array of those. extra_info: may have the problem
+    as ``question``, ``problem`` or ``prompt``. Returns ``score`` (the reward, 0.0 or 1.0), ``acc``
+    (verl's name for it), one ``outcome_...`` per outcome, ``grading_ms``, and, for the rollout
+    dump, ``pred`` (the answer) and ``grading_rule``.
     """
-    grade = default_grader(bool(lenient)).grade(solution_str, ground_truth, prompt_of(extra_info))
+    grade = default_grader().grade(solution_str, ground_truth, prompt_of(extra_info))
     return {
         "score": grade.reward,
         "acc": grade.reward,

@@ -1,10 +1,4 @@
-"""Computer algebra over answers: their expressions in SymPy, and whether a constant is zero.
-
-- Constants made of integers, arithmetic and roots: by the separation bound of Burnikel, Funke,
-  Mehlhorn, Schirra and Schmitt (BFMSS, 2001): a difference smaller than the bound is zero.
-- Other constants (pi, logarithms, angles): their difference is smaller than any that its sizes
-  could make, by a hundred digits.
-"""
+"""Computer algebra over answers: their expressions in SymPy, and whether a constant is zero."""
 
 from __future__ import annotations
 
@@ -40,7 +34,7 @@ NO_NUMBER = (sympy.oo, -sympy.oo, sympy.nan, sympy.zoo)
 FAILS = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
 )  # fmt: skip
-"""What SymPy raises on the way of what it cannot do."""
+"""What SymPy raises for what it cannot do."""
 
 
 def is_zero(constant: Any) -> bool:
@@ -60,9 +54,9 @@ def is_zero(constant: Any) -> bool:
 def separation_bits(constant: Any) -> int:
     """A constant is zero, or its absolute value is at least two to the minus these bits.
 
-    Proven for integers, arithmetic, roots and ``i`` (BFMSS, with one factor of the degree for every
-    different root); for other functions four times what their sizes could make, and a hundred
-    digits.
+    Proven for integers, arithmetic, roots and ``i``, by the bound of Burnikel, Funke, Mehlhorn,
+    Schirra and Schmitt (BFMSS, 2001), with one factor of the degree per different root. For other
+    functions (pi, logarithms, angles): four times what their sizes could make, and 100 digits.
     """
     roots: dict[Any, int] = {}
     above, below = _sizes(constant, roots)
@@ -144,8 +138,7 @@ _OF_INTEGERS = {"gcd": math.gcd, "lcm": math.lcm, "mod": operator.mod}
 _CONSTANTS = {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "infinity": sympy.oo}
 _SETS = {"cup": sympy.Union, "cap": sympy.Intersection, "minus": sympy.Complement}
 _RELATIONS = {
-    "=": sympy.Eq, "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le,
-    "\\ge": sympy.Ge,
+    "\\ne": sympy.Ne, "<": sympy.Lt, ">": sympy.Gt, "\\le": sympy.Le, "\\ge": sympy.Ge
 }  # fmt: skip
 
 
@@ -268,22 +261,15 @@ def set_of(node: Node) -> Any:
 
 
 def solutions(node: Node) -> tuple[Any | None, Any]:
-    """The one unknown of a condition, where it has one, and the set of its real solutions.
+    """The unknown of a condition, if it has one, and the set of its real solutions.
 
     Raises :class:`UnknownError`.
     """
     if node.kind == "solved":
         name, values = node.parts
         return None if name is None else expression(name), set_of(values)
-    if node.kind == "named" and node.parts[0].kind == "sym":
-        return expression(node.parts[0]), solutions(node.parts[1])[1]
-    if node.kind in ("list", "set"):
-        return None, sympy.FiniteSet(*map(expression, node.parts))
     if node.kind != "relation":
-        try:
-            return None, set_of(node)
-        except UnknownError:
-            return None, sympy.FiniteSet(expression(node))
+        return None, set_of(node)
     sides, signs = [expression(side) for side in node.parts[0]], node.parts[1]
     unknowns = set().union(*(side.free_symbols for side in sides))
     if len(unknowns) != 1:

@@ -1,12 +1,9 @@
 """Proofs that two trees are equal: exact, by a separation bound, or at random points.
 
-- Constants: by a separation bound (``constants``).
-- Expressions with variables: at random rational points in general position. A polynomial or
-  rational identity of degree d that is false holds at such a point with a probability of at most
-  d / 2^24 (Schwartz 1980, Zippel 1979), and at the four that are asked with at most (d / 2^24)^4.
-  Values with roots and functions are compared to a hundred digits at every point.
-
-Different at one point is different. What cannot be proven is not equal.
+A false polynomial or rational identity of degree d holds at a random point with a probability of
+at most d / 2^24 (Schwartz 1980, Zippel 1979), and at four points with at most (d / 2^24)^4. Values
+with roots and functions are compared to a hundred digits at each. What cannot be proven is not
+equal.
 """
 
 from __future__ import annotations
@@ -118,9 +115,6 @@ def _is_rounded(shown: Node, answer: Node) -> bool:
     return wanted is not None and given is not None and shows(wanted, given, place)
 
 
-# Expressions with variables
-
-
 def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     """Whether two expressions are equal at random points, wherever both are real."""
     draw = random.Random(hashlib.sha256(f"{first}|{second}".encode()).digest())
@@ -203,9 +197,6 @@ def _is_tiny(gap: Any, *values: Any) -> bool:
     bits = min(GUARD_BITS if one is None else one._prec for one in floats)
     scale = max(abs(value) for value in values)
     return bool(abs(gap) <= scale * sympy.Float(2) ** -max(bits - 40, 53))
-
-
-# Relations and sets
 
 
 def _same_relation(gold: Node, answer: Node) -> bool:

@@ -1,13 +1,11 @@
-"""One worker process: limited, sealed, and told one pair at a time, in lines of JSON.
+"""One worker process: limited and sealed, with one question at a time, in lines of JSON.
 
-Once sealed, an audit hook refuses every event of the interpreter that is not on a short list:
-nothing that the worker reads can run, open, write or start anything. The hook cannot be removed.
-Above all it refuses to compile text, so that neither ``eval`` nor ``sympify`` nor anything else,
-here or in a library, can evaluate an answer as code.
+Once sealed, an audit hook, which cannot be removed, blocks every event of the interpreter that is
+not on a short list: no text can be compiled or evaluated, and nothing opened, written or started.
 
-SymPy compiles text itself in three places on the way of a comparison. Two of them, which compile
-an expression, are replaced here. The third, ``MonomialOps._build``, compiles tuple arithmetic
-whose only input is a number of variables, and is let through.
+SymPy compiles text itself in three places during a comparison. Two of them, which compile an
+expression, are replaced here. The third, ``MonomialOps._build``, compiles tuple arithmetic whose
+only input is a number of variables, and is allowed.
 """
 
 from __future__ import annotations
@@ -29,9 +27,10 @@ from sympy.polys.monomials import MonomialOps
 
 from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.equality import decide
+from tandem_plugin.grading.spelling import spelled
 from tandem_plugin.grading.symbolic.proof import proof
 
-__all__ = ["SealedError", "seal", "take_refusal", "work"]
+__all__ = ["SealedError", "blocked", "seal", "warm_up", "work"]
 
 _ALLOWED = frozenset(
     ("array.__new__", "builtins.id", "code.__new__", "cpython.PyInterpreterState_Clear",
@@ -44,37 +43,25 @@ _ALLOWED = frozenset(
 _IMPORTING = "<frozen importlib._bootstrap>"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-_refused: list[str] = []
-_sealed = False
+blocked: list[str] = []
+"""The events that the seal has blocked: a library may swallow the error."""
 
 
 class SealedError(RuntimeError):
-    """Something tried to do what a worker never needs to do."""
+    """The seal has blocked an operation."""
 
 
 def seal() -> None:
     """Seal this process, for good."""
-    global _sealed
-    if not _sealed:
-        _sealed = True
-        rootoftools.lambdify = _without_code
-        evalf.lambdify = _without_code
-        sys.addaudithook(_audit)
-
-
-def take_refusal() -> str | None:
-    """The first event refused since the last call, or None; libraries may swallow the error."""
-    if not _refused:
-        return None
-    event = _refused[0]
-    _refused.clear()
-    return event
+    rootoftools.lambdify = _without_code
+    evalf.lambdify = _without_code
+    sys.addaudithook(_audit)
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if event in _ALLOWED or _is_reading(event, arguments) or _is_module(event, arguments):
         return
-    _refused.append(event)
+    blocked.append(event)
     raise SealedError(f"A sealed worker blocked {event!r}.")
 
 
@@ -114,15 +101,14 @@ _MAX_ITEMS = 2_000
 _MAX_GROWTH_KB = 256 * 1024
 
 
-def work(end: socket.socket, memory_mb: int, seconds: float, nursery: int) -> None:
+def work(end: socket.socket, memory_mb: int, seconds: float, forkserver: int) -> None:
     """Answer until the other end closes, or until it is time for a fresh worker.
 
-    seconds: of CPU time for one question. The signal of the timer ends the process, whatever it is
-    at: no handler runs.
+    seconds: of CPU time per question. The timer's signal ends the process: no handler runs.
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != nursery:
+    if os.getppid() != forkserver:
         return
     limit = memory_mb * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -159,18 +145,58 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
         return {"status": "recursion_limit"}
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"[:500]
-    if (event := take_refusal()) is not None:
-        return {"status": "sealed", "message": f"A sealed worker blocked {event!r}."}
+    if blocked:
+        return {"status": "sealed", "message": f"A sealed worker blocked {blocked[0]!r}."}
     if failure is not None:
         return {"status": "error", "message": failure}
     return {"status": "decided", "decisions": decisions}
 
 
-def _decided(golds: list[str], answer: str, lenient: bool) -> list[Decision]:
+def _decided(golds: list[str], answer: str) -> list[Decision]:
     """A decision for each gold, up to the first that the answer equals."""
     decisions: list[Decision] = []
     for gold in golds:
-        decisions.append(decide(gold, answer, proof, lenient) or Decision(False, "unproven"))
+        decisions.append(decide(gold, answer, proof) or Decision(False, "unproven"))
         if decisions[-1].is_equal:
             break
     return decisions
+
+
+_PAIRS = (
+    (r"\frac{\sqrt{3}}{2}+1", r"1+\frac12\sqrt3"),
+    (r"x^2+2x+1", r"(x+1)^2"),
+    (r"\sqrt[3]{16}", r"2\cdot 2^{1/3}"),
+    (r"\sin^2 x+\cos x", r"1-\cos^{2}(x)+\cos(x)"),
+    (r"\log_2 8+\ln 3", r"3+\ln(3)"),
+    (r"e^{-\frac{u}{LC}}", r"\exp(-u/(LC))"),
+    (r"\binom{5}{2}+4!", r"34"),
+    (r"\begin{pmatrix}1&2\\3&x\end{pmatrix}", r"\begin{bmatrix}1 & 2\\ 3 & x\end{bmatrix}"),
+    (r"(-\infty,\sqrt{2}]\cup(5,\infty)", r"(5,\infty)\cup(-\infty,\sqrt{2}]"),
+    (r"x^2+y^2=4", r"x^2+y^2-4=0"),
+    (r"|x-1|+2|y|", r"2|y|+|1-x|"),
+    (r"2+i\sqrt{7}", r"\sqrt{7}i+2"),
+    (r"\sum_{k=1}^{n}k", r"\frac{n(n+1)}{2}"),
+    (r"\int_0^1 x^2 dx", r"\frac13"),
+    (r"\int_0^\infty e^{-x^2} dx", r"\frac{\sqrt{\pi}}{2}"),
+    (r"\sum_{n=0}^{\infty} x^n", r"\frac{1}{1-x}"),
+    (r"\mathbb{R}\setminus\{0\}", r"(-\infty,0)\cup(0,\infty)"),
+    (r"\lfloor\frac{7}{2}\rfloor+\max(1,2)", r"\lceil 4.5\rceil"),
+    (r"\tan 45^\circ", r"1"),
+    (r"\frac{n!}{(n-2)!}", r"n(n-1)"),
+    (r"\sqrt{3+2\sqrt{2}}", r"\sqrt{2}+1"),
+    (r"4^{n+1}-\frac{1}{2^{k}}", r"4\cdot 4^n-2^{-k}"),
+    (r"x+5>10", r"(5,\infty)"),
+    (r"\frac{1}{x-5}>0", r"(5,\infty)"),
+    ("2", r"\lim_{x\to 0}\frac{\sin 2x}{x}"),
+    (r"\frac{1}{3}", r"\prod_{k=2}^{\infty}\frac{k^2-1}{k^2}"),
+)
+
+
+def warm_up() -> None:
+    """Compare pairs of every kind, before a fork and the seal.
+
+    SymPy imports modules and evaluates text of its own when it first integrates or solves, which
+    the seal would block; workers inherit its caches.
+    """
+    for gold, answer in _PAIRS:
+        decide(spelled(gold), spelled(answer), proof)

@@ -1,8 +1,8 @@
 """The process that workers are forked from: computer algebra is imported and warmed up once.
 
-It has one thread and never sees an answer, so it cannot get stuck. For every socket that it is sent
-it forks a worker, and keeps the socket too: a worker whose caller shuts the socket down is killed,
-and what a worker died of is written into it. It ends, with all workers, when its caller is gone.
+It has one thread and never sees an answer, so it cannot get stuck. It forks a worker for each
+socket that it receives, and keeps the socket: it kills a worker whose caller shuts the socket down,
+and writes into it what a worker died of. It ends, with all workers, when its caller is gone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides when to end
     logging.disable(logging.CRITICAL)
     try:
-        from tandem_plugin.grading.symbolic.warm_up import warm_up
+        from tandem_plugin.grading.symbolic.worker import warm_up
 
         warm_up()
     except Exception:
@@ -44,12 +44,12 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
 
 
 class _ForkedWorker(NamedTuple):
-    """A child that is waited for here alone, so that its id cannot be another's."""
+    """A child that only this process waits for, so that its id stays its own."""
 
     pid: int
     end: socket.socket
     life: int
-    """The end of a pipe that nobody but the worker holds the other end of."""
+    """A pipe whose other end only the worker holds."""
 
 
 def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> None:
@@ -57,14 +57,14 @@ def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> No
     poll.register(control, select.POLLIN)
     workers: dict[int, _ForkedWorker] = {}
     while os.getppid() == caller:
-        for descriptor, _ in poll.poll(_PATROL_MS)[:1]:  # after it a number may be another's
+        for descriptor, _ in poll.poll(_PATROL_MS)[:1]:  # handling one may reuse another's number
             if descriptor == control.fileno():
                 order, ends, _, _ = socket.recv_fds(control, 1, 1)
                 if not order:
                     return
                 worker = _forked(socket.socket(fileno=ends[0]), limits)
                 for place in (worker.end.fileno(), worker.life):
-                    poll.register(place, 0)  # of which only the hang-up is told
+                    poll.register(place, 0)  # reports the hang-up alone
                     workers[place] = worker
             else:
                 gone = workers[descriptor]
@@ -75,7 +75,7 @@ def _serve(control: socket.socket, caller: int, limits: tuple[int, float]) -> No
 
 
 def _forked(end: socket.socket, limits: tuple[int, float]) -> _ForkedWorker:
-    nursery = os.getpid()
+    forkserver = os.getpid()
     life, its_life = os.pipe()
     pid = os.fork()
     if pid:
@@ -85,7 +85,7 @@ def _forked(end: socket.socket, limits: tuple[int, float]) -> _ForkedWorker:
     try:
         from tandem_plugin.grading.symbolic.worker import work
 
-        work(end, *limits, nursery)
+        work(end, *limits, forkserver)
         status = 0
     except BaseException:
         traceback.print_exc()
@@ -94,7 +94,7 @@ def _forked(end: socket.socket, limits: tuple[int, float]) -> _ForkedWorker:
 
 
 def _buried(worker: _ForkedWorker) -> None:
-    """End a worker that is left or dead, and say what it died of to whoever still listens."""
+    """End a worker that was abandoned or died, and report what it died of."""
     os.kill(worker.pid, signal.SIGKILL)
     _, status = os.waitpid(worker.pid, 0)
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0

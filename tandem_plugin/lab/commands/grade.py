@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -15,7 +16,7 @@ from tandem_plugin.files.strict_json import is_number, parse_json
 from tandem_plugin.terminal.output import JsonOption, print_fields, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.grading import Grade, GradeCounts, Grader
+    from tandem_plugin.grading import Grade, Grader
 
 __all__ = ["GradeRecords", "grade"]
 
@@ -58,13 +59,6 @@ def grade(
             min=1, help="Number of worker processes. Default: the number of CPUs, at most 4."
         ),
     ] = None,
-    lenient: Annotated[
-        bool,
-        typer.Option(
-            "--lenient",
-            help="Also solve equations that an answer left unsolved: 2x=10 is then correct for 5.",
-        ),
-    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Grade responses by the answers in their last boxes.
@@ -73,14 +67,14 @@ def grade(
     error), reward, answer, rule, milliseconds, golds. A summary follows, on stderr if the records
     go to stdout. With --json the summary is the only output, and records go only to --out. Run the
     same command again to resume --out: rows added at the end are graded, but the command is
-    rejected if graded rows, --lenient, --seconds or versions have changed. `tandem view` shows the
+    rejected if graded rows, --seconds or versions have changed. `tandem view` shows the
     grades of rollouts.jsonl if they are in rollouts.grades.jsonl.
     """
     from tandem_plugin.grading import Grader, GradingLimits
 
     if file is not None and gold is None and response is None and not os.path.isfile(file):
         raise DataError("TP965", file=file)
-    with Grader(GradingLimits(seconds=seconds, workers=workers), lenient) as grader:
+    with Grader(GradingLimits(seconds=seconds, workers=workers)) as grader:
         if file is None:
             if gold is None or response is None:
                 raise typer.BadParameter("pass a FILE, or both --gold and --response.")
@@ -88,7 +82,7 @@ def grade(
         elif gold is not None or response is not None:
             raise typer.BadParameter("pass either a FILE, or --gold and --response.")
         else:
-            _many(grader, file, out, json, _deciding(lenient, seconds))
+            _many(grader, file, out, json, _deciding(seconds))
 
 
 def _one(record: Grade, json: bool) -> None:
@@ -138,23 +132,18 @@ def _many(
     _summarise(records, grader, out, json)
 
 
-def _deciding(lenient: bool, seconds: float) -> dict[str, Any]:
+def _deciding(seconds: float) -> dict[str, Any]:
     """All that decides a grade, beside the row."""
     from importlib.metadata import version
 
     from tandem_plugin._version import __version__
 
-    return {
-        "tandem_plugin": __version__,
-        "sympy": version("sympy"),
-        "lenient": lenient,
-        "seconds": seconds,
-    }
+    return {"tandem_plugin": __version__, "sympy": version("sympy"), "seconds": seconds}
 
 
 def _texts(gold: object) -> list[str]:
     """Every gold as text; none where the record says that they cannot be read."""
-    from tandem_plugin.grading.reference_answers import read_golds
+    from tandem_plugin.grading.extraction import read_golds
 
     found = read_golds(gold)
     return [] if isinstance(found, str) else list(found)
@@ -179,17 +168,19 @@ def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int
 
 
 def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
-    from tandem_plugin.grading import Grade, GradeCounts
+    from tandem_plugin.grading import OUTCOMES
 
-    counts: GradeCounts = GradeCounts.of(
-        Grade(row["outcome"], row["answer"], row["rule"], row["milliseconds"]) for row in records
-    )
+    total = len(records)
+    counts = Counter(row["outcome"] for row in records)
+    outcomes = {name: counts[name] for name in OUTCOMES}
+    rules = dict(Counter(row["rule"] for row in records).most_common())
+    reward = outcomes["correct"] / total if total else None
     slowest = max((row["milliseconds"] for row in records), default=0.0)
     result = {
-        "responses": counts.total,
-        "reward": counts.reward if counts.total else None,
-        "outcomes": counts.outcomes,
-        "rules": counts.rules,
+        "responses": total,
+        "reward": reward,
+        "outcomes": outcomes,
+        "rules": rules,
         "slowest_ms": slowest,
         "workers_lost": grader.deaths,
         "out": None if out is None else str(out),
@@ -198,10 +189,10 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
         print_json(result)
         return
     fields: dict[str, str] = {
-        "responses": f"{counts.total:,}",
-        "reward": f"{counts.reward:.4f}" if counts.total else "none",
-        **{name: f"{count:,}" for name, count in counts.outcomes.items()},
-        "rules": _counted(counts.rules),
+        "responses": f"{total:,}",
+        "reward": "none" if reward is None else f"{reward:.4f}",
+        **{name: f"{count:,}" for name, count in outcomes.items()},
+        "rules": _counted(rules),
         "slowest": f"{slowest:,.0f} ms",
     }
     if grader.deaths:

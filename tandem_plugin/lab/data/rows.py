@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.grading.extraction import extract_answer
-from tandem_plugin.grading.reference_answers import read_golds
+from tandem_plugin.grading.extraction import extract_answer, read_golds
 from tandem_plugin.lab.data.generated import is_generated_source, read_generated
 from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
