@@ -54,10 +54,11 @@ def generate(
     rule: Rule | None = None,
     seeds: Sequence[int] = (),
 ) -> Responses:
-    """One response to each prompt at temperature 1, by the senior alone where there is no rule.
+    """One response to each prompt at temperature 1, by the senior alone where there is no junior.
 
-    prompts: int64 ``[batch, length]``. end: the token that ends a response. seeds: the tandem seeds
-    of a team's responses, whose draws share nothing with ``noise``.
+    prompts: int64 ``[batch, length]``. end: the token that ends a response. rule: who writes, or
+    without a junior whose tokens count as the senior's. seeds: the tandem seeds of the responses,
+    whose draws share nothing with ``noise``.
     """
     batch, start = prompts.shape
     ids = torch.full((batch, start + longest), end)
@@ -67,13 +68,14 @@ def generate(
     log_probs = torch.zeros(batch, longest)
     models = [senior] if rule is None or junior is None else [senior, junior]
     caches = [model.new_cache(batch, start + longest) for model in models]
-    team = _Team(rule, seeds, longest) if len(models) == 2 and rule is not None else None
+    team = None if rule is None else _Team(rule, seeds, longest)
     going = torch.ones(batch, dtype=torch.bool)
     step = prompts
     for place in range(longest):
         logits = [m(step, cache)[:, -1] for m, cache in zip(models, caches, strict=True)]
         author = None if team is None else team.author
-        chosen = logits[0] if author is None else torch.where(author[:, None], *logits)
+        alone = author is None or len(logits) == 1
+        chosen = logits[0] if alone else torch.where(author[:, None], *logits)
         token = (chosen - torch.empty_like(chosen).exponential_(generator=noise).log()).argmax(-1)
         token = torch.where(going, token, end)
         ids[:, start + place] = token

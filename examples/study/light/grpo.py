@@ -15,7 +15,7 @@ from torch import Tensor
 from light.generate import Responses, generate
 from light.model import LanguageModel
 from light.problem import Problem
-from light.task import LONGEST, Task
+from light.task import Task
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed
 
@@ -27,11 +27,13 @@ _EPSILON = 1e-6
 @dataclass(frozen=True, slots=True)
 class Method:
     """How a senior is trained. schedule: of the team that writes with the junior; None: alone.
-    kl: the coefficient of a KL loss towards the junior."""
+    kl: the coefficient of a KL loss towards the junior. alone: the senior writes everything, and
+    the schedule chooses only which tokens are trained."""
 
     name: str
     schedule: str | None = None
     kl: float = 0.0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ def train(
         asked = order.sample(problems, sizes.prompts)
         rows = [problem for problem in asked for _ in range(sizes.group)]
         seeds = [derive_seed(seed, step, row) for row in range(len(rows))] if rule else []
+        partner = None if method.alone else junior
         responses = generate(
-            senior, junior, task.prompts(rows), LONGEST, task.end, noise, rule, seeds
+            senior, partner, task.prompts(rows), task.longest, task.end, noise, rule, seeds
         )
         rewards = torch.from_numpy(task.rewards(responses.token_ids(), rows)).float()
         trained = responses.written & _replayed(responses, rule, seeds)

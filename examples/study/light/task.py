@@ -27,6 +27,8 @@ _CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor
 class Task:
     """The tokenizer and what follows from it."""
 
+    longest = LONGEST
+
     def __init__(self) -> None:
         self.tokenizer: Any = _make_tokenizer()
         self.size = len(self.tokenizer)
