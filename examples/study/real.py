@@ -32,7 +32,7 @@ from light.generate import Responses, generate
 from light.grpo import Method, Optimization, train
 from light.notes import StudyError, check_settings, write_json
 from light.runs import read_note
-from light.size import GRPO, TRL, kl_reg
+from light.size import GRPO, HALF, KL_COEFFICIENTS, TRL, kl_reg
 from real_model import TAUGHT, get_model, teach
 
 from tandem_plugin.boundaries import Vocabulary
@@ -45,8 +45,7 @@ from tandem_plugin.lab.evaluation.legibility import chunk_scores
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
 
-HALF = Method("GRPO, half its tokens", schedule="word", alone=True)
-METHODS = (GRPO, TRL, HALF, kl_reg(0.02), kl_reg(0.05), kl_reg(0.2))
+METHODS = (GRPO, TRL, HALF, *map(kl_reg, KL_COEFFICIENTS))
 """In the order in which they are trained; the first two have one seed more than the others."""
 TEAMS = ("word", "sentence")
 """Schedules of the evaluated teams. ``step`` is not among them: SmolLM2 writes a blank line as two
@@ -146,7 +145,7 @@ class Run:
 
     def note(self, out: Path) -> Path:
         """The file with what came of it."""
-        return out / "trainings" / f"{self.name.replace(',', '').replace(' ', '-')}.json"
+        return out / "trainings" / f"{self.name.replace(' ', '-')}.json"
 
 
 def all_runs(seeds: int) -> list[Run]:

@@ -23,7 +23,7 @@ class Responses:
     ids: int64 ``[batch, prompt + longest]``, prompts first, filled up with the end token. written:
     bool ``[batch, longest]``, the tokens of responses, their end token among them. senior: bool of
     the same shape, who wrote each. log_probs: float32 of the same shape, of each token under its
-    author at temperature 1; 0 where none was written.
+    author at the temperature of sampling; 0 where none was written.
     """
 
     ids: Tensor
@@ -53,8 +53,9 @@ def generate(
     noise: torch.Generator,
     rule: Rule | None = None,
     seeds: Sequence[int] = (),
+    temperature: float = 1.0,
 ) -> Responses:
-    """One response to each prompt at temperature 1, by the senior alone where there is no junior.
+    """One response to each prompt, by the senior alone where there is no junior.
 
     prompts: int64 ``[batch, length]``. end: the token that ends a response. rule: who writes, or
     without a junior whose tokens count as the senior's. seeds: the tandem seeds of the responses,
@@ -76,6 +77,7 @@ def generate(
         author = None if team is None else team.author
         alone = author is None or len(logits) == 1
         chosen = logits[0] if alone else torch.where(author[:, None], *logits)
+        chosen = chosen / temperature
         token = (chosen - torch.empty_like(chosen).exponential_(generator=noise).log()).argmax(-1)
         token = torch.where(going, token, end)
         ids[:, start + place] = token
