@@ -28,7 +28,6 @@ def test_links_of_the_readme_work_on_a_package_index_too() -> None:
     here = "https://forge.example/somebody/tandem-plugin"
     page = metadata_of(here)["readme"]["text"]
     links = re.findall(r"\]\(([^)]+)\)", page)
-    assert f"{here}/raw/main/docs/images/speed.svg" in links
     assert f"{here}/raw/main/docs/images/response.svg" in links
     assert f"{here}/blob/main/docs/verl.md" in links
     assert [link for link in links if not link.startswith(("https://", "#"))] == []

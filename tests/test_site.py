@@ -79,17 +79,6 @@ def test_api_page_has_every_public_name() -> None:
     assert public - {name for name in public if name.endswith("Error")} <= listed
 
 
-def test_figure_of_speed_is_drawn_from_the_measured_table() -> None:
-    figure = module("generate_speed_figure")
-    drawn = figure.FIGURE.read_text(encoding="utf-8")
-    assert drawn == figure.figure(figure.PERFORMANCE.read_text(encoding="utf-8")), (
-        "docs/images/speed.svg is out of date: run python docs/generate_speed_figure.py"
-    )
-    assert drawn.count('class="lockstep"') == 5
-    assert drawn.count('class="speculative"') == 8
-    assert "speculative, 4 drafts 1.84" in drawn
-
-
 @pytest.fixture(scope="module")
 def troubleshooting() -> Any:
     return module("generate_troubleshooting")
