@@ -45,10 +45,10 @@ class LightSize:
     misconceived: float = 0.25
     training: Optimization = field(
         default_factory=lambda: Optimization(
-            steps=30, prompts=16, learning_rate=1e-4, temperature=0.6
+            steps=30, prompts=16, learning_rate=3e-5, temperature=0.6
         )
     )
-    evaluate_every: int = 10
+    evaluate_every: int = 15
     problems: int = 200
     samples: int = 8
     validation_problems: int = 200
