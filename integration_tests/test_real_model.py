@@ -36,8 +36,8 @@ LAYERS = 20
 LENGTH = 32
 GREEDY = {"v1": (20, LENGTH), "v2": (5, 12)}
 SAMPLED = {"v1": (60, 64), "v2": (5, 16)}
-"""Requests and their tokens: without a GPU, Model Runner V2's kernels are interpreted, for seconds a
-step at a vocabulary of 49,152."""
+"""Requests and their tokens: without a GPU, the kernels of Model Runner V2 are interpreted, which
+takes seconds a step at a vocabulary of 49,152."""
 NEAR_TIE = 1e-3
 """Logits by which kernels of vLLM and Hugging Face may order two tokens differently."""
 
