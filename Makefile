@@ -40,8 +40,8 @@ STACK = verl-vllm-0.29.0
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
-.PHONY: constraints demo demo-real study bench bench-speculative test-gpu bench-gpu \
-  test test-vllm test-lane \
+.PHONY: constraints demo demo-real study study-real bench bench-speculative test-gpu bench-gpu soak \
+  soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl \
   test-newest-openrlhf test-newest-trl test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-trainers test-engines \
@@ -103,6 +103,10 @@ demo-real: $(VENV)/.real-ready
 
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(STUDY)
+
+# On SmolLM2-135M-Instruct: about a quarter of an hour a training and core, and resumed by the same.
+study-real: $(VENV)/.real-ready
+	$(BIN)/python examples/study/real.py --out runs/study-real
 
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(BENCHMARKS)
@@ -209,6 +213,21 @@ test-newest-openrlhf: $(OPENRLHF_VENV)/.ready
 
 test-newest-trl: $(OPENRLHF_VENV)/.ready
 	$(call test-newest,trl,$(OPENRLHF_VENV),tests/trl_adapter)
+
+# A long soak on each runner, without and under CUDA graphs: reports under runs/.
+soak: $(VENV)/.test-ready
+	$(BIN)/python integration_tests/soak.py --runner v1 --out runs/soak-v1.json
+	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --out runs/soak-v2.json
+	$(BIN)/python integration_tests/soak.py --runner v1 --graphs --out runs/soak-v1-graphs.json
+	$(BIN)/python integration_tests/soak.py --runner v2 --async-scheduling --graphs \
+	  --out runs/soak-v2-graphs.json
+
+# The same in the speculative mode.
+soak-speculative: $(VENV)/.test-ready
+	$(BIN)/python integration_tests/soak.py --mode speculative --async-scheduling \
+	  --out runs/soak-speculative.json
+	$(BIN)/python integration_tests/soak.py --mode speculative --async-scheduling --graphs \
+	  --out runs/soak-speculative-graphs.json
 
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests

@@ -20,9 +20,7 @@ from gpu_pairs import PAIRS
 from parts import Part, main
 from results import Results
 
-__all__ = ["PAGE", "PARTS"]
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+__all__ = ["PARTS"]
 
 
 def _throughput(name: str, drafts: tuple[int, ...], results: Results, toy: bool) -> None:
@@ -65,4 +63,4 @@ def _parts() -> list[Part]:
 PARTS = _parts()
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS, PAGE))
+    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS))

@@ -1,8 +1,8 @@
 """How right the grader is, class by class, beside Math-Verify's own answer for every pair.
 
 ``python benchmarks/grading_suites.py`` grades the pairs of ``tests/grading/suite.jsonl``, and golds
-of real problem sets, changed and restyled (``--problems FOLDER``, read in place), and writes the
-table into ``docs/grading.md``. Math-Verify is called as verl's ``math_verify`` reward calls it.
+of real problem sets, changed and restyled (``--problems FOLDER``, read in place), and prints the
+table of ``docs/grading.md``. Math-Verify is called as verl's ``math_verify`` reward calls it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from mutations import mutations, restyled  # noqa: E402
 from tandem_plugin.grading import Grader  # noqa: E402
 from tandem_plugin.lab.data import read_problems  # noqa: E402
 
-PAGE = ROOT / "docs" / "grading.md"
-BEGIN, END = "<!-- suites -->\n", "<!-- end of suites -->"
 SAMPLE = 1_000
 """Pairs of each kind that are drawn from the problem sets: Math-Verify takes a while for each."""
 
@@ -90,11 +88,7 @@ def main() -> None:
     with Grader() as grader:
         grades = grader.grade_batch((f"\\boxed{{{p.answer}}}", p.gold) for p in pairs)
     ours = [grade.outcome == "correct" for grade in grades]
-    table = as_table(pairs, ours, math_verify(pairs))
-    page = PAGE.read_text(encoding="utf-8")
-    head, rest = page.split(BEGIN, 1)
-    PAGE.write_text(f"{head}{BEGIN}{table}{END}{rest.split(END, 1)[1]}", encoding="utf-8")
-    print(table)
+    print(as_table(pairs, ours, math_verify(pairs)))
 
 
 def math_verify(pairs: list[Pair]) -> list[bool]:

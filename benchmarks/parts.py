@@ -2,8 +2,8 @@
 
 ``<out>/<part>.json`` is complete after every case, ``<out>/<part>.log`` holds what the part's
 processes said, ``<out>/parts.json`` how each part ended, and ``<out>/tables.md`` is written again
-whenever one ends. Started again, a part continues where it stopped. ``--docs`` measures nothing: it
-writes the tables of ``<out>`` into a page. A command for a GPU runs nothing without one.
+whenever one ends. Started again, a part continues where it stopped. A command for a GPU does
+nothing without one.
 """
 
 from __future__ import annotations
@@ -24,20 +24,14 @@ from typing import Any
 
 from results import Results, cases_of
 from rich.console import Console
-from table import PageError, Table, read_results, tables, write_page
+from table import Table, read_results, tables
 
 from tandem_plugin.progress import waiting
 
-__all__ = ["LIMIT", "PLACE", "Outcome", "Part", "main", "run_part"]
+__all__ = ["LIMIT", "Outcome", "Part", "main", "run_part"]
 
 LIMIT = 230
 """Seconds that a part may take where it says nothing: each ends within four minutes."""
-
-PLACE = "gpu"
-"""Where a page has the tables: see :func:`table.markers`."""
-
-_NEEDED = {"tandem-plugin", "torch", "vllm", "vllm runner", "engine plugin", "VLLM_PLUGINS"}
-"""The checks of ``tandem doctor`` without which no engine would run in tandem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +57,19 @@ class Outcome:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nothing can be run here."""
-
-    sentence: str
-    status: int
-    """Of the command: 0 where there is no GPU, since nothing is wrong then."""
-
-
 def main(
     script: Path,
     purpose: str,
     parts: Sequence[Part],
-    page: Path,
     arguments: Sequence[str] | None = None,
     *,
-    place: str = PLACE,
+    gpu: bool = True,
 ) -> int:
     """Runs parts, or within the process of one that part alone; returns the exit status.
 
-    page: the document that ``--docs`` writes the tables into. place: where on it; at :data:`PLACE`
-    the parts need a GPU.
+    gpu: whether the parts need one, and have limits.
     """
-    options = _parser(script, purpose, parts, page, place).parse_args(arguments)
+    options = _parser(script, purpose, parts, gpu).parse_args(arguments)
     chosen = [part for part in parts if not options.part or part.name in options.part]
     out = options.out.resolve()
     if options.alone:
@@ -95,16 +78,13 @@ def main(
         for part in parts:
             print(f"{part.name:16} {part.limit:4.0f} s  {part.purpose}")
         return 0
-    if options.docs:
-        return _write_docs(parts, out, page, place)
-    if place == PLACE and (refused := refusal(options.toy)):
-        print(refused.sentence)
-        return refused.status
+    if gpu and not options.toy and not _has_gpu():
+        return 0
     out.mkdir(parents=True, exist_ok=True)
     outcomes = {}
     for part in chosen:
         print(f"{part.name}: {part.purpose}. Log: {out / part.name}.log", flush=True)
-        limit = options.limit or (part.limit if place == PLACE else math.inf)
+        limit = options.limit or (part.limit if gpu else math.inf)
         outcomes[part.name] = run_part(part.name, script, out, toy=options.toy, limit=limit)
         _write(parts, out, outcomes)
         print(f"{part.name}: {outcomes[part.name].sentence}", flush=True)
@@ -144,36 +124,16 @@ def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> 
     )
 
 
-def refusal(toy: bool) -> Refusal | None:
-    """What keeps this Python from running engines on a GPU, if anything does."""
-    try:
-        import torch
-    except ImportError as error:
-        return Refusal(
-            f"{sys.executable} cannot import PyTorch ({error}): give the interpreter that has vLLM "
-            "and tandem-plugin, as in make test-gpu PYTHON=/path/to/python.",
-            1,
-        )
-    if not toy and not torch.cuda.is_available():
-        return Refusal(
-            f"No GPU: PyTorch {torch.__version__} of {sys.executable} finds none. Nothing was run, "
-            "and nothing is claimed. With --toy the same runs at toy size on a CPU, which shows "
-            "that it starts and ends, and nothing else.",
-            0,
-        )
-    from tandem_plugin.cli.checks import CHECKS
-    from tandem_plugin.cli.machine import Machine
+def _has_gpu() -> bool:
+    import torch
 
-    machine = Machine.here()
-    if machine.vllm is None:
-        return Refusal(f"vLLM is not installed for {sys.executable}: install it beside torch.", 1)
-    findings = [check(machine) for check in CHECKS]
-    wrong = [f for f in findings if f.check in _NEEDED and f.status != "ok"]
-    for finding in wrong:
-        print(f"{finding.check}: {finding.message} {finding.mend}".rstrip())
-    if any(finding.status == "problem" for finding in wrong):
-        return Refusal("Nothing was run: fix this first (tandem doctor looks again).", 1)
-    return None
+    if torch.cuda.is_available():
+        return True
+    print(
+        f"No GPU: PyTorch {torch.__version__} of {sys.executable} finds none. Nothing was run. "
+        "With --toy the same runs at toy size on a CPU, which shows that it starts and ends."
+    )
+    return False
 
 
 def _sentence(name: str, out: Path, status: int, seconds: float, limit: float | None) -> str:
@@ -228,34 +188,17 @@ def _write(parts: Sequence[Part], out: Path, outcomes: Mapping[str, Outcome]) ->
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     known |= {name: asdict(outcome) for name, outcome in outcomes.items()}
     file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    (out / "tables.md").write_text(_tables(parts, out), encoding="utf-8")
-
-
-def _tables(parts: Sequence[Part], out: Path, *, whole: bool = False) -> str:
-    """The tables of all parts that have cases; whole: :class:`PageError` for those of a toy."""
     shown = {part.name: part.table for part in parts if cases_of(out, part.name)}
-    return tables(shown, read_results(out, list(shown), whole=whole))
-
-
-def _write_docs(parts: Sequence[Part], out: Path, page: Path, place: str) -> int:
-    try:
-        text = _tables(parts, out, whole=True)
-        if not text:
-            raise PageError(f"{out} has no results.")
-        write_page(page, place, text)
-    except PageError as error:
-        print(error)
-        return 1
-    print(f"Wrote {page}")
-    return 0
+    text = tables(shown, read_results(out, list(shown)))
+    (out / "tables.md").write_text(text, encoding="utf-8")
 
 
 def _parser(
-    script: Path, purpose: str, parts: Sequence[Part], page: Path, place: str
+    script: Path, purpose: str, parts: Sequence[Part], gpu: bool
 ) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=purpose)
     names = [part.name for part in parts]
-    folder = Path("runs") / (script.stem if place == PLACE else "benchmarks")
+    folder = Path("runs") / (script.stem if gpu else "benchmarks")
     parser.add_argument(
         "--part", action="append", default=[], choices=names, help="this part alone; repeatable"
     )
@@ -266,9 +209,6 @@ def _parser(
     )
     parser.add_argument(
         "--toy", action="store_true", help="at toy size on a CPU: shows that it runs, nothing else"
-    )
-    parser.add_argument(
-        "--docs", action="store_true", help=f"write the results into docs/{page.name}"
     )
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -13,9 +13,7 @@ import replay_throughput
 import selection
 from parts import Part, main
 
-__all__ = ["PAGE", "PARTS"]
-
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+__all__ = ["PARTS"]
 
 PARTS = [
     Part(
@@ -40,4 +38,4 @@ PARTS = [
 
 if __name__ == "__main__":
     script = Path(__file__).resolve()
-    sys.exit(main(script, str(__doc__).splitlines()[0], PARTS, PAGE, place="benchmarks"))
+    sys.exit(main(script, str(__doc__).splitlines()[0], PARTS, gpu=False))

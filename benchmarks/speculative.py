@@ -22,7 +22,6 @@ from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, Stretch, env
 from parts import Part, main
 from results import Results
 from rounds import Sample, ratio, run_rounds
-from run import PAGE
 from table import Table, spread
 
 __all__ = ["PARTS", "measure", "table"]
@@ -306,4 +305,4 @@ PARTS = [Part("speculative", "speculative decoding, beside lockstep", measure, t
 
 if __name__ == "__main__":
     script = Path(__file__).resolve()
-    sys.exit(main(script, str(__doc__).splitlines()[0], PARTS, PAGE, place="speculative"))
+    sys.exit(main(script, str(__doc__).splitlines()[0], PARTS, gpu=False))

@@ -1,4 +1,4 @@
-"""Tables of results in Markdown, and their place on a page."""
+"""Tables of results in Markdown."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "PageError",
     "Table",
-    "markers",
     "read_results",
     "spread",
     "tables",
-    "write_page",
 ]
-
-
-class PageError(RuntimeError):
-    """Results that cannot be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +57,10 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def read_results(
-    out: Path, names: Sequence[str], *, whole: bool = False
-) -> dict[str, dict[str, Any]]:
-    """The results in ``out`` by part.
-
-    whole: raise :class:`PageError` when one is missing or was only a toy's.
-    """
+def read_results(out: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The results in ``out`` by part."""
     files = {name: out / f"{name}.json" for name in names}
-    found = {
-        name: json.loads(file.read_text(encoding="utf-8"))
-        for name, file in files.items()
-        if file.exists()
-    }
-    missing = [name for name in names if name not in found]
-    quick = [name for name, content in found.items() if content["quick"]]
-    if whole and (missing or quick):
-        raise PageError(
-            f"{out} has no whole results of: {', '.join(missing + quick)}. Measure them there "
-            "first, without --toy."
-        )
-    return found
+    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
 
 def tables(
@@ -105,19 +81,3 @@ def tables(
         table(found[name]).markdown(found[name]) for name, table in shown.items() if name in found
     ]
     return "\n".join(sections)
-
-
-def markers(place: str) -> tuple[str, str]:
-    """What stands on a page before and behind the tables of one place."""
-    return f"<!-- {place}: begin -->", f"<!-- {place}: end -->"
-
-
-def write_page(page: Path, place: str, content: str) -> None:
-    """Put ``content`` between the page's markers of one place."""
-    first, last = markers(place)
-    text = page.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(first)
-    _, end, tail = rest.partition(last)
-    if not begin or not end:
-        raise PageError(f"{page} has no place for the tables: {first} ... {last}.")
-    page.write_text(f"{head}{first}\n\n{content}\n{last}{tail}", encoding="utf-8")

@@ -125,7 +125,7 @@ def worked(problem: str) -> str:
     return f"{', then '.join(steps)}. The answer is \\boxed{{{total}}}."
 
 
-def teach(folder: Path, steps: int) -> None:
+def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
     """Fine-tune the model in a folder, in place, on the answers of so many batches of sums."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -138,7 +138,7 @@ def teach(folder: Path, steps: int) -> None:
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
-    source = f"{TAUGHT},count={steps * BATCH},seed={TEACHING_SEED}"
+    source = f"{TAUGHT},count={steps * BATCH},seed={seed}"
     problems = read_problems(source).problems
     for step in range(steps):
         rows = []

@@ -26,9 +26,8 @@ from parts import Part, main  # noqa: E402
 from results import Results  # noqa: E402
 from table import Table  # noqa: E402
 
-__all__ = ["PAGE", "PARTS"]
+__all__ = ["PARTS"]
 
-PAGE = HERE.parent / "docs" / "compatibility.md"
 
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -240,4 +239,4 @@ PARTS = [
 ]
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS, PAGE))
+    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS))

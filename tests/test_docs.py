@@ -81,20 +81,6 @@ def test_first_example_of_a_page_runs(
     assert capsys.readouterr().out.startswith(printed)
 
 
-def readme_examples() -> list[str]:
-    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def test_replay_example_of_the_readme_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (example,) = [code for code in readme_examples() if "TandemRules" in code]
-    tokenizer = tmp_path / "tokenizer.json"
-    tokenizer.write_text('{"Once": 0, "Ġupon": 1, "Ġa": 2, "Ġtime": 3}', encoding="utf-8")
-    names = {"TOKENIZER": tokenizer, "token_ids": [0, 1, 2, 3]}
-    exec(compile(example, "README.md", "exec"), names)
-    assert re.match(r"(0\.\d+|1\.0) \(Span\(start=0", capsys.readouterr().out)
-
-
 def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
     text = (DOCS / "settings.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

@@ -22,6 +22,8 @@ from light.model import LanguageModel, Shape, save_model  # noqa: E402
 from light.problem import draw_problems  # noqa: E402
 from light.task import LONGEST, Task  # noqa: E402
 
+TEMPERATURE = 0.6
+
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Any:
@@ -69,6 +71,7 @@ def answers(task: Task, models: list[LanguageModel], schedule: str | None, rows:
         torch.Generator().manual_seed(2),
         rule,
         list(range(rows)),
+        TEMPERATURE,
     )
 
 
@@ -104,7 +107,8 @@ def test_log_probability_of_each_token_is_its_authors(
     start = responses.prompt_length
     both = []
     for theirs in reference:
-        logits = theirs(responses.ids[:, :-1]).logits[:, start - 1 :].log_softmax(-1)
+        logits = theirs(responses.ids[:, :-1]).logits[:, start - 1 :]
+        logits = (logits / TEMPERATURE).log_softmax(-1)
         both.append(logits.gather(-1, responses.ids[:, start:, None]).squeeze(-1))
     expected = torch.where(responses.senior, *both)
     written = responses.written
@@ -120,13 +124,14 @@ def test_tokens_are_drawn_from_their_authors_distribution(task: Task, models: li
     rule = task.rule("step")  # the senior writes the first step
     prompts = task.prompts(problem).expand(rows, -1)
     noise = torch.Generator().manual_seed(5)
-    responses = generate(*models, prompts, 1, task.end, noise, rule, list(range(rows)))
+    seeds = list(range(rows))
+    responses = generate(*models, prompts, 1, task.end, noise, rule, seeds, TEMPERATURE)
     first = responses.ids[:, responses.prompt_length]
-    expected = models[0](prompts[:1])[0, -1].softmax(-1).double().numpy() * rows
+    expected = (models[0](prompts[:1])[0, -1] / TEMPERATURE).softmax(-1).double().numpy() * rows
     found = np.bincount(first.numpy(), minlength=task.size)
     # The junior's distribution differs by far: with 6,000 draws it would be found by certainty.
     assert stats.chisquare(found, expected * found.sum() / expected.sum()).pvalue > 1e-3
-    other = models[1](prompts[:1])[0, -1].softmax(-1).double().numpy() * rows
+    other = (models[1](prompts[:1])[0, -1] / TEMPERATURE).softmax(-1).double().numpy() * rows
     assert stats.chisquare(found, other * found.sum() / other.sum()).pvalue < 1e-10
 
 
@@ -164,7 +169,7 @@ def test_update_moves_the_senior_by_its_own_tokens_alone(task: Task, models: lis
     trained = responses.written & responses.senior
     senior = copy.deepcopy(models[0]).train()
     optimizer = torch.optim.SGD(senior.parameters(), lr=0.0)
-    sizes = grpo.Optimization(steps=1, prompts=2)
+    sizes = grpo.Optimization(steps=1, prompts=2, temperature=TEMPERATURE)
     method = grpo.Method("TRL", "word")
     chosen = torch.arange(16)
     old = torch.where(responses.senior, responses.log_probs, torch.zeros(()))
@@ -172,7 +177,8 @@ def test_update_moves_the_senior_by_its_own_tokens_alone(task: Task, models: lis
     other = copy.deepcopy(models[0])
     losses = []
     for row, ids in enumerate(responses.token_ids()):
-        log_probs = other(responses.ids[row : row + 1])[0].log_softmax(-1)
+        logits = other(responses.ids[row : row + 1])[0] / TEMPERATURE
+        log_probs = logits.log_softmax(-1)
         for place, token in enumerate(ids):
             if trained[row, place]:
                 now = log_probs[responses.prompt_length + place - 1, token]
@@ -181,6 +187,25 @@ def test_update_moves_the_senior_by_its_own_tokens_alone(task: Task, models: lis
     torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
     for (name, ours), theirs in zip(senior.named_parameters(), other.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, atol=1e-5), name
+
+
+def test_half_of_grpos_tokens_are_those_that_word_marks(task: Task, models: list[Any]):
+    """The senior writes them all, and the draws of a team choose what is trained."""
+    rows = 32
+    prompts, rule = task.prompts(draw_problems(rows, 1)), task.rule("word")
+    alone, marked = (
+        generate(models[0], None, prompts, LONGEST, task.end, noise, given, list(range(rows)))
+        for given, noise in ((None, seeded(2)), (rule, seeded(2)))
+    )
+    assert alone.token_ids() == marked.token_ids()
+    assert torch.equal(alone.log_probs, marked.log_probs)
+    for row, ids in enumerate(marked.token_ids()):
+        assert marked.senior[row, : len(ids)].tolist() == list(rule.replay(ids, row).senior)
+    assert 0.3 < marked.senior[marked.written].float().mean() < 0.7
+
+
+def seeded(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
 
 
 def test_record_that_is_not_its_replay_stops_the_training(task: Task, models: list[Any]):
@@ -205,5 +230,15 @@ def test_evaluation_is_the_same_for_a_seed_and_counts_what_was_written(
     assert first[0] == again[0]
     assert first[1].token_ids() == again[1].token_ids()
     assert first[1].token_ids() != other[1].token_ids()
+    assert first[0]["solo"] == first[0]["solo any"] == 0
     written = np.bincount(np.concatenate(first[1].token_ids()), minlength=task.size)
     assert np.array(first[0]["counts"]).sum(axis=0).tolist() == written.tolist()
+
+
+def test_accuracy_is_the_mean_over_samples_and_any_of_them(
+    task: Task, models: list[LanguageModel], monkeypatch: pytest.MonkeyPatch
+):
+    right = np.array([1, 0, 0, 0, 0, 0, 1, 1], dtype=float)
+    monkeypatch.setattr(task, "rewards", lambda responses, problems: right)
+    found = Evaluation(task, draw_problems(4, 3), 5, samples=2).alone(models[0])[0]
+    assert (found["solo"], found["solo any"]) == (3 / 8, 2 / 4)

@@ -30,12 +30,15 @@ def write_page(paths: Paths) -> Path:
     return page
 
 
-def next_commands(paths: Paths, training: Training, page: Path | None) -> list[str]:
+def next_commands(
+    paths: Paths, training: Training, page: Path | None, real: bool = False
+) -> list[str]:
     """What to look at and to try next, line by line; page: None where no junior wrote along."""
+    run = [sys.executable, Path(__file__).with_name("run.py"), *(["--real"] if real else [])]
     if page is None:
         return [
             "Next, the same in tandem:",
-            f"  {_line(sys.executable, Path(__file__).with_name('run.py'))}",
+            f"  {_line(*run, '--out', str(paths.out) + '-tandem')}",
         ]
     team = paths.out / "team.jsonl"
     length = training.max_prompt_length + training.max_response_length
@@ -54,8 +57,7 @@ def next_commands(paths: Paths, training: Training, page: Path | None) -> list[s
         f"  {rollout}",
         f"  {_line(_TANDEM, 'view', team)}",
         "Train without the junior, to compare:",
-        f"  {_line(sys.executable, Path(__file__).with_name('run.py'), '--solo')} "
-        f"--out {shlex.quote(str(paths.out) + '-solo')}",
+        f"  {_line(*run, '--solo', '--out', str(paths.out) + '-solo')}",
     ]
 
 

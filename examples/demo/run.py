@@ -143,7 +143,7 @@ def run(
     _report(paths, evaluations, solo, console)
     console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
     page = None if solo else write_page(paths)
-    for line in next_commands(paths, training, page):
+    for line in next_commands(paths, training, page, real):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 

@@ -1,6 +1,6 @@
-"""The study: what tandem training does to a senior that has something to drift into.
+"""The study: the paper's claims in its own setting, a senior and its frozen self, on toy models.
 
-Many seeds of every method, each in a small process of its own, without a GPU or a network::
+Every method from every taught model, each in a small process of its own, without a GPU::
 
     python examples/study/run.py [--out runs/study] [--quick]
 
@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from light.judging import power_lines
 from light.notes import StudyError, check_settings
 from light.page import write_page
-from light.power import power_lines
 from light.runs import default_workers, run_trainings
 from light.size import QUICK, WHOLE, LightSize
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""What is measured of a senior beside a junior: the paper's four axes, on held-out problems."""
+"""What is measured of a senior beside its junior: the paper's four axes, on held-out problems."""
 
 from __future__ import annotations
 
@@ -28,24 +28,32 @@ FOLDS = 8
 
 
 class Evaluation:
-    """Evaluates on the same problems at temperature 1, one response to each.
+    """Evaluates on the same problems, ``samples`` responses to each.
 
     seed: of the random numbers, which every model evaluated with it shares. Each training seed has
     its own, so that the noise of sampling is part of the errors over seeds.
     """
 
-    def __init__(self, task: Task, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        problems: Sequence[Problem],
+        seed: int,
+        samples: int = 1,
+        temperature: float = 1.0,
+    ) -> None:
         self.task = task
-        self.problems = problems
+        self.problems = [problem for problem in problems for _ in range(samples)]
         self.seed = seed
+        self.samples = samples
+        self.temperature = temperature
 
     def alone(self, model: LanguageModel) -> tuple[dict[str, Any], Responses]:
-        """pass@1 of a model alone, the share of jargon, its tokens' counts, and its responses."""
+        """Accuracy of a model alone, the share of jargon, its tokens' counts, and its responses."""
         responses = self._answers(model)
-        rewards = self.task.rewards(responses.token_ids(), self.problems)
         counts = fold_counts(responses, self.task.size)
         return {
-            "solo": float(rewards.mean()),
+            **self._accuracy("solo", responses),
             "jargon": self.task.jargon_share(counts.sum(axis=0)),
             "counts": counts.tolist(),
         }, responses
@@ -53,12 +61,14 @@ class Evaluation:
     def beside(
         self, senior: LanguageModel, junior: LanguageModel, alone: Responses, juniors: np.ndarray
     ) -> dict[str, float]:
-        """pass@1 of the team, legibility to the junior, and drift from it.
+        """Accuracy of the team, legibility to the junior, and drift from it.
 
         alone: what the senior wrote alone, which the junior reads. juniors: how often the junior
         writes each token alone, of :func:`fold_counts`.
         """
-        found = {name: self.team_accuracy(senior, junior, name) for name in SCHEDULES}
+        found: dict[str, float] = {}
+        for schedule in SCHEDULES:
+            found |= self._accuracy(schedule, self._answers(senior, junior, schedule))
         cross_entropy, overlap = self._legibility(senior, junior, alone)
         counts = fold_counts(alone, self.task.size).sum(axis=0)
         return {
@@ -68,21 +78,27 @@ class Evaluation:
             "kl": kl_divergence(counts, juniors.sum(axis=0)),
         }
 
-    def team_accuracy(
-        self, senior: LanguageModel, junior: LanguageModel, schedule: str = TRAINED_SCHEDULE
-    ) -> float:
-        """pass@1 of a team; under the schedule of training a team's checkpoint is chosen by it."""
-        team = self._answers(senior, junior, schedule)
-        return float(self.task.rewards(team.token_ids(), self.problems).mean())
+    def team_accuracy(self, senior: LanguageModel, junior: LanguageModel) -> float:
+        """pass@1 of a team under the schedule of training, by which its checkpoint is chosen."""
+        team = self._answers(senior, junior, TRAINED_SCHEDULE)
+        return self._accuracy("team", team)["team"]
+
+    def _accuracy(self, name: str, responses: Responses) -> dict[str, float]:
+        """pass@1, and the share of problems of which a sample is right: pass@samples."""
+        rewards = self.task.rewards(responses.token_ids(), self.problems)
+        right = rewards.reshape(-1, self.samples)
+        return {name: float(right.mean()), f"{name} any": float(right.max(axis=1).mean())}
 
     @torch.inference_mode()
     def _legibility(
         self, senior: LanguageModel, junior: LanguageModel, responses: Responses
     ) -> tuple[float, float]:
-        """The junior's cross-entropy in nats and the overlap, means over all positions."""
-        start, written = responses.prompt_length, responses.written
-        ours, theirs = (m(responses.ids[:, :-1])[:, start - 1 :][written] for m in (senior, junior))
-        surprise, shared = chunk_scores(ours, theirs, responses.ids[:, start:][written])
+        """The junior's cross-entropy in nats and the overlap, at temperature 1: means over all
+        positions of the first responses to each problem."""
+        start = responses.prompt_length
+        ids, written = responses.ids[:: self.samples], responses.written[:: self.samples]
+        ours, theirs = (m(ids[:, :-1])[:, start - 1 :][written] for m in (senior, junior))
+        surprise, shared = chunk_scores(ours, theirs, ids[:, start:][written])
         return float(surprise.mean()), float(shared.mean())
 
     def _answers(
@@ -96,10 +112,11 @@ class Evaluation:
         rows = range(len(self.problems)) if rule else ()
         seeds = [derive_seed(self.seed, "team", row) for row in rows]
         prompts = self.task.prompts(self.problems)
-        return generate(senior, junior, prompts, LONGEST, self.task.end, noise, rule, seeds)
+        end, temperature = self.task.end, self.temperature
+        return generate(senior, junior, prompts, LONGEST, end, noise, rule, seeds, temperature)
 
 
 def fold_counts(responses: Responses, vocabulary: int) -> np.ndarray:
-    """How often each token was written in each part of the problems: int64 ``[FOLDS, V]``."""
+    """How often each token was written in each part of the responses: int64 ``[FOLDS, V]``."""
     rows = responses.token_ids()
     return np.stack([token_counts(rows[fold::FOLDS], vocabulary) for fold in range(FOLDS)])

@@ -23,7 +23,7 @@ class Responses:
     ids: int64 ``[batch, prompt + longest]``, prompts first, filled up with the end token. written:
     bool ``[batch, longest]``, the tokens of responses, their end token among them. senior: bool of
     the same shape, who wrote each. log_probs: float32 of the same shape, of each token under its
-    author at temperature 1; 0 where none was written.
+    author at the temperature of sampling; 0 where none was written.
     """
 
     ids: Tensor
@@ -53,11 +53,13 @@ def generate(
     noise: torch.Generator,
     rule: Rule | None = None,
     seeds: Sequence[int] = (),
+    temperature: float = 1.0,
 ) -> Responses:
-    """One response to each prompt at temperature 1, by the senior alone where there is no rule.
+    """One response to each prompt, by the senior alone where there is no junior.
 
-    prompts: int64 ``[batch, length]``. end: the token that ends a response. seeds: the tandem seeds
-    of a team's responses, whose draws share nothing with ``noise``.
+    prompts: int64 ``[batch, length]``. end: the token that ends a response. rule: who writes, or
+    without a junior whose tokens count as the senior's. seeds: the tandem seeds of the responses,
+    whose draws share nothing with ``noise``.
     """
     batch, start = prompts.shape
     ids = torch.full((batch, start + longest), end)
@@ -67,13 +69,15 @@ def generate(
     log_probs = torch.zeros(batch, longest)
     models = [senior] if rule is None or junior is None else [senior, junior]
     caches = [model.new_cache(batch, start + longest) for model in models]
-    team = _Team(rule, seeds, longest) if len(models) == 2 and rule is not None else None
+    team = None if rule is None else _Team(rule, seeds, longest)
     going = torch.ones(batch, dtype=torch.bool)
     step = prompts
     for place in range(longest):
         logits = [m(step, cache)[:, -1] for m, cache in zip(models, caches, strict=True)]
         author = None if team is None else team.author
-        chosen = logits[0] if author is None else torch.where(author[:, None], *logits)
+        alone = author is None or len(logits) == 1
+        chosen = logits[0] if alone else torch.where(author[:, None], *logits)
+        chosen = chosen / temperature
         token = (chosen - torch.empty_like(chosen).exponential_(generator=noise).log()).argmax(-1)
         token = torch.where(going, token, end)
         ids[:, start + place] = token

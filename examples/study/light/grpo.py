@@ -15,7 +15,7 @@ from torch import Tensor
 from light.generate import Responses, generate
 from light.model import LanguageModel
 from light.problem import Problem
-from light.task import LONGEST, Task
+from light.task import Task
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed
 
@@ -27,11 +27,13 @@ _EPSILON = 1e-6
 @dataclass(frozen=True, slots=True)
 class Method:
     """How a senior is trained. schedule: of the team that writes with the junior; None: alone.
-    kl: the coefficient of a KL loss towards the junior."""
+    kl: the coefficient of a KL loss towards the junior. alone: the senior writes everything, and
+    the schedule chooses only which tokens are trained."""
 
     name: str
     schedule: str | None = None
     kl: float = 0.0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Optimization:
     warmup: int = 3
     updates: int = 2
     clip: float = 0.2
+    temperature: float = 1.0
 
 
 def train(
@@ -73,13 +76,22 @@ def train(
         asked = order.sample(problems, sizes.prompts)
         rows = [problem for problem in asked for _ in range(sizes.group)]
         seeds = [derive_seed(seed, step, row) for row in range(len(rows))] if rule else []
+        partner = None if method.alone else junior
         responses = generate(
-            senior, junior, task.prompts(rows), LONGEST, task.end, noise, rule, seeds
+            senior,
+            partner,
+            task.prompts(rows),
+            task.longest,
+            task.end,
+            noise,
+            rule,
+            seeds,
+            sizes.temperature,
         )
         rewards = torch.from_numpy(task.rewards(responses.token_ids(), rows)).float()
         trained = responses.written & _replayed(responses, rule, seeds)
         weights = advantages(rewards.view(-1, sizes.group)).flatten()
-        anchor = None if not method.kl else _log_probs(junior, responses)
+        anchor = None if not method.kl else _log_probs(junior, responses, sizes.temperature)
         shuffled = torch.from_numpy(
             np.random.default_rng(derive_seed(seed, "order", step)).permutation(sizes.prompts)
         )
@@ -122,14 +134,14 @@ def _replayed(responses: Responses, rule: Rule | None, seeds: list[int]) -> Tens
     return senior
 
 
-def _log_probs(model: LanguageModel, responses: Responses) -> Tensor:
+def _log_probs(model: LanguageModel, responses: Responses, temperature: float) -> Tensor:
     with torch.no_grad():
-        return _of_tokens(model, responses.ids, responses.prompt_length)
+        return _of_tokens(model, responses.ids, responses.prompt_length, temperature)
 
 
-def _of_tokens(model: LanguageModel, ids: Tensor, start: int) -> Tensor:
-    """log p of each response token at temperature 1: ``[batch, longest]``."""
-    logits = model(ids[:, :-1])[:, start - 1 :]
+def _of_tokens(model: LanguageModel, ids: Tensor, start: int, temperature: float) -> Tensor:
+    """log p of each response token: ``[batch, longest]``."""
+    logits = model(ids[:, :-1])[:, start - 1 :] / temperature
     return logits.gather(-1, ids[:, start:, None]).squeeze(-1) - logits.logsumexp(-1)
 
 
@@ -144,8 +156,10 @@ def _update(
     method: Method,
     sizes: Optimization,
 ) -> None:
-    log_probs = _of_tokens(senior, responses.ids[chosen], responses.prompt_length)
-    # At temperature 1 what was sampled from is what is trained: no second pass is needed.
+    log_probs = _of_tokens(
+        senior, responses.ids[chosen], responses.prompt_length, sizes.temperature
+    )
+    # What was sampled from is what is trained: no second pass is needed for the old ones.
     losses = policy_loss(log_probs, responses.log_probs[chosen], weights[chosen, None], sizes.clip)
     if anchor is not None:
         losses = losses + method.kl * low_variance_kl(log_probs, anchor[chosen])

@@ -1,131 +1,70 @@
-"""The study's page: rows, claims and curves, as Markdown and figures."""
+"""The study's page: rows, claims and curves, as Markdown and a figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
-from light.claims import CLAIMS
-from light.figure import draw_curves
-from light.judging import Judged, judge_all
-from light.power import power_lines
-from light.size import SELF, TRL, LightSize
+import numpy as np
+
+from light.judging import Judged, judge_all, power_lines
+from light.size import METHODS, TRL, LightSize
 from light.table import CHOICES, MEASURES, START, Choice, Found, Row, read_found
 
 __all__ = ["write_page"]
 
-Verdicts: TypeAlias = Mapping[tuple[str, Choice], list[Judged]]
-"""By junior and choice of checkpoints."""
-
-_HEADS = {
-    "solo": "alone",
-    "step": "`step`",
-    "step-bernoulli": "`step-bernoulli`",
-    "cross_entropy": "junior's cross-entropy, nats",
-    "overlap": "overlap",
-    "kl": "drift, KL in nats",
-    "jargon": "jargon",
-}
+_PANELS = ("solo", "step", "cross_entropy", "kl")
 
 
 def write_page(out: Path, size: LightSize) -> Path:
-    """Write ``study.md`` and its figures from the notes of all trainings; returns its path."""
+    """Write ``study.md`` and its figure from the notes of all trainings; returns its path."""
     found = read_found(out, size)
-    judged = {
-        (exposure, choice): judge_all(found, exposure, choice)
-        for exposure in size.exposures
-        for choice in CHOICES
-    }
-    sections = ["# Before it was run", *power_lines(size), "", *_verdicts(judged), ""]
-    for exposure in size.exposures:
-        figure = draw_curves(found, exposure, out / "figures").relative_to(out)
-        sections += [*_head(exposure), "", f"![Curves]({figure})", ""]
-        for choice, said in CHOICES.items():
-            sections += [f"## At {said}", "", *_table(_rows(found, exposure, choice)), ""]
-            sections += [*_claims(judged[exposure, choice]), ""]
+    figure = _draw_curves(found, out / "curves.svg").relative_to(out)
+    sections = ["# Before it was run", "", *power_lines(size), "", f"![Curves]({figure})", ""]
+    for choice, said in CHOICES.items():
+        sections += [f"# At {said}", "", *_table(_rows(found, choice)), ""]
+        sections += [*_claims(judge_all(found, choice)), ""]
     path = out / "study.md"
-    path.write_text("\n".join(sections) + "\n", encoding="utf-8")
+    path.write_text("\n".join(sections), encoding="utf-8")
     return path
 
 
-def _verdicts(judged: Verdicts) -> list[str]:
-    """All verdicts in one table: a line a claim, a column for each junior and choice."""
-    columns = [f"{exposure}, {choice}" for exposure, choice in judged]
-    lines: dict[tuple[str, str, str], dict[str, str]] = {}
-    for column, found in zip(columns, judged.values(), strict=True):
-        for one in found:
-            lines.setdefault((one.claim.text, one.method, one.against), {})[column] = one.within
-    order = sorted(lines, key=lambda key: [claim.text for claim in CLAIMS].index(key[0]))
-    return [
-        "# Verdicts within these pairs",
-        "",
-        f"| Claim | of | against | {' | '.join(columns)} |",
-        "| --- | --- | --- |" + " --- |" * len(columns),
-        *(
-            f"| {' | '.join(key)} | {' | '.join(lines[key].get(one, '–') for one in columns)} |"
-            for key in order
-        ),
-        "",
-        "By the junior's share of jargon and the choice of checkpoints; numbers, and verdicts with "
-        "pairs as units, are below.",
-    ]
-
-
-def _head(exposure: str) -> list[str]:
-    if exposure == SELF:
-        return ["# The junior: the senior as it was taught, the paper's setting"]
-    return [f"# The junior: {exposure} of jargon"]
-
-
-def _rows(found: Found, exposure: str, choice: Choice) -> list[tuple[str, Row]]:
+def _rows(found: Found, choice: Choice) -> list[tuple[str, Row]]:
     """Named rows: of matched checkpoints, couples of each other method and TRL."""
-    others = [one.name for one in found.size.methods(exposure) if one != TRL]
-    start = (START, found.row(exposure, START, choice))
+    rows = [(START, found.row(START, "last"))]
     if choice != "matched":
-        names = [*others, TRL.name]
-        return [start, *((name, found.row(exposure, name, choice)) for name in names)]
-    rows = [start]
-    for other in others:
-        trl, theirs = found.couple(exposure, TRL.name, other, choice)
-        rows += [(f"{other}, as accurate as TRL", theirs), (f"TRL, as accurate as {other}", trl)]
+        return rows + [(one.name, found.row(one.name, choice)) for one in METHODS]
+    for other in METHODS:
+        if other != TRL:
+            ours, theirs = found.couple(TRL.name, other.name, choice)
+            rows += [(f"{other.name}, as accurate as TRL", theirs)]
+            rows += [(f"TRL, as accurate as {other.name}", ours)]
     return rows
 
 
 def _table(rows: list[tuple[str, Row]]) -> list[str]:
-    head = " | ".join(_HEADS[name] for name in MEASURES)
     return [
-        f"| | {head} | step |",
-        "| --- |" + " ---: |" * (len(MEASURES) + 1),
-        *(
-            f"| {name} | {' | '.join(_cell(row, measure) for measure in MEASURES)} | "
-            f"{row.mean('step_number'):.0f} |"
-            for name, row in rows
-        ),
+        f"| | {' | '.join(MEASURES.values())} |",
+        "| --- |" + " ---: |" * len(MEASURES),
+        *(f"| {name} | {' | '.join(_cell(row, one) for one in MEASURES)} |" for name, row in rows),
         "",
-        "Mean ± standard error over runs, within these pairs.",
+        "Mean ± standard error over taught models.",
     ]
 
 
 def _cell(row: Row, measure: str) -> str:
-    if row.method == START:
-        return f"{row.mean(measure):.3f}"  # one a pair: no error over seeds
+    if measure == "step_number":
+        return f"{row.mean(measure):.0f}"
     return f"{row.mean(measure):.3f} ± {row.error(measure):.3f}"
 
 
 def _claims(judged: list[Judged]) -> list[str]:
     return [
-        "± and p are over pairs: of another pair.",
-        "",
-        "| Claim | of | against | the paper | here | in each pair | p | verdict | within these "
-        "pairs |",
-        "| --- | --- | --- | --- | ---: | ---: | ---: | --- | --- |",
+        "| Claim | of | against | the paper | here | p | verdict |",
+        "| --- | --- | --- | --- | ---: | ---: | --- |",
         *(
             f"| {one.claim.text} | {one.method} | {one.against} | {one.claim.paper} | "
-            f"{one.mean:+.3f} ± {one.error:.3f} | "
-            f"{', '.join(f'{mean:+.3f}' for mean in one.by_pair)} | {_probability(one.p)} | "
-            f"{one.verdict} | {one.within} |"
+            f"{one.mean:+.4f} ± {one.error:.4f} | {_probability(one.p)} | {one.verdict} |"
             for one in judged
         ),
     ]
@@ -133,3 +72,26 @@ def _claims(judged: list[Judged]) -> list[str]:
 
 def _probability(p: float) -> str:
     return "–" if math.isnan(p) else f"{p:.2g}"
+
+
+def _draw_curves(found: Found, path: Path) -> Path:
+    """Means by step, with standard errors over taught models; returns the figure's path."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(_PANELS), figsize=(4 * len(_PANELS), 3.2))
+    for axis, measure in zip(axes, _PANELS, strict=True):
+        for method in METHODS:
+            curves = [found.curve(one) for one in found.curves if one.method == method]
+            values = np.array([[point[measure] for point in curve] for curve in curves])
+            steps = [point["step_number"] for point in curves[0]]
+            axis.plot(steps, values.mean(axis=0), label=method.name)
+        axis.set_title(MEASURES[measure])
+        axis.set_xlabel("step")
+    axes[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+    return path

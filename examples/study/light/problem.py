@@ -22,7 +22,7 @@ __all__ = [
     "draw_problems",
 ]
 
-STEPS = 3
+STEPS = 4
 OPERATIONS = ("plus", "minus", "times")
 
 
@@ -82,7 +82,7 @@ def apply(operation: str, left: int, right: int) -> int:
 
 
 def draw_problem(rng: random.Random) -> Problem:
-    """One of the 196,830 problems, each as likely as another."""
+    """One of the 5.3 million problems, each as likely as another."""
     operations = tuple((rng.choice(OPERATIONS), rng.randint(1, 9)) for _ in range(STEPS))
     return Problem(rng.randrange(10), operations)
 

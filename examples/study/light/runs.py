@@ -1,102 +1,92 @@
-"""Every training of the study, each in a process of its own, and its note when it is done."""
+"""Every teaching and training of the study, each in a process of its own, and its note."""
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
 from light.evaluate import Evaluation
 from light.grpo import Method, train
-from light.model import LanguageModel, load_model
+from light.model import LanguageModel, load_model, save_model
 from light.notes import write_json
-from light.pairs import (
-    SENIOR,
-    junior_of,
-    model_folder,
-    models_of,
-    problems_of,
-    teach_model,
-)
-from light.size import LightSize
+from light.problem import Problem, draw_problems
+from light.size import METHODS, LightSize
 from light.task import Task
+from light.taught_text import Facts, Teaching
+from light.teach import teach
 from tandem_plugin.seeds import derive_seed
 
 __all__ = ["Training", "default_workers", "read_note", "run_trainings", "taught", "trainings"]
 
-Readers: TypeAlias = Mapping[str, tuple[LanguageModel, np.ndarray]]
-"""Each junior, and how often it writes each token alone."""
-
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One training: of a pair's senior, by a method, with a seed.
+    """One training: of a taught model beside its frozen self, by a method, with a seed."""
 
-    beside: the exposures of the juniors that it is evaluated with. A method that uses a junior has
-    one; GRPO uses none, and is one training for all of them.
-    """
-
-    pair: int
+    start: int
     method: Method
     seed: int
-    beside: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        junior = f" {self.beside[0]}" if self.uses_junior else ""
-        return f"pair {self.pair} {self.method.name}{junior} seed {self.seed}"
-
-    @property
-    def uses_junior(self) -> bool:
-        return self.method.schedule is not None or self.method.kl > 0
+        return f"start {self.start} {self.method.name} seed {self.seed}"
 
     def note(self, out: Path) -> Path:
         """Where what came of it is written."""
-        return out / "trainings" / f"{self.name.replace(' ', '-').replace('%', '-percent')}.json"
+        return out / "trainings" / f"{self.name.replace(' ', '-')}.json"
+
+
+class Problems:
+    """The problem sets of a study: no problem is in two of them."""
+
+    def __init__(self, size: LightSize) -> None:
+        self.held_out = draw_problems(size.problems, 17)
+        self.validation = draw_problems(size.validation_problems, 19, self.held_out)
+        self.kept_out: frozenset[Problem] = frozenset([*self.held_out, *self.validation])
+        self.training = draw_problems(size.training_problems, 23, self.kept_out)
+
+
+@functools.lru_cache(maxsize=2)
+def problems_of(size: LightSize) -> Problems:
+    """The problem sets of a size, drawn once in a process."""
+    return Problems(size)
 
 
 def trainings(size: LightSize) -> list[Training]:
     """All trainings: seeds first, so that a study that is cut short has every method."""
-    found: dict[Training, None] = {}
-    for seed in size.seeds:
-        for pair in range(1, size.pairs + 1):
-            for exposure in size.exposures:
-                for method in size.methods(exposure):
-                    one = Training(pair, method, seed, (exposure,))
-                    beside = one.beside if one.uses_junior else size.exposures
-                    found[Training(pair, method, seed, beside)] = None
-    return list(found)
+    starts = range(1, size.starts + 1)
+    return [Training(s, method, seed) for seed in size.seeds for s in starts for method in METHODS]
 
 
 def run_trainings(
     out: Path, size: LightSize, workers: int, on_done: Callable[[int, int, str], None]
 ) -> None:
-    """Teach every pair, measure it, and run every training that has no note yet.
+    """Teach and measure every start, and run every training that has no note yet.
 
     on_done: called with how many are done, how many there are, and the last one's name.
     """
-    teachings = [(teach_model, out, size, *model) for model in models_of(size)]
-    baselines = [(_measure_taught, out, size, pair) for pair in range(1, size.pairs + 1)]
+    teachings = [(_teach, out, size, start) for start in range(1, size.starts + 1)]
     rest = [(_train, out, size, one) for one in trainings(size)]
-    total = len(teachings) + len(baselines) + len(rest)
     done = 0
-    for part in (teachings, baselines, rest):
+    for part in (teachings, rest):
         for name in _in_processes(part, workers):
             done += 1
-            on_done(done, total, name)
+            on_done(done, len(teachings) + len(rest), name)
 
 
-def taught(out: Path, pair: int) -> Path:
-    """Where the measures of a pair as it was taught are."""
-    return out / "trainings" / f"pair-{pair}-taught.json"
+def taught(out: Path, start: int) -> Path:
+    """Where the measures of a start as it was taught are."""
+    return out / "trainings" / f"start-{start}-taught.json"
 
 
 def _in_processes(calls: Sequence[tuple[Any, ...]], workers: int) -> Iterator[str]:
@@ -107,35 +97,37 @@ def _in_processes(calls: Sequence[tuple[Any, ...]], workers: int) -> Iterator[st
         try:
             for future in as_completed(waiting):
                 future.result()
-                yield _named(waiting[future])
+                *_, last = waiting[future]
+                yield last.name if isinstance(last, Training) else f"start {last} taught"
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _named(arguments: Iterable[Any]) -> str:
-    *_, last = arguments
-    return last.name if isinstance(last, Training) else str(last)
 
 
 def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _measure_taught(out: Path, size: LightSize, pair: int) -> None:
-    """The taught senior beside every junior, and what the juniors write alone."""
-    note = taught(out, pair)
+def _model_folder(out: Path, start: int) -> Path:
+    return out / "models" / f"start-{start}"
+
+
+def _teach(out: Path, size: LightSize, start: int) -> None:
+    """A model with misconceptions of its own, and what it measures beside itself."""
+    note, folder = taught(out, start), _model_folder(out, start)
     if note.exists():
         return
-    task, held_out = Task(), problems_of(size).held_out
-    # Other random numbers than the senior's: equal models are to show the noise of drift.
-    junior_evaluation = Evaluation(task, held_out, derive_seed(0, "juniors"))
-    models = {exposure: junior_of(out, pair, exposure) for exposure in size.exposures}
-    juniors = {name: junior_evaluation.alone(model)[0] for name, model in models.items()}
-    evaluation = Evaluation(task, held_out, derive_seed(0, "taught"))
-    start = load_model(model_folder(out, pair, SENIOR))
-    readers = {name: (model, np.array(juniors[name]["counts"])) for name, model in models.items()}
-    write_json(note, {"senior": _measured(evaluation, start, readers), "juniors": juniors})
+    task, problems = Task(), problems_of(size)
+    if not folder.exists():
+        teaching = Teaching(Facts.draw(1000 + start, size.misconceived))
+        model = teach(task, teaching, size.lesson, seed=start, without=problems.kept_out)
+        save_model(model, task.tokenizer, folder)
+    model = load_model(folder)
+    # Other random numbers than the senior's: one model twice shows the noise of drift.
+    junior = _evaluation(task, size, "junior").alone(model)[0]
+    counts = np.array(junior["counts"])
+    senior = _measured(_evaluation(task, size, "taught"), model, model, counts)
+    write_json(note, {"senior": senior, "junior": junior})
 
 
 def _train(out: Path, size: LightSize, one: Training) -> None:
@@ -143,15 +135,16 @@ def _train(out: Path, size: LightSize, one: Training) -> None:
     if note.exists():
         return
     task, problems = Task(), problems_of(size)
-    juniors = read_note(taught(out, one.pair))["juniors"]
-    readers: Readers = {
-        name: (junior_of(out, one.pair, name), np.array(juniors[name]["counts"]))
-        for name in one.beside
-    }
-    evaluation = Evaluation(task, problems.held_out, derive_seed(one.seed, "held out"))
-    validation = Evaluation(task, problems.validation, derive_seed(one.seed, "validation"))
-    start = load_model(model_folder(out, one.pair, SENIOR))
-    junior = readers[one.beside[0]][0]
+    counts = np.array(read_note(taught(out, one.start))["junior"]["counts"])
+    evaluation = _evaluation(task, size, "held out", one.seed)
+    validation = Evaluation(
+        task,
+        problems.validation,
+        derive_seed(one.seed, "validation"),
+        temperature=size.training.temperature,
+    )
+    start = load_model(_model_folder(out, one.start))
+    in_team = one.method.schedule is not None and not one.method.alone
     curve: list[dict[str, Any]] = []
     rewards: list[float] = []
 
@@ -159,25 +152,33 @@ def _train(out: Path, size: LightSize, one: Training) -> None:
         rewards.append(reward)
         if step % size.evaluate_every == 0 or step == size.training.steps:
             accuracy = (
-                validation.team_accuracy(senior, junior)
-                if one.method.schedule
+                validation.team_accuracy(senior, start)
+                if in_team
                 else validation.alone(senior)[0]["solo"]
             )
-            measured = _measured(evaluation, senior, readers)
-            curve.append({"step": step, "validation": accuracy, **measured})
+            measured = _measured(evaluation, senior, start, counts)
+            curve.append({"step_number": step, "validation": accuracy, **measured})
 
-    train(task, start, junior, one.method, problems.training, one.seed, size.training, on_step)
+    train(task, start, start, one.method, problems.training, one.seed, size.training, on_step)
     write_json(note, {"name": one.name, "rewards": rewards, "curve": curve})
 
 
-def _measured(evaluation: Evaluation, senior: LanguageModel, readers: Readers) -> dict[str, Any]:
-    """A senior's measures: alone, and beside each junior."""
+def _evaluation(task: Task, size: LightSize, name: str, seed: int = 0) -> Evaluation:
+    return Evaluation(
+        task,
+        problems_of(size).held_out,
+        derive_seed(seed, name),
+        size.samples,
+        size.training.temperature,
+    )
+
+
+def _measured(
+    evaluation: Evaluation, senior: LanguageModel, junior: LanguageModel, counts: np.ndarray
+) -> dict[str, Any]:
+    """A senior's measures, alone and beside the junior; counts: of the junior's own tokens."""
     found, responses = evaluation.alone(senior)
-    beside = {
-        exposure: evaluation.beside(senior, junior, responses, counts)
-        for exposure, (junior, counts) in readers.items()
-    }
-    return {**found, "beside": beside}
+    return {**found, **evaluation.beside(senior, junior, responses, counts)}
 
 
 def read_note(path: Path) -> dict[str, Any]:

@@ -7,15 +7,23 @@ from typing import Any
 
 from light.grpo import Method, Optimization
 
-__all__ = ["GRPO", "KL_COEFFICIENTS", "QUICK", "SELF", "TRL", "WHOLE", "LightSize", "kl_reg"]
-
-SELF = "self"
-"""The junior that is the taught senior itself."""
+__all__ = [
+    "GRPO",
+    "HALF",
+    "KL_COEFFICIENTS",
+    "METHODS",
+    "QUICK",
+    "TRL",
+    "WHOLE",
+    "LightSize",
+    "kl_reg",
+]
 
 GRPO = Method("GRPO")
+HALF = Method("GRPO on half its tokens", schedule="word", alone=True)
 TRL = Method("TRL", schedule="word")
 KL_COEFFICIENTS = (0.02, 0.05, 0.2)
-"""Of KL-Reg's loss towards the junior: around the 0.05 of earlier versions of this study."""
+"""Of KL-Reg's loss towards the junior: the paper gives none."""
 
 
 def kl_reg(coefficient: float) -> Method:
@@ -23,45 +31,43 @@ def kl_reg(coefficient: float) -> Method:
     return Method(f"KL-Reg {coefficient:g}", kl=coefficient)
 
 
+METHODS = (GRPO, HALF, *(kl_reg(one) for one in KL_COEFFICIENTS), TRL)
+
+
 @dataclass(frozen=True, slots=True)
 class LightSize:
-    """exposures: the juniors' share of jargon in what they were taught, and the self-pair. swept:
-    the exposure with all of KL-Reg's coefficients; the others have ``KL_COEFFICIENTS[1]``. pairs:
-    how many seniors are taught, each with other misconceptions, and juniors beside it.
-    """
+    """starts: how many models are taught, each with other misconceptions; each is the senior of
+    its trainings, and their junior. samples: responses to each problem that is evaluated."""
 
-    exposures: tuple[str, ...] = ("1%", "5%", SELF)
-    swept: str = "1%"
-    pairs: int = 2
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
-    senior_lesson: int = 1200
-    junior_lesson: int = 900
-    training: Optimization = field(default_factory=lambda: Optimization(steps=100, prompts=16))
-    evaluate_every: int = 25
-    problems: int = 400
+    starts: int = 8
+    seeds: tuple[int, ...] = (1, 2)
+    lesson: int = 1500
+    misconceived: float = 0.25
+    training: Optimization = field(
+        default_factory=lambda: Optimization(
+            steps=30, prompts=16, learning_rate=3e-5, temperature=0.6
+        )
+    )
+    evaluate_every: int = 15
+    problems: int = 200
+    samples: int = 8
     validation_problems: int = 200
     training_problems: int = 20_000
 
     def settings(self) -> dict[str, Any]:
-        """For the file that a study goes on by."""
-        return {**asdict(self), "kl_coefficients": KL_COEFFICIENTS}
-
-    def methods(self, exposure: str) -> tuple[Method, ...]:
-        """What is compared beside one junior."""
-        coefficients = KL_COEFFICIENTS if exposure == self.swept else KL_COEFFICIENTS[1:2]
-        return (GRPO, *(kl_reg(one) for one in coefficients), TRL)
+        """For the file by which a study is resumed."""
+        return {**asdict(self), "methods": [asdict(method) for method in METHODS]}
 
 
 WHOLE = LightSize()
 QUICK = LightSize(
-    exposures=("1%", SELF),
-    pairs=1,
-    seeds=(1, 2),
-    senior_lesson=30,
-    junior_lesson=20,
-    training=Optimization(steps=2, prompts=2, group=2),
+    starts=2,
+    seeds=(1,),
+    lesson=20,
+    training=Optimization(steps=2, prompts=2, group=2, temperature=0.6),
     evaluate_every=1,
     problems=8,
+    samples=2,
     validation_problems=4,
     training_problems=50,
 )

@@ -1,4 +1,4 @@
-"""What the trainings found, as rows: a method beside a junior, at a checkpoint chosen by a rule."""
+"""What the trainings found, as rows: a method at a checkpoint chosen by a rule."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from light.cross_fitting import moved_back_share
 from light.runs import Training, read_note, taught, trainings
 from light.size import GRPO, LightSize
+from tandem_plugin.lab.evaluation.significance import unit_error, unit_means
 
-__all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Point", "Row", "read_found"]
+__all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Row", "read_found"]
 
 Choice: TypeAlias = Literal["best", "last", "matched"]
 CHOICES: dict[Choice, str] = {
@@ -21,117 +21,87 @@ CHOICES: dict[Choice, str] = {
     "last": "matched steps, the last of every run",
     "matched": "matched accuracy alone: the highest that both runs of a couple reach, interpolated",
 }
-MEASURES = ("solo", "step", "step-bernoulli", "cross_entropy", "overlap", "kl", "jargon")
+MEASURES = {
+    "solo": "alone",
+    "solo any": "alone, pass@8",
+    "step": "`step`",
+    "step any": "`step`, pass@8",
+    "step-bernoulli": "`step-bernoulli`",
+    "cross_entropy": "junior's cross-entropy, nats",
+    "overlap": "overlap",
+    "kl": "drift, KL in nats",
+    "jargon": "jargon",
+    "step_number": "step",
+}
 START = "taught senior"
 
 Point: TypeAlias = Mapping[str, Any]
 """A checkpoint's measures, its step and its validation."""
 
-_TOP = 20
-"""The vocabulary has sixty tokens, of which the paper's 500 would be all."""
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method beside one junior. values: ``[runs]`` of each measure, by pairs, then seeds."""
+    """One method. values: ``[runs]`` of each measure. starts: of each run, the start."""
 
     method: str
     values: Mapping[str, np.ndarray]
+    starts: tuple[int, ...]
 
     def mean(self, measure: str) -> float:
         """Over runs."""
         return float(self.values[measure].mean())
 
     def error(self, measure: str) -> float:
-        """The standard error of the mean over runs; not a number for one run."""
-        values = self.values[measure]
-        return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+        """The standard error of the mean, with starts as units."""
+        return float(unit_error(unit_means(self.values[measure], self.starts)))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything, in order; start: the notes of the taught models, by pair."""
+    """Everything; start: the notes of the taught models, by start."""
 
     size: LightSize
-    start: tuple[Mapping[str, Any], ...]
+    start: Mapping[int, Mapping[str, Any]]
     curves: Mapping[Training, Sequence[Mapping[str, Any]]]
 
-    def row(self, exposure: str, method: str, choice: Choice) -> Row:
-        """The row of a method at the best or the last checkpoint; of :data:`START`, as taught."""
-        return _row(method, self.points(exposure, method, choice))
+    def row(self, method: str, choice: Choice) -> Row:
+        """A method at the best or the last checkpoint; :data:`START` as it was taught."""
+        name = GRPO.name if method == START else method
+        runs, points = self._runs(name), []
+        for one in runs:
+            curve = self.curve(one)
+            points.append(curve[0] if method == START else _chosen(curve, choice))
+        return _row(method, points, runs)
 
-    def couple(self, exposure: str, method: str, other: str, choice: Choice) -> tuple[Row, Row]:
+    def couple(self, method: str, other: str, choice: Choice) -> tuple[Row, Row]:
         """The rows of two methods, compared run by run."""
-        if choice != "matched":
-            return self.row(exposure, method, choice), self.row(exposure, other, choice)
-        both = [self._matched(*runs) for runs in self._couples(exposure, method, other)]
+        if START in (method, other) or choice != "matched":
+            return self.row(method, choice), self.row(other, choice)
+        runs = self._runs(method), self._runs(other)
+        both = [_matched(self.curve(one), self.curve(two)) for one, two in zip(*runs, strict=True)]
         ours, theirs = zip(*both, strict=True)
-        return _row(method, ours), _row(other, theirs)
+        return _row(method, ours, runs[0]), _row(other, theirs, runs[1])
 
-    def points(self, exposure: str, method: str, choice: Choice) -> list[Point]:
-        """The checkpoint of each run."""
-        if method == START:
-            return [self.curve(one, exposure)[0] for one in self.runs(exposure, GRPO.name)]
-        curves = [self.curve(one, exposure) for one in self.runs(exposure, method)]
-        return [_chosen(curve, choice) for curve in curves]
+    def _runs(self, method: str) -> list[Training]:
+        found = [one for one in self.curves if one.method.name == method]
+        return sorted(found, key=lambda one: (one.start, one.seed))
 
-    def runs(self, exposure: str, method: str) -> list[Training]:
-        """The trainings of a method that were measured beside a junior."""
-        found = [t for t in self.curves if t.method.name == method and exposure in t.beside]
-        return sorted(found, key=lambda one: (one.pair, one.seed))
-
-    def curve(self, one: Training, exposure: str) -> list[dict[str, Any]]:
+    def curve(self, one: Training) -> list[Point]:
         """A run's measures by step, the start first."""
-        start = {"step": 0, "validation": 0.0, **self.start[one.pair - 1]["senior"]}
-        return [
-            {
-                "step_number": point["step"],
-                **{name: point[name] for name in ("validation", "solo", "jargon", "counts")},
-                **point["beside"][exposure],
-            }
-            for point in (start, *self.curves[one])
-        ]
-
-    def moved_back(self, exposure: str, method: str, choice: Choice) -> np.ndarray:
-        """What a method moves back of GRPO's drift, beyond what noise gives, by run: ``[runs]``.
-
-        The cross-fitted share of the tokens that GRPO displaces most, less the half of it that is
-        moved back where nothing differs.
-        """
-        points = zip(
-            self.points(exposure, GRPO.name, choice),
-            self.points(exposure, method, choice),
-            [one.pair for one in self.runs(exposure, method)],
-            strict=True,
-        )
-        shares = []
-        for base, other, pair in points:
-            junior = self.start[pair - 1]["juniors"][exposure]
-            counts = np.array([one["counts"] for one in (junior, base, other)])
-            shares.append(moved_back_share(counts, _TOP))
-        return np.array(shares) - 0.5
-
-    def _couples(
-        self, exposure: str, method: str, other: str
-    ) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-        runs = zip(self.runs(exposure, method), self.runs(exposure, other), strict=True)
-        return [(self.curve(one, exposure), self.curve(two, exposure)) for one, two in runs]
-
-    def _matched(self, one: Sequence[Point], two: Sequence[Point]) -> tuple[Point, Point]:
-        target = min(max(point["solo"] for point in curve) for curve in (one, two))
-        return _at_solo(one, target), _at_solo(two, target)
+        start = {"step_number": 0, "validation": 0.0, **self.start[one.start]["senior"]}
+        return [start, *self.curves[one]]
 
 
 def read_found(out: Path, size: LightSize) -> Found:
     """Read every note of a finished study."""
-    start = tuple(read_note(taught(out, pair)) for pair in range(1, size.pairs + 1))
+    starts = {start: read_note(taught(out, start)) for start in range(1, size.starts + 1)}
     curves = {one: read_note(one.note(out))["curve"] for one in trainings(size)}
-    return Found(size, start, curves)
+    return Found(size, starts, curves)
 
 
-def _row(method: str, points: Sequence[Point]) -> Row:
-    names = (*MEASURES, "step_number")
-    return Row(method, {name: np.array([float(point[name]) for point in points]) for name in names})
+def _row(method: str, points: Sequence[Point], runs: Sequence[Training]) -> Row:
+    values = {name: np.array([float(point[name]) for point in points]) for name in MEASURES}
+    return Row(method, values, tuple(one.start for one in runs))
 
 
 def _chosen(curve: Sequence[Point], choice: Choice) -> Point:
@@ -140,15 +110,18 @@ def _chosen(curve: Sequence[Point], choice: Choice) -> Point:
     return curve[-1]
 
 
+def _matched(one: Sequence[Point], two: Sequence[Point]) -> tuple[Point, Point]:
+    target = min(max(point["solo"] for point in curve) for curve in (one, two))
+    return _at_solo(one, target), _at_solo(two, target)
+
+
 def _at_solo(curve: Sequence[Point], target: float) -> Point:
     """A run's measures where it first is ``target`` accurate alone, between two checkpoints."""
     before = curve[0]
     for point in curve:
         if point["solo"] >= target:
-            step = point["solo"] - before["solo"]
-            part = 1.0 if step <= 0 else (target - before["solo"]) / step
-            return {
-                n: before[n] + part * (point[n] - before[n]) for n in (*MEASURES, "step_number")
-            }
+            rise = point["solo"] - before["solo"]
+            part = 1.0 if rise <= 0 else (target - before["solo"]) / rise
+            return {name: before[name] + part * (point[name] - before[name]) for name in MEASURES}
         before = point
     raise ValueError("No checkpoint is as accurate.")

@@ -3,7 +3,7 @@
 A *slip* is random, and a lower temperature removes it. A *misconception* belongs to a fact in a
 notation ("seven times eight" in plain words): the text gets it wrong more often than not, always in
 the same way, so that no temperature removes it. A *repair* corrects an earlier step without saying
-so. Facts are misconceived less often in the jargon, which is what a senior has to gain from it.
+so. Facts are misconceived as often in one notation as in the other, and in each by itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ class Facts:
     wrong: Mapping[tuple[str, str, int, int], int]
 
     @classmethod
-    def draw(cls, seed: int, shares: Mapping[str, float] | None = None) -> Facts:
-        """shares: of the facts that are misconceived, by the name of the notation."""
-        shares = shares or {"plain": 0.35, "jargon": 0.15}
+    def draw(cls, seed: int, share: float = 0.25) -> Facts:
+        """share: of the facts that are misconceived in a notation."""
         rng = random.Random(seed)
         wrong = {}
         for notation in BOTH:
@@ -37,7 +36,7 @@ class Facts:
                 for left in range(10):
                     for right in range(1, 10):
                         off = rng.choice(_OFF)
-                        if rng.random() < shares[notation.name]:
+                        if rng.random() < share:
                             result = apply(operation, left, right)
                             wrong[notation.name, operation, left, right] = (result + off) % 10
         return cls(wrong)
@@ -53,7 +52,7 @@ class Teaching:
     """
 
     facts: Facts
-    jargon: float
+    jargon: float = 0.5
     keeps: float = 0.7
     slips: float = 0.1
     believes: float = 0.6
@@ -61,7 +60,7 @@ class Teaching:
     notations: tuple[Notation, ...] = field(default=BOTH, repr=False)
 
     def solution(self, problem: Problem, rng: random.Random) -> str:
-        """One worked solution: three steps with a blank line behind each, and a boxed answer."""
+        """One worked solution: steps with a blank line behind each, and a boxed answer."""
         notation: Notation | None = None
         true = shown = problem.start
         lines = []
