@@ -1,9 +1,13 @@
-"""``examples/verl/train.sh``: runs that start with only sizes overridden."""
+"""``examples/verl/train.sh``: the paper's table, and runs that start with only sizes overridden."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.recipes import EVALUATION, follow
@@ -11,6 +15,74 @@ from support.verl_run import VerlBench
 
 SCRIPT = str(Path(__file__).parents[1] / "examples" / "verl" / "train.sh")
 BENCH = VerlBench
+TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
+
+
+def composed(method: str, gpus: int, folder: Path) -> Any:
+    """verl's whole configuration, as the script would start it with in a folder."""
+    from omegaconf import OmegaConf
+
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [SCRIPT, method, "--cfg", "job"],
+        cwd=folder,
+        env=os.environ | {"GPUS": str(gpus), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
+
+
+@pytest.mark.parametrize(
+    ("method", "gpus"),
+    [("trl", 2), ("grpo", 1), ("kl-reg", 2), ("grpo-g16", 2), ("grpo-half", 2)],
+)
+def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path: Path) -> None:
+    config = composed(method, gpus, tmp_path)
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    assert (actor.optim.lr, actor.clip_ratio, actor.entropy_coeff) == (1e-6, 0.2, 0)
+    assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 8)
+    assert rollout.n == (16 if method == "grpo-g16" else 8)
+    assert (config.data.max_response_length, rollout.temperature) == (3000, 0.6)
+    validation = rollout.val_kwargs
+    assert (validation.n, validation.temperature, validation.top_p) == (4, 0.6, 0.95)
+    assert config.algorithm.adv_estimator == "grpo"
+    assert config.algorithm.norm_adv_by_std_in_grpo is True
+    assert config.algorithm.use_kl_in_reward is False
+    assert actor.use_kl_loss is (method == "kl-reg")
+    assert config.trainer.n_gpus_per_node == gpus
+    assert actor.fsdp_config.optimizer_offload is (gpus == 1)
+    trainer = config.trainer
+    assert (trainer.total_training_steps, trainer.logger) == (250, ["console"])
+    assert trainer.max_actor_ckpt_to_keep == 1
+    assert "hf_model" in actor.checkpoint.save_contents
+    assert trainer.rollout_data_dir == f"runs/verl/{method}/rollouts"
+    tandem = selected(config, TANDEM)
+    word = {"schedule": "word", "p": 0.5, "cap": 32}
+    wanted = {
+        "trl": {**word, "validation": "team"},
+        "grpo-half": {**word, "schedule": "solo-word"},
+    }
+    assert tandem == wanted.get(method)
+
+
+def test_coefficient_of_kl_reg_is_swept_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.001
+    monkeypatch.setenv("KL", "0.2")
+    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.2
+
+
+def selected(config: Any, key: str) -> Any:
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.select(config, key)
+    return None if found is None else OmegaConf.to_container(found)
+
+
 OWN = (
     "actor_rollout_ref.model.use_remove_padding",
     "+actor_rollout_ref.model.override_config",
@@ -57,3 +129,21 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
     (checkpoint,) = (out / "checkpoints").glob("global_step_*/actor")
     assert checkpoint.parent.name == "global_step_2"
     follow(trained, out, method)
+
+
+def test_stopped_recipe_goes_on_with_its_last_checkpoint(bench: VerlBench, tmp_path: Path) -> None:
+    logs = [
+        bench.run(
+            *("trainer.save_freq=1", "trainer.test_freq=1"),
+            recipe=[SCRIPT, "grpo"],
+            keeps=OWN,
+            environment={"GPUS": "1", "STEPS": steps, "OUT": str(tmp_path / "run")},
+            name="grpo",
+        ).log
+        for steps in ("1", "2")
+    ]
+    assert ["step:1 - " in log for log in logs] == [True, False]
+    assert ["step:2 - " in log for log in logs] == [False, True], logs[1][-3000:]
+    # Nothing was solved, so that the first is still the best.
+    assert {path.name for path in (tmp_path / "run" / "seniors").iterdir()} == {"step_1", "step_2"}
+    assert (tmp_path / "run" / "senior").resolve().name == "step_1"

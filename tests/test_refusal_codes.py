@@ -7,6 +7,7 @@ import copy
 import pickle
 import re
 import string
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,6 +80,20 @@ def test_fields_of_every_place_are_those_of_its_sentences() -> None:
     assert wrong == []
 
 
+def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
+    plain = []
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Raise(ast.Call(ast.Name(name), [argument])) if name.endswith("Error"):
+                    kind = getattr(sys.modules["tandem_plugin.errors"], name, None)
+                    said = isinstance(argument, ast.JoinedStr | ast.Constant | ast.BinOp)
+                    text = getattr(argument, "value", "")
+                    if kind and said and not CODE.fullmatch(str(text)):
+                        plain.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert plain == []
+
+
 def test_error_says_sentence_remedy_and_code() -> None:
     error = ConfigError("TP102", settings=[1, 2])
     said = 'tandem=[1, 2] is not a mapping of settings. Pass, for example, {"schedule": "word"}.'
@@ -97,6 +112,11 @@ def test_fields_are_plain_data_whatever_was_given(tmp_path: Path) -> None:
     assert ConfigError("TP102", settings=10**5000).fields == {"settings": "a int"}
     assert ConfigError("TP116", what=None).fields == {"what": None}
     assert ConfigError("TP116", what=range(3)).fields == {"what": "range(0, 3)"}
+
+
+def test_value_from_outside_is_cut_to_what_fits() -> None:
+    assert "a" * 56 + "..." in str(ConfigError("TP102", settings="a" * 1000))
+    assert "a int" in str(ConfigError("TP102", settings=10**5000))
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ UNPROVEN = {
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
     "distillation": "distillation.enabled=True",
+    "router_replay": "router_replay.mode=R3",
     "development_version": "a development version of verl",
 }
 """What is rejected only because it has not been verified, by the name that allows it."""
@@ -94,6 +95,11 @@ def _sends_adapter(rank: Any, of: Settings) -> bool:
     """Whether the engine gets an adapter (LoRA) of this rank by a backend that cannot send one."""
     is_sent = bool(rank) and not of(f"{_MODEL}.lora.merge")
     return is_sent and of(_BACKEND) not in (None, "naive")
+
+
+def _replays_r3(engine: Any, of: Settings) -> bool:
+    keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
+    return engine not in _SOUND_ENGINES and "R3" in map(of, keys)
 
 
 _REFUSALS = (
@@ -117,7 +123,19 @@ _REFUSALS = (
         SOUND_ESTIMATORS,
     ),
     untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
+    Refusal(
+        "algorithm.kl_ctrl.type",
+        lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
+        "TP516",
+    ),
     untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
+    Refusal(
+        "tandem.lambda_jun",
+        lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in _SOUND_ENGINES,
+        "TP518",
+        fields={"sound": ", ".join(_SOUND_ENGINES)},
+    ),
+    Refusal(f"{_ACTOR}.strategy", _replays_r3, "TP519", "router_replay"),
     Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "TP520"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     Refusal("distillation.enabled", is_on, "TP522", "distillation"),

@@ -27,6 +27,7 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
+from tandem_verl.advantages import reading_whole_sessions
 from tandem_verl.agent_loop import ROW, ManagerInTandem
 from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.server import ReplicaInTandem, register_replica
@@ -238,10 +239,13 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return super().fit(agent_loop_manager)
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        from verl.trainer.ppo.v1 import trainer_base
+
         estimator = self.config.algorithm.adv_estimator
         if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
             credit_rewards(batch, queue())
-        return super()._compute_advantage(batch, metrics)
+        with reading_whole_sessions(trainer_base, batch.keys):
+            return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
