@@ -260,8 +260,6 @@ _SETS = {
     "no solutions": "empty", "no real solution": "empty", "no real solutions": "empty",
 }  # fmt: skip
 """Words for sets."""
-_SET_WORDS = re.compile("(?:real|solution)s?[ .}]*$|numbers", re.IGNORECASE)
-_BETWEEN_WORDS = re.compile(r", ?(?:and|or) |\\text ?\{ ?,? ?(?:and|or) ?\}| (?:and|or) |[,;]")
 
 
 @lru_cache(maxsize=4096)
@@ -269,11 +267,8 @@ def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
     if (node := _based(text) or _time(text)) is not None:
         return node
-    if _SET_WORDS.search(text) and (name := _SETS.get(words_of(text) or "")) is not None:
+    if (name := _SETS.get(words_of(text) or "")) is not None:
         return Node(name)
-    parts = _BETWEEN_WORDS.split(text)
-    if len(parts) > 1 and all(words := [words_of(part.strip()) for part in parts]):
-        return Node("list", tuple(Node("words", (one,)) for one in words))
     reader = Reader(text.removeprefix("\\approx "))
     return reader.all_of(reader.listed)
 

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import accumulate
 
 __all__ = ["GREEK", "RULES", "is_readable", "nesting", "same_text", "spelled"]
 
@@ -142,8 +143,6 @@ def _folded(text: str) -> str:
 
 def is_readable(text: str) -> bool:
     """Whether every character is one that a person could have meant to write."""
-    if text.isascii() and text.isprintable():
-        return True
     return all(
         character in "\t\n\r\v\f" or unicodedata.category(character) not in ("Cc", "Cs", "Co", "Cn")
         for character in text
@@ -152,14 +151,8 @@ def is_readable(text: str) -> bool:
 
 def nesting(text: str) -> int:
     """How deep brackets nest at most."""
-    depth = deepest = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}":
-            depth -= 1
-    return deepest
+    steps = ((character in "([{") - (character in ")]}") for character in text)
+    return max(accumulate(steps, initial=0))
 
 
 def _without_math_dollars(text: str) -> str:

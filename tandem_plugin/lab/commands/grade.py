@@ -129,7 +129,7 @@ def _many(
                 elif not json:
                     typer.echo(dumps(row))
             progress.advance(task, size)
-    _summarise(records, grader, out, json)
+    _summarise(records, out, json)
 
 
 def _deciding(seconds: float) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _batches(file: Path, done: Container[int]) -> Iterator[tuple[list[_Row], int
         yield batch, size
 
 
-def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, json: bool) -> None:
+def _summarise(records: list[dict[str, Any]], out: Path | None, json: bool) -> None:
     from tandem_plugin.grading import OUTCOMES
 
     total = len(records)
@@ -175,33 +175,17 @@ def _summarise(records: list[dict[str, Any]], grader: Grader, out: Path | None, 
     outcomes = {name: counts[name] for name in OUTCOMES}
     rules = dict(Counter(row["rule"] for row in records).most_common())
     reward = outcomes["correct"] / total if total else None
-    slowest = max((row["milliseconds"] for row in records), default=0.0)
-    result = {
-        "responses": total,
-        "reward": reward,
-        "outcomes": outcomes,
-        "rules": rules,
-        "slowest_ms": slowest,
-        "workers_lost": grader.deaths,
-        "out": None if out is None else str(out),
-    }
     if json:
-        print_json(result)
+        result = {"responses": total, "reward": reward, "outcomes": outcomes, "rules": rules}
+        print_json({**result, "out": None if out is None else str(out)})
         return
     fields: dict[str, str] = {
         "responses": f"{total:,}",
         "reward": "none" if reward is None else f"{reward:.4f}",
         **{name: f"{count:,}" for name, count in outcomes.items()},
-        "rules": _counted(rules),
-        "slowest": f"{slowest:,.0f} ms",
+        "rules": ", ".join(f"{name} {count:,}" for name, count in rules.items()),
     }
-    if grader.deaths:
-        fields["workers lost"] = _counted(grader.deaths)
     print_fields(fields, stderr=out is None)
-
-
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
