@@ -28,15 +28,23 @@ def texts(table: Any) -> list[list[str]]:
     return [[cell["text"] for cell in row] for row in table["rows"]]
 
 
+def write_run(
+    out: Path, kind: str, senior: str, junior: str = "", schedule: str = "", **content: Any
+) -> Path:
+    """The summary of a run; returns its folder."""
+    models = {
+        "senior": {"name": senior, "fingerprint": "00"},
+        "junior": {"name": junior, "fingerprint": "11"} if junior else None,
+    }
+    folder = run_folder(out, kind, senior, junior, schedule)
+    write_summary(folder, kind, {**models, "benchmarks": {}, **content})
+    return folder
+
+
 def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None:
     rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": junior},
-        "settings": {"schedule": {"schedule": "step"}, "junior": junior},
-        "benchmarks": {"A": rows},
-    }
-    write_summary(run_folder(out, "handoff", senior, junior, "step"), "handoff", content)
+    settings = {"schedule": {"schedule": "step"}, "junior": junior}
+    write_run(out, "handoff", senior, junior, "step", settings=settings, benchmarks={"A": rows})
 
 
 def write_legibility(
@@ -46,48 +54,31 @@ def write_legibility(
         {"problem": i, "tokens": tokens[i] if tokens else 9, "cross_entropy": n, "overlap": 1 - n}
         for i, n in enumerate(nats)
     ]
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": junior},
-        "settings": {"junior": junior},
-        "benchmarks": {"A": rows},
-    }
-    write_summary(run_folder(out, "legibility", senior, junior), "legibility", content)
+    settings = {"junior": junior}
+    write_run(out, "legibility", senior, junior, settings=settings, benchmarks={"A": rows})
 
 
 def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
-    folder = run_folder(out, "drift", senior, "base")
-    write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": "base"},
-        "settings": {"smoothing": 0.5, "frequent": 1},
-        "metrics": {
-            "kl": {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior],
-            "mean_absolute_log_ratio": 0.125,
-            "survival": {"thresholds": [], "shares": []},
-        },
-        "benchmarks": {},
-    }
-    write_summary(folder, "drift", content)
+    """A drift run with the counts of these tokens, and a divergence by the senior's name."""
+    counts = (token_counts([ids], 6) for ids in (wrote, junior))
+    kl = {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior]
+    _write_drift(out, senior, kl, *counts)
 
 
 def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
     """A drift run with these counts, ``[vocabulary]``."""
-    folder = run_folder(out, "drift", senior, "base")
-    write_counts(folder, wrote, junior)
-    content = {
-        "senior": {"name": senior},
-        "junior": {"name": "base"},
-        "settings": {"smoothing": 0.5, "frequent": 1},
-        "metrics": {
-            "kl": kl_divergence(wrote, junior),
-            "mean_absolute_log_ratio": 0.125,
-            "survival": {"thresholds": [], "shares": []},
-        },
-        "benchmarks": {},
+    _write_drift(out, senior, kl_divergence(wrote, junior), wrote, junior)
+
+
+def _write_drift(out: Path, senior: str, kl: float, wrote: Any, junior: Any) -> None:
+    metrics = {
+        "kl": kl,
+        "mean_absolute_log_ratio": 0.125,
+        "survival": {"thresholds": [], "shares": []},
     }
-    write_summary(folder, "drift", content)
+    settings = {"smoothing": 0.5, "frequent": 1}
+    folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)
+    write_counts(folder, wrote, junior)
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_results import edit, found_tables, run, texts, write_handoff
-
-from tandem_plugin.lab.evaluation.results import write_summary
+from made_results import edit, found_tables, run, texts, write_handoff, write_run
 
 PAGE = Path(__file__).with_name("example_by_hand.md")
 ERROR = re.compile(r" ± ([\d.]+)")
@@ -151,45 +149,31 @@ def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("pools", "said"),
+    ("pools", "units", "said"),
     [
-        (["TRL=x,,y"], "TP993"),
-        (["TRL=x,none"], "TP831"),
-        (["a=x", "b=x"], "TP832"),
-        (["a=x", "a=y"], "TP952"),
-        (["z=x,y"], "TP833"),
-        (["a=x,y,z"], "TP830"),
-        (["a=y,other"], "TP914"),
+        (["TRL=x,,y"], [], "TP993"),
+        (["TRL=x,none"], [], "TP831"),
+        (["a=x", "b=x"], [], "TP832"),
+        (["a=x", "a=y"], [], "TP952"),
+        (["z=x,y"], [], "TP833"),
+        (["a=x,y,z,other"], [], "TP914"),
+        (["a=x,y", "b=y"], [], "TP832"),
+        (["TRL=x,y"], ["a=x,,y"], "TP993"),
+        (["TRL=x,y"], ["a=x,y,none"], "TP831"),
+        (["TRL=x,y"], ["a=x,y", "b=y"], "TP832"),
+        (["TRL=x,y"], ["a=x"], "TP916"),
     ],
 )
-def test_pools_that_cannot_be_are_refused(tmp_path: Path, pools: list[str], said: str):
+def test_pools_and_units_that_cannot_be_are_refused(
+    tmp_path: Path, pools: list[str], units: list[str], said: str
+):
     for senior in ("x", "y", "z", "other"):
         write_handoff(tmp_path, senior, "j", [0, 1])
     other = tmp_path / "other/handoff/step/j/summary.json"
     edit(other, lambda c: c["settings"].update(sampling={"seed": 1}))
-    if "other" not in pools[0]:
-        shutil.rmtree(tmp_path / "other")
-    names = sorted(one.name for one in tmp_path.iterdir())
-    done = run(*(tmp_path / n for n in names), *(p for one in pools for p in ("--pool", one)))
-    assert done.exit_code == 1
-    assert said in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("units", "said"),
-    [
-        (["a=x,,y"], "TP993"),
-        (["a=x,y,none"], "TP831"),
-        (["a=x,y", "b=y"], "TP832"),
-        (["a=x", "a=y"], "TP952"),
-        (["a=x"], "TP916"),
-    ],
-)
-def test_units_that_cannot_be_are_refused(tmp_path: Path, units: list[str], said: str):
-    for senior in ("x", "y", "z"):
-        write_handoff(tmp_path, senior, "j", [0, 1])
-    given = (p for one in units for p in ("--unit", one))
-    done = run(*(tmp_path / n for n in "zxy"), "--pool", "TRL=x,y", *given)
+    given = [p for one in pools for p in ("--pool", one)]
+    given += [p for one in units for p in ("--unit", one)]
+    done = run(*(tmp_path / n for n in ("x", "y", "z", "other")), *given)
     assert done.exit_code == 1
     assert said in done.stderr
 
@@ -197,13 +181,7 @@ def test_units_that_cannot_be_are_refused(tmp_path: Path, units: list[str], said
 def test_hostile_names_stay_text(tmp_path: Path):
     for senior in ("[bold]x|y", "input{z}$&^~"):
         rows = [{"problem": i, "samples": 2, "correct": i} for i in range(2)]
-        content = {
-            "senior": {"name": senior},
-            "junior": None,
-            "settings": {},
-            "benchmarks": {"<b>": rows},
-        }
-        write_summary(tmp_path / str(len(senior)), "solo", content)
+        write_run(tmp_path, "solo", senior, settings={}, benchmarks={"<b>": rows})
     done = run(*tmp_path.iterdir(), "--out", tmp_path / "tables")
     assert done.exit_code == 0, done.output
     assert "[bold]x|y" in done.stdout

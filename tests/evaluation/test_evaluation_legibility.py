@@ -73,14 +73,6 @@ def test_by_hand():
     assert float(surprise[0]) == pytest.approx(np.log(2), abs=1e-7)
 
 
-def test_identical_models_overlap_fully_and_disjoint_ones_not_at_all():
-    states, head = model(0, 8, 100, 30)
-    score = score_response(states, head, states, head, [0] * 30, 7)
-    assert score.overlap / 30 == pytest.approx(1, abs=1e-12)
-    apart = torch.tensor([[0.0, -1e4]]), torch.tensor([[-1e4, 0.0]])
-    assert float(chunk_scores(*apart, torch.tensor([1]))[1][0]) == 0
-
-
 def test_padded_vocabulary_overlaps_with_nothing():
     p, q = torch.zeros(1, 4), torch.zeros(1, 2)  # 1/4 each, and 1/2 each
     surprise, overlap = chunk_scores(p, q, torch.tensor([1]))

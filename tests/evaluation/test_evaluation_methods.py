@@ -10,13 +10,11 @@ import pytest
 from made_results import (
     found_tables,
     texts,
-    write_counted,
     write_handoff,
     write_legibility,
+    write_run,
 )
 
-from tandem_plugin.lab.evaluation.measures import measured
-from tandem_plugin.lab.evaluation.results import read_summary, run_folder, write_summary
 from tandem_plugin.lab.evaluation.significance import bootstrap_errors
 
 
@@ -81,20 +79,6 @@ def test_truncated_responses_stand_beside_every_accuracy(tmp_path: Path):
     assert texts(table) == [["x", "0.0"], ["T", "28.4"]]
 
 
-def test_drift_is_tested_over_seeds_too(tmp_path: Path):
-    random = np.random.default_rng(0)
-    junior = random.multinomial(12_000, [0.25] * 4)
-    for senior, share in {"G-1": 0.5, "G-2": 0.51, "T-1": 0.3, "T-2": 0.31}.items():
-        shares = [share, *[(1 - share) / 3] * 3]
-        write_counted(tmp_path, senior, random.multinomial(12_000, shares), junior)
-    folders = [tmp_path / name for name in ("G-1", "G-2", "T-1", "T-2")]
-    found = found_tables(*folders, "--pool", "G=G-1,G-2", "--pool", "T=T-1,T-2")
-    (row,) = texts(found["significance-seeds"])
-    assert row[:3] == ["drift base", "T < G", "KL (nats, ↓)"]
-    assert float(row[3]) < -0.1
-    assert row[-1].startswith("<") or float(row[-1]) < 0.05
-
-
 def test_legibility_over_positions_weighs_problems_by_their_tokens(tmp_path: Path):
     """10 tokens of 0.1 nats and 30 of 0.3: 0.25 over positions, 0.2 over problems. Tests stay over
     problems, as the paper's."""
@@ -141,16 +125,6 @@ def test_error_over_positions_is_that_of_resampled_problems():
     assert bootstrap_errors({"A": values}, 4000).benchmarks["A"][0] > 1.3 * expected
 
 
-def test_equal_weights_are_no_weights(tmp_path: Path):
-    write_legibility(tmp_path, "x", "j", [0.1, 0.3, 0.7])
-    summary = read_summary(tmp_path / "x/legibility/j/summary.json")
-    plain, weighted = measured(summary, 500), measured(summary, 500, "positions")
-    for one in plain:
-        assert weighted[one].means["A"] == pytest.approx(plain[one].means["A"])
-        assert weighted[one].errors["A"] == pytest.approx(plain[one].errors["A"])
-        assert weighted[one].macro_error == pytest.approx(plain[one].macro_error)
-
-
 def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem(tmp_path: Path):
     """A is easy and B is hard: paired by place instead of by name, nothing would be significant."""
     rights = {"A": [3, 4, 3], "B": [0, 1, 0]}
@@ -163,14 +137,9 @@ def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem
                 ]
                 for name in order
             }
-            content = {
-                "senior": {"name": senior},
-                "junior": {"name": "j"},
-                "settings": {"schedule": {"schedule": "step"}},
-                "benchmarks": benchmarks,
-            }
-            folder = run_folder(tmp_path / out, "handoff", senior, "j", "step")
-            write_summary(folder, "handoff", content)
+            settings = {"schedule": {"schedule": "step"}}
+            place = tmp_path / out, "handoff", senior, "j", "step"
+            write_run(*place, settings=settings, benchmarks=benchmarks)
     same = found_tables(tmp_path / "same/x", tmp_path / "same/y")
     turned = found_tables(tmp_path / "turned/x", tmp_path / "turned/y")
     assert turned == same

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_results import edit, found_tables, run, texts, write_counted, write_drift
+from made_results import edit, found_tables, texts, write_counted, write_drift
 from refused import refused
 
 from tandem_plugin.lab.evaluation.drift import drift_recovery, read_counts
@@ -83,16 +83,6 @@ def test_recovery_is_that_of_the_counts(counted: tuple[Path, np.ndarray]):
     expected = drift_recovery(*counts, top=20, frequent=1)
     shown = [float(row[2]) for row in texts(table)]
     np.testing.assert_allclose(shown, np.array([100, 1, 1]) * expected, atol=0.051)
-
-
-def test_tokens_never_written_need_smoothing(tmp_path: Path):
-    for senior, wrote in {"GRPO": GRPO, "TRL": TRL}.items():
-        write_drift(tmp_path, senior, wrote, JUNIOR)
-        path = tmp_path / senior / "drift/base/summary.json"
-        edit(path, lambda c: c["settings"].update(smoothing=0.0))
-    done = run(tmp_path / "GRPO", tmp_path / "TRL")
-    assert done.exit_code == 1
-    assert "never written need smoothing above 0" in done.stderr
 
 
 def summary_of(out: Path, senior: str) -> Summary:

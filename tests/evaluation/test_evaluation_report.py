@@ -86,16 +86,6 @@ def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
     assert len(set(drawn.values())) == 3
 
 
-def test_same_results_give_the_same_files(make_results: MakeResults, tmp_path: Path):
-    results = make_results("TRL", [0, 1, 4], kinds=("solo", "drift"))
-    for name in ("one", "two"):
-        assert report(results, "--out", tmp_path / name).exit_code == 0
-    files = sorted(f.relative_to(tmp_path / "one") for f in (tmp_path / "one").rglob("*.*"))
-    assert len(files) == 3  # the page and two figures
-    for file in files:
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
 def test_hostile_text_stays_text(make_results: MakeResults):
     make_results("TRL", [1, 2], benchmark="<b>$x_")
     results = make_results("<i>$GRPO", [2, 2], benchmark="<b>$x_")

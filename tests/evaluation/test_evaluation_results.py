@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from made_results import write_run
 from refused import refused
 
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
@@ -12,7 +13,7 @@ from tandem_plugin.lab.evaluation.checkpoint import (
     fingerprint_folder,
 )
 from tandem_plugin.lab.evaluation.generation import Sampling
-from tandem_plugin.lab.evaluation.results import read_summary, run_folder, versions, write_summary
+from tandem_plugin.lab.evaluation.results import read_summary, versions
 
 
 def test_every_response_has_seeds_of_its_own_that_follow_from_its_place():
@@ -76,16 +77,12 @@ def test_folder_without_a_model_is_refused(tmp_path: Path):
 
 
 def test_summary_is_read_as_written(tmp_path: Path):
-    folder = run_folder(tmp_path, "handoff", "s", "j", "step")
-    assert folder == tmp_path / "s/handoff/step/j"
     rows = [{"problem": 0, "samples": 2, "correct": 1}]
-    content = {
-        "senior": {"name": "s"},
-        "junior": {"name": "j"},
-        "settings": {"schedule": {"schedule": "step"}},
-        "benchmarks": {"a": rows},
-    }
-    found = read_summary(write_summary(folder, "handoff", content))
+    settings = {"schedule": {"schedule": "step"}}
+    place = tmp_path, "handoff", "s", "j", "step"
+    folder = write_run(*place, settings=settings, benchmarks={"a": rows})
+    assert folder == tmp_path / "s/handoff/step/j"
+    found = read_summary(folder / "summary.json")
     assert (found.senior, found.junior, found.label) == ("s", "j", "handoff step j")
     assert found.problems == {"a": rows}
     assert found.content["versions"] == versions()
@@ -100,12 +97,7 @@ def test_summary_with_half_a_surrogate_pair_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".hidden", "", "a\nb"])
 def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str):
-    content = {
-        "senior": {"name": "s"},
-        "junior": None,
-        "settings": {},
-        "benchmarks": {name: [{"problem": 0, "samples": 2, "correct": 1}]},
-    }
-    path = write_summary(tmp_path, "solo", content)
+    rows = [{"problem": 0, "samples": 2, "correct": 1}]
+    folder = write_run(tmp_path, "solo", "s", settings={}, benchmarks={name: rows})
     with refused("TP891"):
-        read_summary(path)
+        read_summary(folder / "summary.json")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -17,7 +17,6 @@ from tandem_plugin.lab.evaluation.significance import (
     paired_test,
     seed_test,
     unit_error,
-    unit_means,
     unit_test,
 )
 
@@ -54,29 +53,6 @@ def test_stars_follow_the_paper(p: float, marks: str):
 
 
 seeds = st.lists(st.integers(0, 50), min_size=2, max_size=8)
-
-
-@given(seeds, seeds, st.sampled_from(["greater", "less"]))
-def test_test_over_seeds_agrees_with_scipy(ours: list[int], theirs: list[int], direction: str):
-    assume(len({*ours}) > 1 and len({*theirs}) > 1)
-    found = seed_test(ours, theirs, direction)  # type: ignore[arg-type]
-    expected = stats.ttest_ind(ours, theirs, equal_var=False, alternative=direction)
-    assert found.t == pytest.approx(expected.statistic)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert found.degrees == pytest.approx(expected.df)
-
-
-def test_test_over_seeds_holds_its_level_where_problems_alone_do_not():
-    """Two methods that are the same: each of five seeds is off by 0.1, each problem's number by
-    0.2. Over seeds one test in twenty is significant; over problems, four in ten."""
-    random = np.random.default_rng(0)
-    times, over_seeds, over_problems = 400, 0, 0
-    for _ in range(times):
-        runs = 0.1 * random.normal(size=(2, 5, 1)) + 0.2 * random.normal(size=(2, 5, 200))
-        over_seeds += seed_test(*runs.mean(2), "greater").p < 0.05
-        over_problems += paired_test(*runs.mean(1), "greater").p < 0.05
-    assert over_seeds / times == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / times))
-    assert over_problems / times > 0.3
 
 
 # Bootstrap errors.
@@ -132,42 +108,6 @@ def mixed_model(differences: np.ndarray) -> tuple[float, float]:
     within = squares / (units * (runs - 1))
     of_units = (between - within) / runs
     return grand, math.sqrt((of_units + within / runs) / units)
-
-
-@pytest.mark.parametrize("shape", [(2, 5), (5, 2), (7, 3)])
-@pytest.mark.parametrize("direction", ["greater", "less"])
-def test_units_are_a_random_effect(shape: tuple[int, int], direction: Any):
-    units, runs = shape
-    differences = np.random.default_rng(sum(shape)).normal(0.3, 1, shape)
-    labels = [unit for unit in range(units) for _ in range(runs)]
-    order = np.random.default_rng(1).permutation(len(labels))  # runs come in any order
-    means = unit_means(differences.ravel()[order], [labels[i] for i in order])
-    grand, error = mixed_model(differences)
-    found = unit_test(means, direction)
-    assert found.difference == pytest.approx(grand)
-    assert unit_error(means) == pytest.approx(error)
-    assert found.t == pytest.approx(grand / error)
-    assert found.degrees == units - 1
-    p = stats.t.sf(grand / error, units - 1)
-    assert found.p == pytest.approx(p if direction == "greater" else 1 - p)
-
-
-def test_interval_over_units_covers_what_one_over_runs_does_not():
-    """95% intervals of 4,000 studies of 4 units x 5 runs, units as spread as runs; the standard
-    error of a share of 0.95 is 0.0034, and the tolerance four of them."""
-    random = np.random.default_rng(5)
-    studies, units, runs = 4000, 4, 5
-    y = random.normal(0, 1, (studies, units, 1)) + random.normal(0, 1, (studies, units, runs))
-    labels = np.repeat(np.arange(units), runs).tolist()
-    reach = stats.t.ppf(0.975, units - 1)
-    covered = 0
-    for study in y:
-        means = unit_means(study.ravel(), labels)
-        covered += abs(means.mean()) < reach * unit_error(means)
-    assert covered / studies == pytest.approx(0.95, abs=0.0138)
-    flat = y.reshape(studies, -1)
-    naive = stats.t.ppf(0.975, 19) * flat.std(axis=1, ddof=1) / math.sqrt(20)
-    assert np.mean(abs(flat.mean(axis=1)) < naive) < 0.75
 
 
 def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():

@@ -28,7 +28,7 @@ from tandem_plugin.lab.evaluation.generation import (
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.protocols import defaults, record, training_settings
+from tandem_plugin.lab.protocols import defaults, training_settings
 
 RELEASE = Path(__file__).parent / "release"
 BOXED = (  # data/build_deepscaler.py and data/build_evals.py have this constant
@@ -264,11 +264,3 @@ def test_recipes_read_the_settings_as_assignments():
     wrong = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "TP127" in wrong.stderr
-
-
-def test_every_value_has_its_source():
-    noted = record("release", defaults("release"))
-    assert noted is not None
-    assert noted["overridden"] == {}
-    assert all(row["source"] for row in noted["stated"].values())
-    assert record(None, {}) is None

@@ -4,17 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_results import write_run
 from refused import refused
-from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.cli import app
 from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
     schedule_label,
     team_schedule,
 )
-from tandem_plugin.lab.evaluation.results import read_summary, write_summary
+from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.request import TandemRequest
 
 
@@ -46,21 +45,8 @@ def test_unknown_schedules_and_parameters_are_refused():
 def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
     """The label is read from the result: the plugin that knows the defaults may be missing."""
     settings = {"schedule": {"schedule": "leap", "far": 3, "label": "leap,far=3"}, "junior": "bb"}
-    content = {
-        "senior": {"name": "s", "path": "/s", "fingerprint": "a"},
-        "junior": {"name": "base", "path": "/b", "fingerprint": "b"},
-        "settings": settings,
-        "benchmarks": {"sums": [{"problem": 0, "samples": 2, "correct": 1}]},
-    }
-    summary = read_summary(write_summary(tmp_path, "handoff", content))
+    benchmarks = {"sums": [{"problem": 0, "samples": 2, "correct": 1}]}
+    place = tmp_path, "handoff", "s", "base", "leap"
+    folder = write_run(*place, settings=settings, benchmarks=benchmarks)
+    summary = read_summary(folder / "summary.json")
     assert summary.label == "handoff leap,far=3 base"
-
-
-def test_command_refuses_a_schedule_before_anything_is_read(tmp_path: Path):
-    given = ["eval", "handoff", "--schedule", "handover", "--set", "after=-1"]
-    models = ["--senior", f"s={tmp_path}", "--junior", f"j={tmp_path}"]
-    out = ["--benchmark", "amc=none.jsonl", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, [*given, *models, *out])
-    assert result.exit_code == 1
-    assert "after=-1 is not a valid count" in result.stderr
-    assert not (tmp_path / "out").exists()
