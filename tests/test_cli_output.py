@@ -56,7 +56,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["compare", HOSTILE],
         ["report", HOSTILE],
         ["eval", "drift", "--senior", HOSTILE, "--junior", HOSTILE, "--out", HOSTILE],
-        ["plan", "--senior", HOSTILE],
+        ["plan", "--senior", HOSTILE, "--memory", "8"],
         ["rollout", "--senior", HOSTILE, "--problems", "problems.jsonl", "--out", "o"],
         ["path", HOSTILE],
         ["doctor", f"--{HOSTILE}"],

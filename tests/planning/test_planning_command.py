@@ -11,8 +11,6 @@ from planned_models import PARAMETERS, QWEN3_4B, checkpoint
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.planning import machine
-from tandem_plugin.lab.planning.machine import Card
 
 MACHINE = ("--memory", 79)
 
@@ -58,14 +56,3 @@ def test_exit_code_tells_whether_it_fits(
     assert (code == 0, "It does not fit" not in out) == (fits, fits)
     assert f"{PARAMETERS:,} parameters" in out
     assert asked("--senior", senior, *machine)["fits"] is fits
-
-
-def test_the_machines_own_gpus_are_planned_for(
-    senior: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cards = (Card("H100", 80 * 2**30, 79 * 2**30, "580.1"), Card("H100", 79 * 2**30, 0, "580.1"))
-    monkeypatch.setattr(machine, "graphics_cards", lambda: cards)
-    found = asked("--senior", senior)
-    assert found == asked("--senior", senior, *MACHINE)
-    monkeypatch.setattr(machine, "graphics_cards", lambda: ())
-    assert "TP999" in asked("--senior", senior)["error"]

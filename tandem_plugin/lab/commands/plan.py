@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.commands.options import JuniorOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
@@ -26,15 +25,14 @@ def plan(
     senior: Annotated[
         str, typer.Option(help="The senior: a checkpoint folder, or a name on the Hub.")
     ],
-    junior: JuniorOption = None,
     memory: Annotated[
-        float | None,
+        float,
         typer.Option(
             min=0.1,
-            help="Memory of one GPU in GiB as nvidia-smi shows it, such as 79.6 for "
-            "81,559 MiB. Default: the smallest GPU of this machine.",
+            help="Memory of one GPU in GiB as nvidia-smi shows it, such as 79.6 for 81,559 MiB.",
         ),
-    ] = None,
+    ],
+    junior: JuniorOption = None,
     utilization: Annotated[
         float,
         typer.Option(
@@ -56,10 +54,9 @@ def plan(
     """
     from tandem_plugin.lab.planning.checkpoint import KvCache, read_checkpoint
 
-    size = _smallest_gpu() if memory is None else round(memory * _GIB)
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
     weights = [model.weights(_WIDTH) // tensor_parallel for model in models]
-    left = round(size * utilization) - sum(weights)
+    left = round(round(memory * _GIB) * utilization) - sum(weights)
     cache = KvCache.of(models, _WIDTH, tensor_parallel, _BLOCK)
     longest = min(cache.longest(left), *(model.longest for model in models))
     result = {
@@ -78,16 +75,6 @@ def plan(
     else:
         _show(result)
     raise typer.Exit(0 if result["fits"] else 1)
-
-
-def _smallest_gpu() -> int:
-    """Bytes of this machine's smallest GPU; raises :class:`ConfigError` where there is none."""
-    from tandem_plugin.lab.planning.machine import graphics_cards
-
-    cards = graphics_cards()
-    if not cards:
-        raise ConfigError("TP999")
-    return min(card.total for card in cards)
 
 
 def _as_json(model: PlannedModel, weights: int) -> dict[str, Any]:

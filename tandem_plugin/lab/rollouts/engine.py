@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.lab.planning.machine import cpu_arguments
 from tandem_plugin.progress import ShownProgress, waiting
 
 __all__ = ["deciding", "response_progress", "start_engine"]
@@ -56,7 +57,11 @@ def start_engine(
     except ImportError as error:
         raise EngineError("TP764", error=error) from error
     if current_platform.is_cpu():
-        arguments = {**_WHOLE_PROMPTS, **_memory(model, arguments, tandem, tokens), **arguments}
+        models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
+        memory, sentence = cpu_arguments(models, arguments, tokens)
+        arguments = {**_WHOLE_PROMPTS, **memory, **arguments}
+        if sentence:
+            print(sentence, file=sys.stderr)
     try:
         with waiting("start the engine"):
             if tandem is None:
@@ -76,18 +81,6 @@ Every response has a seed of its own. For each part of a prompt but the last, vL
 generator of that seed, which fails on a CPU: "CPU Generator does not use offset" (Model Runner V1,
 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
 """
-
-
-def _memory(
-    model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
-) -> dict[str, int]:
-    from tandem_plugin.lab.planning.machine import cpu_arguments
-
-    models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
-    chosen, sentence = cpu_arguments(models, arguments, tokens)
-    if sentence:
-        print(sentence, file=sys.stderr)
-    return chosen
 
 
 @contextmanager

@@ -108,16 +108,14 @@ def find_tokenizer(rollouts: Path) -> str:
     rollouts, whichever tokenizer it would need.
     """
     _check_first_row(rollouts)
-    noted = _noted_senior(rollouts)
-    if noted is not None:
-        return noted
-    places = [rollouts.parent]
+    places, written = [rollouts.parent], [rollouts]
     if os.path.isdir(rollouts):
         places = [rollouts, rollouts.resolve().parent]
-        for note in sorted(rollouts.glob("*.run.json")):
-            noted = _noted_senior(note.with_name(note.name.removesuffix(".run.json")))
-            if noted is not None:
-                return noted
+        notes = sorted(rollouts.glob("*.run.json"))
+        written = [note.with_name(note.name.removesuffix(".run.json")) for note in notes]
+    for senior in map(_noted_senior, written):
+        if senior is not None:
+            return senior
     for folder in (place / name for place in places for name in _FOLDERS):
         if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
