@@ -221,29 +221,6 @@ def test_model_runner_v2_is_bound_without_a_logits_processor(
         check_engine(config)
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_a_gpu_without_page_locked_memory_is_refused_where_v2_needs_it(
-    checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As under WSL2, where vLLM's own error says that "UVA is not available"."""
-    from vllm.platforms import current_platform
-
-    from tandem_plugin.engine.refusals import check_config
-
-    with on_runner(runner):
-        config = configure(checkpoints["senior"], {"schedule": "word"})
-        check_config(config)
-        monkeypatch.setattr(type(current_platform), "device_type", "cuda")
-        monkeypatch.setattr(
-            type(current_platform), "is_pin_memory_available", classmethod(lambda cls: False)
-        )
-        if runner == "v1":
-            check_config(config)
-            return
-        with refused("TP377"):
-            check_config(config)
-
-
 def test_models_in_breakable_graphs_are_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,14 +94,20 @@ def test_the_juniors_tensors_are_among_the_buffers_that_survive_deep_sleep(engin
     assert engine.collective_rpc(worker.buffers_hold_the_juniors_storage) == [True]
 
 
-@pytest.mark.long
-def test_new_weights_for_a_quantised_senior_are_rejected_on_a_cpu(
-    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("family", "quantised"),
+    [("qwen3-moe", False), pytest.param("qwen3", True, marks=pytest.mark.long)],
+)
+def test_new_weights_for_packed_layers_are_rejected_on_a_cpu(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, family: str, quantised: bool
 ) -> None:
+    """Those of experts and of quantised layers."""
     senior, new = (
-        quantise(make_family(tmp_path / name, "qwen3", seed=seed, tokenizer=tokenizer))
+        make_family(tmp_path / name, family, seed=seed, tokenizer=tokenizer)
         for seed, name in enumerate(("senior", "new"))
     )
+    if quantised:
+        senior, new = quantise(senior), quantise(new)
     with tandem_engine("v1", senior, {"junior": checkpoints["junior"]}) as engine:
         before = greedy(engine, tokenizer, {"seed": 1})
         with pytest.raises(Exception, match="TP326"):

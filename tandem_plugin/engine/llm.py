@@ -198,10 +198,6 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             if running:
                 self.llm_engine.abort_request([name for _, name in running.values()], internal=True)
 
-    def beam_search(self, *arguments: Any, **options: Any) -> Any:
-        """Unsupported: raises :class:`EngineError`, since a beam has no author."""
-        raise EngineError("TP320")
-
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
     ) -> tuple[list[SamplingParams], list[SentRequest]]:
