@@ -521,21 +521,6 @@ def test_requests_enter_engines_whose_additional_config_is_another_plugins_objec
         assert InputProcessor.process_inputs(processor, "1", "x", "params") == ("1", "x", "params")
 
 
-def test_an_engine_with_another_plugins_object_is_left_alone(checkpoints: dict[str, Path]) -> None:
-    from vllm.engine.arg_utils import EngineArgs
-
-    other = Hashed()
-    args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, additional_config=other)
-    assert args.create_engine_config().additional_config is other
-
-
-def test_tandem_llm_refuses_another_plugins_object() -> None:
-    from tandem_plugin.engine import TandemLLM
-
-    with refused("TP315", kind="Hashed"):
-        TandemLLM("model", tandem={}, additional_config=Hashed())
-
-
 @pytest.mark.parametrize("name", [None, "a name"])
 def test_engine_says_once_which_two_models_it_runs(
     checkpoints: dict[str, Path], capfd: pytest.CaptureFixture[str], name: str | None

@@ -542,7 +542,7 @@ def test_sleep_of_level_2_keeps_buffers_and_asks_the_workers_models() -> None:
     """Why sleep and wake-up are wrapped, and what the wrappers rest on."""
     from vllm.v1.worker.gpu_worker import Worker
 
-    from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+    from tandem_plugin.engine.patches.worker import copy_juniors_out_once
 
     copy_juniors_out_once()
     assert parameters(Worker.sleep) == ["self", "level"]

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from tandem_plugin.engine.measures.token_scores import sample_name
+from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError

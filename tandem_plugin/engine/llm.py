@@ -21,9 +21,9 @@ from tandem_plugin.engine.completion import (
     signed_completion,
     with_tandem,
 )
-from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.measures.token_scores import RequestScores
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.token_scores import RequestScores
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import ConfigError, EngineError, RequestError

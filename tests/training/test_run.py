@@ -12,7 +12,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, Vocabulary
-from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.training.imitation import IMITATION_METRIC
