@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import vllm
-from packaging.version import Version
-from support.boundary_ids import word_boundaries
-from support.compiled_start import LENGTH, PROMPT
 from support.engine import on_runner
 from support.models import make_model
-from support.reference import Reference, algorithm_1
 from support.speculation import needs_drafting
 
 MODES = ["lockstep", pytest.param("speculative", marks=needs_drafting)]
@@ -100,33 +91,3 @@ def test_every_process_of_an_engine_reads_the_same_settings(checkpoints: dict[st
         assert sent.compute_hash() == config.compute_hash()
         assert dict(sent.additional_config) == dict(config.additional_config)
     assert junior_config(config).additional_config is config.additional_config
-
-
-def started(senior: Path, junior: Path, seed: int, cache: Path) -> dict[str, Any]:
-    """An engine in a process of its own: its tokens, and what was compiled for it."""
-    command = [sys.executable, "-m", "support.compiled_start", str(senior), str(junior), str(seed)]
-    environment = os.environ | {"VLLM_CACHE_ROOT": str(cache)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=800, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.mark.long
-@pytest.mark.skipif(
-    Version(vllm.__version__) < Version("0.29"), reason="older ones save no compiled models"
-)
-def test_a_second_start_loads_both_models_that_the_first_one_compiled(
-    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
-) -> None:
-    """Two of one shape, with Inductor, as vLLM starts on a GPU; then with another seed and p."""
-    senior, junior = checkpoints["senior"], checkpoints["junior"]
-    cold, warm = (started(senior, junior, seed, tmp_path) for seed in (1, 2))
-    assert (cold["saved"], cold["loaded"]) == (2, 0)
-    assert cold["compiled"] > 0
-    assert (warm["saved"], warm["loaded"], warm["compiled"]) == (0, 2, 0)
-    authors = algorithm_1(1, 0.5, 4, word_boundaries(tokenizer))
-    expected = Reference(senior, junior).greedy(PROMPT, LENGTH, authors)
-    assert cold["tokens"] == warm["tokens"] == expected

@@ -221,29 +221,6 @@ def test_model_runner_v2_is_bound_without_a_logits_processor(
         check_engine(config)
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_a_gpu_without_page_locked_memory_is_refused_where_v2_needs_it(
-    checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As under WSL2, where vLLM's own error says that "UVA is not available"."""
-    from vllm.platforms import current_platform
-
-    from tandem_plugin.engine.refusals import check_config
-
-    with on_runner(runner):
-        config = configure(checkpoints["senior"], {"schedule": "word"})
-        check_config(config)
-        monkeypatch.setattr(type(current_platform), "device_type", "cuda")
-        monkeypatch.setattr(
-            type(current_platform), "is_pin_memory_available", classmethod(lambda cls: False)
-        )
-        if runner == "v1":
-            check_config(config)
-            return
-        with refused("TP377"):
-            check_config(config)
-
-
 def test_models_in_breakable_graphs_are_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -542,21 +519,6 @@ def test_requests_enter_engines_whose_additional_config_is_another_plugins_objec
     for additional in (Hashed(), None, {"other": 1}):
         processor = SimpleNamespace(vllm_config=SimpleNamespace(additional_config=additional))
         assert InputProcessor.process_inputs(processor, "1", "x", "params") == ("1", "x", "params")
-
-
-def test_an_engine_with_another_plugins_object_is_left_alone(checkpoints: dict[str, Path]) -> None:
-    from vllm.engine.arg_utils import EngineArgs
-
-    other = Hashed()
-    args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, additional_config=other)
-    assert args.create_engine_config().additional_config is other
-
-
-def test_tandem_llm_refuses_another_plugins_object() -> None:
-    from tandem_plugin.engine import TandemLLM
-
-    with refused("TP315", kind="Hashed"):
-        TandemLLM("model", tandem={}, additional_config=Hashed())
 
 
 @pytest.mark.parametrize("name", [None, "a name"])

@@ -236,54 +236,6 @@ def test_no_request_ends_before_the_tokens_that_it_must_have(setup: Setup) -> No
         assert not set(response.token_ids[:7]) & set(stops)
 
 
-@pytest.mark.parametrize(
-    "penalties",
-    [
-        {"presence_penalty": 1.5},
-        {"frequency_penalty": 0.7},
-        {"repetition_penalty": 1.8, "presence_penalty": -0.4},
-    ],
-    ids=["presence", "frequency", "repetition"],
-)
-def test_penalties_are_those_of_the_tokens_so_far(
-    setup: Setup, penalties: dict[str, float]
-) -> None:
-    """Greedy: each token is the likeliest of its author once vLLM's formula is applied."""
-    reference, changed = setup.reference(), 0
-    for seed in range(61, 65):
-        prompt = setup.prompt(seed % len(PROMPTS))
-        (plain,) = setup.generate({"seed": seed}, prompt, max_tokens=16)
-        (response,) = setup.generate({"seed": seed}, prompt, max_tokens=16, **penalties)
-        expected = penalised(reference, prompt, 16, setup.loop(seed), penalties)
-        assert list(response.token_ids) == expected
-        changed += list(plain.token_ids) != expected
-    assert changed > 1
-
-
-def penalised(
-    reference: Reference,
-    prompt: list[int],
-    length: int,
-    authors: Iterator[bool],
-    penalties: dict[str, float],
-) -> list[int]:
-    """Greedy tokens, each the likeliest of its author's after the penalties of vLLM's docs."""
-    response: list[int] = []
-    author = next(authors)
-    while len(response) < length:
-        logits = reference.logits(author, prompt + response)
-        for token in {*prompt, *response}:
-            factor = penalties.get("repetition_penalty", 1.0)
-            logits[token] *= factor if logits[token] < 0 else 1 / factor
-        for token in set(response):
-            logits[token] -= penalties.get("presence_penalty", 0.0)
-            logits[token] -= penalties.get("frequency_penalty", 0.0) * response.count(token)
-        response.append(int(logits.argmax()))
-        if len(response) < length:
-            author = authors.send(response[-1])
-    return response
-
-
 def test_samples_of_one_request_have_authors_of_their_own(setup: Setup) -> None:
     samples = 4
     outputs = setup.generate({"seed": 12, "p": 0.6}, n=samples, temperature=1.0, top_k=1)
@@ -339,6 +291,7 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
     ("sampling", "sentence"),
     [
         ({"bad_words": ["the"]}, "TP025"),
+        ({"presence_penalty": 1.5}, "TP025"),
         ({"logprob_token_ids": [3, 4]}, "TP023"),
         ({"min_p": 0.1, "temperature": 1.0}, "min_p and logit_bias sampling parameters"),
         ({"logit_bias": {3: 1.0}}, "min_p and logit_bias sampling parameters"),

@@ -242,11 +242,6 @@ def test_response_that_was_cut_goes_on(llm: Any) -> None:
         assert rest.tandem_seed == 7
 
 
-def test_beam_search_is_refused(llm: Any) -> None:
-    with refused("TP320"):
-        llm.beam_search([{"prompt": "x"}], None)
-
-
 def test_beam_search_of_vllms_own_class_is_refused_in_a_tandem_engine(llm: Any) -> None:
     from vllm import LLM
     from vllm.sampling_params import BeamSearchParams

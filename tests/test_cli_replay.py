@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import random
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
-from tandem_plugin.lab.rollouts import audit, rollout
+from tandem_plugin.lab.rollouts import audit
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -332,28 +331,6 @@ def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(
     assert (result.exit_code, found["rows"], found["differing_rows"]) == (1, 3, 1)
     assert (found["shown"][0]["file"], found["shown"][0]["line"]) == ("10.jsonl", 2)
     assert "10.jsonl, line 2, authorship:" in CliRunner().invoke(app, arguments).stdout
-
-
-def test_memory_of_a_replay_does_not_grow_with_the_file(
-    byte_level: Vocabulary, make_row: MakeRow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(audit, "BATCH_ROWS", 16)
-    line = json.dumps(make_row(1000) | {"output": "x" * 4000}) + "\n"
-
-    def peak(rows: int) -> int:
-        file = tmp_path / f"{rows}.jsonl"
-        file.write_text(line * rows)
-        found = audit.Audit(audit.RuleBook(byte_level, {}), 10)
-        tracemalloc.start()
-        try:
-            found.add(rollout.read_rollouts(file))
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-            assert (found.rows, found.differing_rows) == (rows, 0)
-
-    peak(16)  # what is made once
-    assert peak(160) < 1.1 * peak(32)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 
 from tandem_plugin.engine import senior
 from tandem_plugin.engine.junior_offload import HostCopy, tensors_of
-from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+from tandem_plugin.engine.patches.worker import copy_juniors_out_once
 from tandem_plugin.engine.speculative import draft_model
 from tandem_plugin.engine.speculative.draft_model import TandemJunior
 
@@ -125,15 +125,6 @@ def test_rounds_of_sleep_and_sync_keep_every_bit_of_the_junior(
         assert senior.weight.isnan().all()
         senior.weight.data.fill_(sync)
         assert bits(junior) == before
-
-
-def test_a_sleep_of_level_1_is_vllms_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, model, _ = lockstep(monkeypatch)
-    worker._sleep_mode_backend = mock.Mock()
-    worker.sleep(1)
-    assert not model.tandem_host_copy.is_held
-    worker._sleep_mode_backend.suspend.assert_called_once_with(1)
-    worker.wake_up()
 
 
 @pytest.mark.parametrize("level", [1, 2])

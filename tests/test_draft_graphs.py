@@ -132,14 +132,6 @@ def within_largest_graph(of: Any) -> int:
     return sum(requests * (length + 1) <= largest for requests, length in lengths)
 
 
-@pytest.mark.parametrize("drafts", [4, 8, TABLES[0]], ids=str)
-def test_nearly_every_batch_size_up_to_the_largest_graph_has_a_whole_one(
-    drafts: int | dict[int, int],
-) -> None:
-    of = config(drafts)
-    assert len(missing(senior_graphs(of), of)) <= 0.02 * within_largest_graph(of)
-
-
 @given(
     st.dictionaries(st.integers(2, SEQS), st.integers(0, 16), min_size=1, max_size=4),
     st.integers(1, 16),

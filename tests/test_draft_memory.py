@@ -13,13 +13,11 @@ from refused import refused
 
 from tandem_plugin.engine.speculative import memory
 from tandem_plugin.engine.speculative.memory import (
-    check_memory,
     draft_memory,
     row_chunks,
     set_aside,
 )
 
-GIB = 2**30
 QWEN = 151_936
 
 
@@ -29,23 +27,12 @@ def config(
     vocabulary: int = QWEN,
     head: torch.dtype = torch.bfloat16,
     batch: int = 8192,
-    share: float = 0.9,
-    kv: int | None = None,
 ) -> Any:
     draft = SimpleNamespace(get_hidden_size=lambda: 2048, dtype=torch.bfloat16)
     return SimpleNamespace(
         scheduler_config=SimpleNamespace(max_num_seqs=requests, max_num_batched_tokens=batch),
         model_config=SimpleNamespace(get_vocab_size=lambda: vocabulary, head_dtype=head),
         speculative_config=SimpleNamespace(num_speculative_tokens=drafts, draft_model_config=draft),
-        cache_config=SimpleNamespace(gpu_memory_utilization=share, kv_cache_memory_bytes=kv),
-    )
-
-
-def on_device_of(total: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.platforms import current_platform
-
-    monkeypatch.setattr(
-        type(current_platform), "get_device_total_memory", classmethod(lambda cls: total)
     )
 
 
@@ -73,40 +60,6 @@ def test_a_round_holds_what_is_there_at_once(
     assert found.a_round >= logits + 3 * chunk * vocabulary * head.itemsize, "logprobs"
     assert found.a_round >= requests * vocabulary * (head.itemsize + 4 + 1), "drafting"
     assert found.a_round > found.logits > 0
-
-
-def test_an_engine_whose_drafts_cannot_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = draft_memory(config())
-    total = needed.kept + needed.a_round
-    on_device_of(int(total / 0.9) - GIB, monkeypatch)
-    with refused("TP353") as caught:
-        check_memory(config())
-    for part in (
-        "max_num_seqs=1024", "drafts=4", "151,936 token ids",
-        f"needs {needed.kept / GIB:.2f} GiB for drafts", f"{needed.a_round / GIB:.2f} GiB for a",
-        "gpu_memory_utilization=0.9",
-    ):  # fmt: skip
-        assert part in str(caught.value)
-    on_device_of(int(total / 0.9) + GIB, monkeypatch)
-    check_memory(config())
-    check_memory(config(requests=256))
-    with refused("TP353", setting="gpu_memory_utilization", value=0.3):
-        check_memory(config(share=0.3))
-    check_memory(config(share=0.3, kv=GIB))
-    with refused("TP353", setting="kv_cache_memory_bytes", value=3 * GIB):
-        check_memory(config(kv=3 * GIB))
-
-
-def test_a_front_end_that_sees_no_device_leaves_it_to_the_worker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from vllm.platforms import current_platform
-
-    def nothing(cls: type) -> int:
-        raise RuntimeError("no device is visible")
-
-    monkeypatch.setattr(type(current_platform), "get_device_total_memory", classmethod(nothing))
-    check_memory(config(share=0.0001))
 
 
 def test_profiling_sees_what_a_round_takes_beside_the_logits_of_one_row_a_request(

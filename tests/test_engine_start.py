@@ -9,7 +9,6 @@ from refused import refused
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
 from tandem_plugin.engine.refusals import AttentionShape, check_attention_shapes
-from tandem_plugin.engine.wire_names import without_prefix
 
 QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
 QWEN3_17B = AttentionShape(16, 8, 128, is_latent=False)
@@ -95,8 +94,3 @@ def test_overrides_of_a_configuration_are_kept_whatever_their_form() -> None:
         return {**config, "rope_theta": 1.0}
 
     assert with_overrides(override, more)({"a": 1}) == {"a": 1, "rope_theta": 1.0, **more}
-
-
-def test_architectures_have_their_plain_names() -> None:
-    for name in ("Qwen3ForCausalLM", "TandemQwen3ForCausalLM", "TandemSpeculativeQwen3ForCausalLM"):
-        assert without_prefix(name) == "Qwen3ForCausalLM"

@@ -93,16 +93,6 @@ def test_rounds_of_sleep_return_every_bit_from_one_copy(
         assert bits(kept(model)) == before
 
 
-def test_copies_of_a_device_are_page_locked_where_vllm_has_such_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    platform_utils = pytest.importorskip("vllm.utils.platform_utils")
-    for locked in (True, False):
-        monkeypatch.setattr(platform_utils, "is_pin_memory_available", lambda locked=locked: locked)
-        assert junior_offload._pins(torch.device("cuda")) is locked
-    assert not junior_offload._pins(torch.device("cpu"))
-
-
 def test_what_came_after_loading_is_not_touched(model: Any) -> None:
     """Keys and values live in a pool of their own, and are bound to the layers later."""
     copy = HostCopy(model)
@@ -111,12 +101,3 @@ def test_what_came_after_loading_is_not_touched(model: Any) -> None:
     model[0].kv_cache.fill_(2)
     copy.restore()
     assert model[0].kv_cache.tolist() == [2] * 8
-
-
-def test_a_copy_that_is_not_held_restores_nothing(model: Any) -> None:
-    copy = HostCopy(model)
-    copy.hold()
-    copy.restore()
-    model[0].scale.fill_(7)
-    copy.restore()
-    assert model[0].scale.tolist() == [7] * 3

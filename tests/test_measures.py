@@ -11,16 +11,16 @@ import torch
 from refused import refused
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.engine.measures.measures import (
+from tandem_plugin.engine.measures import (
     MeasuredSteps,
     Measures,
+    MeasureSums,
     SampledRows,
     token_scores,
     totals,
 )
-from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.measures.token_scores import RequestScores, TokenLog, sample_name
 from tandem_plugin.engine.runners.v2.state import End, ends_of, within
+from tandem_plugin.engine.token_scores import RequestScores, TokenLog, sample_name
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000

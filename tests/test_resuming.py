@@ -194,24 +194,6 @@ def counted() -> Counted:
     return Counted()
 
 
-def test_requests_that_enter_a_host_batch_share_their_steps(counted: Counted) -> None:
-    rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
-    batch = BatchAuthors(size, 2 * length)
-    for row in range(size):
-        batch.add(row, AuthoredRequest(rule, row, [0] * length), length + 5)
-    batch.next_authors(size)
-    assert counted.steps == length
-
-
-def test_requests_that_enter_device_slots_share_their_steps(counted: Counted) -> None:
-    rule, length, size = Rule(counted, boundary_set({1}), "c"), 30, 20
-    authors = DeviceAuthors(size, IDS, torch.device("cpu"), host_memory, record=True)
-    for slot in range(size):
-        authors.add(slot, rule, slot, [0] * length, length + 5)
-    authors.write_staged()
-    assert counted.steps == length
-
-
 def test_tokens_that_came_several_at_once_are_replayed_together(counted: Counted) -> None:
     rule, size = Rule(counted, boundary_set({1}), "c"), 9
     batch, requests = (

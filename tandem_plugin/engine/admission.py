@@ -10,9 +10,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from tandem_plugin.engine.measures.token_scores import sample_name
+from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
@@ -35,34 +33,26 @@ __all__ = [
 ]
 
 _UNDRAFTED: dict[str, Any] = {
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
     "bad_words": None,
     "structured_outputs": None,
     "thinking_token_budget": None,
 }
 """Parameters that follow the tokens so far, each with the value that asks for nothing."""
 
-_PENALTIES: dict[str, Any] = {
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-}
 
-
-def check_sampling(params: Any, *, in_tandem: bool, head_dtype: torch.dtype) -> None:
+def check_sampling(params: Any, *, in_tandem: bool) -> None:
     """Raise :class:`RequestError` for sampling parameters that drafting cannot honour exactly.
 
-    in_tandem: whether the request is; the senior alone is checked by vLLM's own rules. head_dtype:
-    the engine's, in which vLLM keeps what drafts were sampled from. Beside these, vLLM itself
-    refuses ``min_p`` and ``logit_bias`` where tokens are drafted.
+    in_tandem: whether the request is; the senior alone is checked by vLLM's own rules. Beside
+    these, vLLM itself refuses ``min_p`` and ``logit_bias`` where tokens are drafted.
     """
     if getattr(params, "logprob_token_ids", None):
         raise RequestError("TP023")
     if not in_tandem:
         return
-    for name, nothing in _PENALTIES.items():
-        asked = getattr(params, name, nothing)
-        if asked != nothing and head_dtype != torch.float32:
-            raise RequestError("TP024", name=name, asked=asked, head_dtype=head_dtype)
     for name, nothing in _UNDRAFTED.items():
         asked = getattr(params, name, nothing)
         if asked != nothing and asked != []:
@@ -88,8 +78,7 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
         rules = engine_rules(vllm_config)
         resolved = rules.for_request(tandem_argument(params))
         if rules.config.max_drafts:
-            head_dtype = vllm_config.model_config.head_dtype
-            check_sampling(params, in_tandem=resolved is not None, head_dtype=head_dtype)
+            check_sampling(params, in_tandem=resolved is not None)
         return resolved
 
 

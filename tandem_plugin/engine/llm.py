@@ -21,9 +21,9 @@ from tandem_plugin.engine.completion import (
     signed_completion,
     with_tandem,
 )
-from tandem_plugin.engine.measures.sums import MeasureSums
-from tandem_plugin.engine.measures.token_scores import RequestScores
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.token_scores import RequestScores
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
@@ -197,10 +197,6 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             self._forget(running)
             if running:
                 self.llm_engine.abort_request([name for _, name in running.values()], internal=True)
-
-    def beam_search(self, *arguments: Any, **options: Any) -> Any:
-        """Unsupported: raises :class:`EngineError`, since a beam has no author."""
-        raise EngineError("TP320")
 
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int

@@ -45,16 +45,6 @@ def check_config(vllm_config: Any) -> None:
     if ends := [name for name in adapted if "lm_head" in name or "embed" in name]:
         raise EngineError("TP335", layers=", ".join(ends))
     _check_kind(model)
-    if getattr(vllm_config, "use_v2_model_runner", False):
-        _check_pinned_memory()
-
-
-def _check_pinned_memory() -> None:
-    """Raise :class:`EngineError` where a GPU cannot read memory that the host writes."""
-    from vllm.platforms import current_platform
-
-    if current_platform.device_type == "cuda" and not current_platform.is_pin_memory_available():
-        raise EngineError("TP377")
 
 
 def check_junior(vllm_config: Any, junior: Any) -> None:

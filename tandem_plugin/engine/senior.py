@@ -17,15 +17,14 @@ from tandem_plugin.engine.base_junior import is_shared, join_base
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.junior_offload import HostCopy
-from tandem_plugin.engine.measures.measures import measures_of
+from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (
     keep_the_mappers_former_name,
     refuse_reloading_a_shared_base,
     refuse_weights_without_a_place,
 )
-from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
-from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+from tandem_plugin.engine.patches.worker import copy_juniors_out_once, let_workers_tell_of_measures
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.training.authorship_wire import GRADED, bits_of
 from tandem_plugin.training.juniors import JUNIOR

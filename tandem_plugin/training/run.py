@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import EngineError

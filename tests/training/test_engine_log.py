@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tandem_plugin.engine.measures.sums import MeasureSums
+from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.training.metrics import EngineLog
 

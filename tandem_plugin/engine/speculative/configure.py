@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.speculative.memory import check_memory
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
 
@@ -104,7 +103,6 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
         if parallel.data_parallel_size > 1:
             raise EngineError("TP359", drafts=config.max_drafts)
         _check_room(scheduler, config.drafts)
-    check_memory(vllm_config)
 
 
 def _check_room(scheduler: Any, table: dict[int, int]) -> None:

@@ -19,7 +19,7 @@ from vllm.v1.worker.gpu.attn_utils import (
 from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.junior_offload import HostCopy
-from tandem_plugin.engine.patches.sleep import copy_juniors_out_once
+from tandem_plugin.engine.patches.worker import copy_juniors_out_once
 from tandem_plugin.errors import EngineError
 
 __all__ = ["JuniorPass", "TandemJunior", "junior_of", "read_step"]

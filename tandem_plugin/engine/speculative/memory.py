@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # the planner takes the sizes from here, without torch
 __all__ = [
     "CHUNK_BYTES",
     "DraftMemory",
-    "check_memory",
     "draft_bytes",
     "draft_memory",
     "row_chunks",
@@ -76,9 +75,8 @@ def draft_bytes(
     checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
     with_logprobs = chunk * 3 * head
     verifying = vocabulary * (rows * head + max(checked, with_logprobs))
-    # Masks: a copy in float32, which of it is masked, and what is left. Penalties go with float32
-    # heads alone: what they make of it, three times more.
-    masked = 2 * head + _FLOAT32 + 1 + (3 * _FLOAT32 if head == _FLOAT32 else 0)
+    # Masks: a copy in float32, which of it is masked, and what is left.
+    masked = 2 * head + _FLOAT32 + 1
     return DraftMemory(
         kept, max(verifying, requests * vocabulary * masked), requests * vocabulary * head
     )
@@ -102,40 +100,6 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
     )
     settings = f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids"
     return replace(found, settings=settings)
-
-
-def check_memory(vllm_config: Any) -> None:
-    """Raise :class:`EngineError` where drafting alone needs more than the engine may take.
-
-    What is left for weights and KV cache is seen when they are loaded and profiled: see
-    :func:`set_aside`, which also stands for this where the front end sees no device.
-    """
-    total = _device_memory()
-    if total is None:
-        return
-    cache, memory = vllm_config.cache_config, draft_memory(vllm_config)
-    left, leaves = total * cache.gpu_memory_utilization, "gpu_memory_utilization"
-    if cache.kv_cache_memory_bytes:  # vLLM then does not look at the other
-        left, leaves = total - cache.kv_cache_memory_bytes, "kv_cache_memory_bytes"
-    if memory.kept + memory.a_round >= left:
-        raise EngineError(
-            "TP353",
-            needs=memory.describe(),
-            setting=leaves,
-            value=getattr(cache, leaves),
-            left=max(left, 0) / _GIB,
-            total=total / _GIB,
-        )
-
-
-def _device_memory() -> int | None:
-    """The memory of a device in bytes; None in a process that sees none, such as a Ray actor's."""
-    from vllm.platforms import current_platform
-
-    try:
-        return int(current_platform.get_device_total_memory())
-    except Exception:  # each platform's own, as where vLLM asks for it
-        return None
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:

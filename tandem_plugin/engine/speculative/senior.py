@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from tandem_plugin.engine.heads import without_foreign_ids
-from tandem_plugin.engine.measures.measures import measures_of
+from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
-from tandem_plugin.engine.patches.measures import let_workers_tell_of_measures
+from tandem_plugin.engine.patches.worker import let_workers_tell_of_measures
 from tandem_plugin.engine.speculative.patches import let_workers_tell_of_drafts
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import shared_vocabulary

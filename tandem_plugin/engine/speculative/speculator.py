@@ -213,8 +213,6 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             self._seq_lens.add_(self._grows).clamp_(max=self.max_model_len)
             hidden = following.run(self.model, rows, self.idx_mapping, metadata_of(step))
             self._sample(hidden, step, masks)
-        if masks is not None:
-            masks.end()
 
     def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
         """Keep what the junior says behind the newest tokens, for the next step to sample from."""
@@ -235,7 +233,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._keep(hidden, step)
         logits = self.model.logits(hidden)
         if masks is not None:
-            logits = masks.masked(logits, step, self.draft_tokens[:rows, :step])
+            logits = masks.masked(logits, step)
         sampled = gumbel_sample(
             logits,
             slots,

@@ -5,8 +5,6 @@ Source: vLLM's ``vllm/v1/worker/gpu/model_states/interface.py`` and ``model_runn
 
 from __future__ import annotations
 
-import logging
-import time
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.attn_utils import build_slot_mappings_by_layer
 
-from tandem_plugin.engine.measures.measures import SampledRows
+from tandem_plugin.engine.measures import SampledRows
 from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
@@ -29,11 +27,6 @@ from tandem_plugin.engine.speculative.samplers import CheckingSampler, Undrafted
 from tandem_plugin.errors import EngineError
 
 __all__ = ["SpeculativeState"]
-
-logger = logging.getLogger(__name__)
-
-_SECONDS = 30
-"""The least time between two lines in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,6 @@ class SpeculativeState(AuthorsState):
             partial(model._senior.compute_logits, model),
             self._junior.junior.compute_logits,
         )
-        self._said = time.monotonic()
         self._in_tandem = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
         self._entered: list[SlotRequest] = []
@@ -118,7 +110,6 @@ class SpeculativeState(AuthorsState):
         super().remove_request(req_id)
         if slot_request is not None:
             self._in_tandem[slot_request.slot] = False
-            self._say_how_it_goes()
 
     def prepare_attn(
         self,
@@ -304,23 +295,6 @@ class SpeculativeState(AuthorsState):
 
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         return {"tandem_draft_stats": self.rounds.of_slot(slot_request.slot).to_row()}
-
-    def _say_how_it_goes(self) -> None:
-        """Log the engine's counters now and then; the host waits for the device then."""
-        if time.monotonic() < self._said + _SECONDS:
-            return
-        self._said = time.monotonic()
-        drafted = self.rounds.of_engine()
-        if not drafted.rounds:
-            return
-        logger.info(
-            "tandem drafts: %.2f tokens per round, %.3f forward passes per token, %.1f%% of %d "
-            "drafts accepted where the senior writes",
-            drafted.tokens_per_round,
-            drafted.forwards_per_token,
-            100 * drafted.acceptance,
-            drafted.senior_drafts,
-        )
 
     def _undrafted(self, batch: Any) -> NDArray[np.int64]:
         """The rows that write a token without a draft in this step and may be the junior's."""

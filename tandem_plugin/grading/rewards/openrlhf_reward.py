@@ -41,7 +41,8 @@ def reward_func(
     grades = [_grade(*row) for row in zip(queries, prompts, labels, strict=True)]
     rewards = torch.tensor([grade.reward for grade in grades])
     flags = [outcome_flags(grade) for grade in grades]
-    logs = {name: torch.tensor([row[name] for row in flags]) for name in flags[0]}
+    names = flags[0] if flags else ()
+    logs = {name: torch.tensor([row[name] for row in flags]) for name in names}
     logs["grading_ms"] = torch.tensor([grade.milliseconds for grade in grades])
     return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 

@@ -29,33 +29,6 @@ class Written(NamedTuple):
     author: bool
 
 
-class _Group:
-    """The requests of the batch that follow one rule, so that one step advances them all.
-
-    While the group stays as it is, its state stands in arrays of its own, in the order of its
-    slots, so that a step neither gathers nor scatters: see :meth:`BatchAuthors._gather`.
-    """
-
-    __slots__ = (
-        *("slots", "outputs", "rows"),
-        *("is_gathered", "author", "run", "position", "place", "room"),
-    )
-
-    def __init__(self) -> None:
-        self.slots: list[int] = []
-        self.outputs: list[list[int]] = []
-        self.is_gathered = False
-        self.rows: NDArray[np.int64] | None = None
-        """The row of each request; None after one moved."""
-        self.author: NDArray[np.bool_]
-        self.run: NDArray[np.int64]
-        self.position: NDArray[np.int64]
-        self.place: NDArray[np.int64]
-        """Where ``position`` lies in the flat arrays of draws and of what was written."""
-        self.room: int
-        """So many tokens every request may get at least before it must be checked again."""
-
-
 class BatchAuthors:
     """Who writes the next token of each request in a batch of at most ``size`` rows.
 
@@ -67,7 +40,6 @@ class BatchAuthors:
         # Pages of memory are taken when they are first written: what nobody asks for costs nothing.
         self._draws = np.empty((size, max_positions), dtype=np.float64)
         self._written = np.empty((size, max_positions), dtype=np.bool_)
-        self._flat_draws, self._flat_written = self._draws.ravel(), self._written.ravel()
         self._limit = np.zeros(size, dtype=np.int64)
         self._author = np.ones(size, dtype=np.bool_)
         self._run = np.zeros(size, dtype=np.int64)
@@ -76,7 +48,7 @@ class BatchAuthors:
         self._slot_of_row: dict[int, int] = {}
         self._free = list(range(size - 1, -1, -1))
         self._row = np.zeros(size, dtype=np.int64)
-        self._groups: dict[Rule, _Group] = {}
+        self._slots_of_rule: dict[Rule, list[int]] = {}
         self._entered: list[int] = []
         """Slots whose requests entered since the last step: they have neither draws nor state."""
 
@@ -92,10 +64,7 @@ class BatchAuthors:
         slot = self._free.pop()
         self._place(slot, row)
         self._requests[slot] = request
-        group = self._groups.setdefault(request.rule, _Group())
-        self._scatter(group)
-        group.slots.append(slot)
-        group.outputs.append(request.output)
+        self._slots_of_rule.setdefault(request.rule, []).append(slot)
         self._limit[slot] = min(positions + 1, self._draws.shape[1])
         self._entered.append(slot)
 
@@ -107,14 +76,12 @@ class BatchAuthors:
         if slot in self._entered:
             self._enter()
         request = self._request(slot)
-        group = self._groups[request.rule]
-        self._scatter(group)
+        slots = self._slots_of_rule[request.rule]
+        slots.remove(slot)
+        if not slots:
+            del self._slots_of_rule[request.rule]
         self._requests[slot] = None
         self._free.append(slot)
-        place = group.slots.index(slot)
-        del group.slots[place], group.outputs[place]
-        if not group.slots:
-            del self._groups[request.rule]
         missing = len(request.output) - int(self._position[slot])
         if missing > 1:
             raise EngineError("TP343", missing=missing)
@@ -143,23 +110,22 @@ class BatchAuthors:
         """
         self._enter()
         authors = np.ones(rows, dtype=np.bool_)
-        for rule, group in self._groups.items():
-            self._take_in_tokens(rule, group)
-            if group.rows is None:
-                group.rows = self._row[group.slots]
+        for rule, members in self._slots_of_rule.items():
+            slots = np.array(members, dtype=np.int64)
+            self._take_in_tokens(rule, slots)
+            own = self._row[slots]
             try:
-                authors[group.rows] = group.author
+                authors[own] = self._author[slots]
             except IndexError as error:
-                raise EngineError("TP344", row=int(group.rows.max()), rows=rows) from error
+                raise EngineError("TP344", row=int(own.max()), rows=rows) from error
         return authors
 
     def written(self) -> list[Written]:
         """The tokens that came since :meth:`next_authors` was asked, before anything moves."""
         found = []
-        for group in self._groups.values():
-            positions = group.position if group.is_gathered else self._position[group.slots]
-            for slot, position in zip(group.slots, positions.tolist(), strict=True):
-                request = self._request(slot)
+        for slots in self._slots_of_rule.values():
+            for slot in slots:
+                request, position = self._request(slot), int(self._position[slot])
                 if len(request.output) == position + 1:
                     author = bool(self._written[slot, position])
                     found.append(Written(int(self._row[slot]), request, position, author))
@@ -168,75 +134,34 @@ class BatchAuthors:
     def _place(self, slot: int, row: int) -> None:
         self._slot_of_row[row] = slot
         self._row[slot] = row
-        request = self._requests[slot]
-        if request is not None:
-            self._groups[request.rule].rows = None
 
-    def _gather(self, group: _Group) -> None:
-        """Let a group's state stand in its own arrays."""
-        slots = np.array(group.slots, dtype=np.int64)
-        group.author, group.run = self._author[slots], self._run[slots]
-        group.position = self._position[slots]
-        group.place = slots * self._draws.shape[1] + group.position
-        group.room = int((self._limit[slots] - 1 - group.position).min())
-        group.is_gathered = True
-
-    def _scatter(self, group: _Group) -> None:
-        """Write a group's state back to its slots, for its members change now."""
-        if group.is_gathered:
-            self._author[group.slots] = group.author
-            self._run[group.slots] = group.run
-            self._position[group.slots] = group.position
-        group.is_gathered = False
-        group.rows = None
-
-    def _take_in_tokens(self, rule: Rule, group: _Group) -> None:
-        if not group.is_gathered:
-            self._gather(group)
-        outputs = group.outputs
+    def _take_in_tokens(self, rule: Rule, slots: NDArray[np.int64]) -> None:
+        outputs = [self._request(slot).output for slot in slots.tolist()]
         lengths = np.fromiter(map(len, outputs), np.int64, len(outputs))
-        behind = lengths - group.position
-        if (behind == 1).all():  # an ordinary step
-            self._advance(rule, group, slice(None), outputs)
-            return
-        odd = np.flatnonzero((behind < 0) | (behind > 1)).tolist()
-        if odd:
-            self._scatter(group)
-            self._rebuild([group.slots[place] for place in odd])
-            self._gather(group)
+        behind = lengths - self._position[slots]
+        odd = slots[(behind < 0) | (behind > 1)]
+        if odd.size:
+            self._rebuild(odd.tolist())
         fresh = np.flatnonzero(behind == 1)
         if fresh.size:
-            self._advance(rule, group, fresh, [outputs[place] for place in fresh.tolist()])
+            self._advance(rule, slots[fresh], [outputs[place] for place in fresh.tolist()])
 
-    def _advance(
-        self,
-        rule: Rule,
-        group: _Group,
-        which: slice | NDArray[np.int64],
-        outputs: list[list[int]],
-    ) -> None:
-        """One step of a schedule for those requests of a group that got one token each."""
+    def _advance(self, rule: Rule, slots: NDArray[np.int64], outputs: list[list[int]]) -> None:
+        """One step of a schedule for requests that got one token each."""
         tokens = np.fromiter(map(_last, outputs), np.int64, len(outputs))
         try:
             is_boundary = rule.boundaries.contains(tokens)
         except AuthorshipError as error:  # vLLM's place-holder for a token to come is negative
             raise EngineError("TP345") from error
-        if group.room < 1:
-            self._check_room(group, which)
-        place = group.place[which] + 1
-        author, run = rule.schedule.advance(
-            group.author[which], group.run[which], is_boundary, self._flat_draws.take(place)
-        )
-        self._flat_written[place] = author
-        group.author[which], group.run[which], group.place[which] = author, run, place
-        group.position[which] += 1
-        group.room -= 1
-
-    def _check_room(self, group: _Group, which: slice | NDArray[np.int64]) -> None:
-        room = self._limit[group.slots] - 1 - group.position
-        if int(room[which].min()) < 1:
+        position = self._position[slots] + 1
+        if (position >= self._limit[slots]).any():
             raise EngineError("TP346")
-        group.room = int(room.min())
+        author, run = rule.schedule.advance(
+            self._author[slots], self._run[slots], is_boundary, self._draws[slots, position]
+        )
+        self._author[slots], self._run[slots] = author, run
+        self._position[slots] = position
+        self._written[slots, position] = author
 
     def _enter(self) -> None:
         """Give the requests that entered since the last step their draws and state."""

@@ -13,7 +13,7 @@ import torch
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirectionality
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.measures.measures import KeptStates, SampledRows, measures_of
+from tandem_plugin.engine.measures import KeptStates, SampledRows, measures_of
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.step_authors import step_authors_of

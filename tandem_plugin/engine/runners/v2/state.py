@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.engine.admission import tandem_argument
-from tandem_plugin.engine.measures.measures import SampledRows
+from tandem_plugin.engine.measures import SampledRows
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, to_device
 from tandem_plugin.engine.tokenizer_check import engine_rules
