@@ -63,7 +63,6 @@ def measure(results: Results, toy: bool) -> None:
                 figures |= {"unit": "decoded tokens a second", **sample.as_json()}
                 single = samples["single model"]
                 figures["ratio_to_single"] = ratio(sample, single).as_json()
-                figures["ratio_of_best_rounds"] = sample.high / single.high
                 results.add(f"{name}/{batch}", figures | _settings())
 
 
@@ -98,11 +97,7 @@ def table(content: Mapping[str, Any]) -> Table:
             str(case["batch"]),
             case["engine"],
             spread(case),
-            *(
-                ["", ""]
-                if case["engine"] == "single model"
-                else [spread(case["ratio_to_single"]), f"{case['ratio_of_best_rounds']:.2f}"]
-            ),
+            "" if case["engine"] == "single model" else spread(case["ratio_to_single"]),
         ]
         for case in cases
     ]
@@ -116,13 +111,10 @@ def table(content: Mapping[str, Any]) -> Table:
             "engine",
             "decoded tokens a second",
             "ratio to the single model",
-            "best rounds",
         ],
         rows=rows,
         unit="median of rounds, with the lowest and the highest",
         notes=(
-            "The last column is the ratio of each engine's best round, which other work on the "
-            "machine disturbed least.",
             f"Every engine: prompts of {PROMPT} tokens, {preloaded} preloaded, {some['threads']} "
             f"threads, {arguments}.",
             "In a tandem engine both models run for every token, whoever writes it, so requests "

@@ -15,8 +15,8 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
 GPU_SCRIPT = SCRIPT.with_name("gpu.py")
 CASES = {
     "lockstep": 8,
-    "selection": 16,
-    "replay_throughput": 4,
+    "selection": 12,
+    "replay_throughput": 2,
 }
 """How many cases each benchmark has."""
 
