@@ -68,15 +68,18 @@ def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
 
 def test_truncated_responses_stand_beside_every_accuracy(tmp_path: Path):
     rates = {"x": 0.0, "T-1": 0.246, "T-2": 0.322, "silent": None}
+    outcomes = {"correct": 5, "copied": 1, "no_answer": 2, "timeout": 1, "error": 1}
     for senior, rate in rates.items():
         write_handoff(tmp_path, senior, "j", [1, 1])
         if rate is not None:
             file = tmp_path / senior / "handoff/step/j/summary.json"
             content = json.loads(file.read_text())
-            file.write_text(json.dumps(content | {"metrics": {"A": {"truncated": rate}}}))
+            metrics = {"A": {"truncated": rate, "outcomes": outcomes}}
+            file.write_text(json.dumps(content | {"metrics": metrics}))
     folders = [tmp_path / name for name in rates]
-    table = found_tables(*folders, "--pool", "T=T-1,T-2")["truncated-handoff-step-j"]
-    assert texts(table) == [["x", "0.0"], ["T", "28.4"]]
+    found = found_tables(*folders, "--pool", "T=T-1,T-2")
+    assert texts(found["truncated-handoff-step-j"]) == [["x", "0.0"], ["T", "28.4"]]
+    assert texts(found["ungraded-handoff-step-j"]) == [["x", "40.0"], ["T", "40.0"]]
 
 
 def test_legibility_over_positions_weighs_problems_by_their_tokens(tmp_path: Path):

@@ -61,6 +61,7 @@ _TITLES = {
     "handoff": "Handoff robustness",
     "legibility": "Junior legibility of the senior's responses",
 }
+_UNGRADED = ("no_answer", "timeout", "error")
 _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
     "difference on these problems? Methods with one seed are omitted."
@@ -82,7 +83,8 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
     tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
-    tables += [_truncated_table(label, runs) for label, runs in comparison.of("solo", "handoff")]
+    for label, runs in comparison.of("solo", "handoff"):
+        tables += [_truncated_table(label, runs), _ungraded_table(label, runs)]
     for label, runs in comparison.of("drift"):
         tables += [_drift_table(label, runs), _recovery_table(label, runs, top)]
     tables += [
@@ -200,6 +202,22 @@ def _truncated_table(label: str, runs: Runs) -> PaperTable:
 
 def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     return Cell(_mean_percentage([one.get("truncated") for one in metrics]))
+
+
+def _ungraded_table(label: str, runs: Runs) -> PaperTable:
+    """How sensitive accuracy is to the grader: what a more lenient one could add, at most."""
+    title = f"Responses without an answer that could be graded, % ({label})"
+    return _metrics_table(f"ungraded-{label}", title, runs, _ungraded_cell)
+
+
+def _ungraded_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    shares = []
+    for one in metrics:
+        outcomes: Mapping[str, int] = one.get("outcomes", {})
+        total = sum(outcomes.values())
+        ungraded = sum(outcomes.get(name, 0) for name in _UNGRADED)
+        shares.append(ungraded / total if total else None)
+    return Cell(_mean_percentage(shares))
 
 
 def _metrics_table(
