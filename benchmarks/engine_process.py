@@ -17,12 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine_work import OFF, PROMPT, EngineError, StartError, serve
+from engine_work import OFF, PROMPT, EngineError, StartError, on_runner, serve
 from machine import spread_over_cores
-
-SUPPORT = Path(__file__).resolve().parents[1] / "integration_tests"
-if str(SUPPORT) not in sys.path:
-    sys.path.append(str(SUPPORT))
 
 __all__ = [
     "ENGINE_ARGUMENTS",
@@ -33,7 +29,6 @@ __all__ = [
     "StartError",
     "Stretch",
     "environment",
-    "on_runner",
 ]
 
 ENGINE_ARGUMENTS: dict[str, Any] = {
@@ -181,18 +176,6 @@ class EngineProcess:
                 f"The engine's process ended with exit code {self._process.exitcode}: its error "
                 "is above."
             ) from None
-
-
-@contextmanager
-def on_runner(runner: str | None) -> Iterator[None]:
-    """Engines that start within use this model runner, or the one that vLLM chooses."""
-    if runner is None:
-        yield
-        return
-    from support import engine
-
-    with engine.on_runner(runner):
-        yield
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,11 @@ from typing import Any
 import numpy as np
 from engine_weights import memory, sleep, sync
 
-__all__ = ["OFF", "PROMPT", "EngineError", "StartError", "serve"]
+SUPPORT = Path(__file__).resolve().parents[1] / "integration_tests"
+if str(SUPPORT) not in sys.path:
+    sys.path.append(str(SUPPORT))
+
+__all__ = ["OFF", "PROMPT", "EngineError", "StartError", "on_runner", "serve"]
 
 OFF = "off"
 """In place of a schedule: the senior alone."""
@@ -29,6 +35,18 @@ class EngineError(RuntimeError):
 
 class StartError(EngineError):
     """The engine did not start, by its own sentence."""
+
+
+@contextmanager
+def on_runner(runner: str | None) -> Iterator[None]:
+    """Engines that start within use this model runner, or the one that vLLM chooses."""
+    if runner is None:
+        yield
+        return
+    from support import engine
+
+    with engine.on_runner(runner):
+        yield
 
 
 def serve(
@@ -65,7 +83,6 @@ def serve(
 def _start(
     model: Path, tandem: dict[str, Any], runner: str | None, arguments: dict[str, Any]
 ) -> Any:
-    from engine_process import on_runner
     from vllm import LLM
 
     with on_runner(runner):
