@@ -174,6 +174,19 @@ def test_responses_of_a_server_are_made_of_outputs_in_five_places() -> None:
         assert 'yield f"data: {' in source
 
 
+def test_server_registers_its_answer_to_bodies_that_are_invalid_by_one_name() -> None:
+    from tandem_plugin.engine.patches.server import _REGISTER_HANDLERS
+    from tandem_plugin.patching.after_import import missing_modules
+
+    found = [
+        name
+        for name in set(_REGISTER_HANDLERS) - set(missing_modules(_REGISTER_HANDLERS))
+        if "app.exception_handler(RequestValidationError)(validation_exception_handler)"
+        in source_of(name)
+    ]
+    assert len(found) == 1
+
+
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP

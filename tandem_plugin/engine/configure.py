@@ -19,7 +19,7 @@ from tandem_plugin.engine.junior import (
 )
 from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 from tandem_plugin.engine.patches.responses import wrap_outputs, wrap_responses
-from tandem_plugin.engine.patches.server import wrap_model_check
+from tandem_plugin.engine.patches.server import wrap_invalid_bodies, wrap_model_check
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
@@ -112,6 +112,7 @@ def _wrap_front_end() -> None:
     """Put in place what an engine in tandem alone needs in this process."""
     wrap_offline_beam_search()
     wrap_model_check()
+    wrap_invalid_bodies()
     wrap_outputs()
     wrap_responses()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from tandem_plugin.engine.wire_names import PREFIX
 from tandem_plugin.errors import RequestError
+from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.request import RIGHT_FORM
 
-__all__ = ["wrap_model_check"]
+__all__ = ["wrap_invalid_bodies", "wrap_model_check"]
 
 
 def wrap_model_check() -> None:
@@ -51,6 +53,47 @@ def _refusal(serving: Any, request: Any) -> str:
     except RequestError as error:
         return str(error)
     return ""
+
+
+def wrap_invalid_bodies() -> None:
+    """Say the right form where a body gives ``tandem`` a value that vLLM's ``vllm_xargs`` rejects.
+
+    Touches: ``validation_exception_handler`` where the server registers it, when that is imported.
+    Versions: 0.24 to 0.32; not under ``python -m vllm.entrypoints.openai.api_server`` before 0.28,
+    which answers in vLLM's own words. Why: a mapping is the commonest mistake, and vLLM answers
+    with four errors of its parser. Goes when: ``vllm_xargs`` takes mappings.
+    """
+    for name in _REGISTER_HANDLERS:
+        after_import(name, _wrap_handler)
+
+
+_REGISTER_HANDLERS = (
+    "vllm.entrypoints.serve.exception_handling.register",  # from 0.28
+    "vllm.entrypoints.openai.api_server",
+)
+
+
+def _wrap_handler(module: ModuleType) -> None:
+    if hasattr(module, "validation_exception_handler"):
+        wrap_once(module, "validation_exception_handler", _answer_invalid)
+
+
+async def _answer_invalid(handle: Callable[..., Any], request: Any, error: Any) -> Any:
+    places = [one.get("loc", ()) for one in error.errors() if isinstance(one, dict)]
+    names = [part for place in places for part in _behind("vllm_xargs", place)]
+    if not any(isinstance(name, str) and _asks(name) for name in names):
+        return await handle(request, error)
+    from fastapi.responses import JSONResponse
+
+    message = f"vLLM does not accept a mapping in vllm_xargs: {RIGHT_FORM}"
+    content = {"message": message, "type": "BadRequestError", "param": "vllm_xargs", "code": 400}
+    return JSONResponse({"error": content}, 400)
+
+
+def _behind(name: str, place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The part behind ``name`` in the place of an error, if there is one."""
+    at = place.index(name) + 1 if name in place else len(place)
+    return place[at : at + 1]
 
 
 def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
