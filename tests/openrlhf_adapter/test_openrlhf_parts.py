@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_openrlhf.patches.generation import ResumedGenerator
-from tandem_openrlhf.patches.training import Policy, SynchronousTrainer, Trainer
+from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
+from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
 from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import TandemConfig
 from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.training.trajectory import Numbering
 
 
 class Foreign:
@@ -45,6 +46,32 @@ def test_generator_and_policy_that_are_not_tandems_stop() -> None:
     assert not generating.begun
     with refused("TP375"):
         in_tandem(Foreign, Policy)().init_model_from_pretrained()
+
+
+class Resumed:
+    """OpenRLHF's trainer at a checkpoint behind step 3, with 12 prompts drawn."""
+
+    def __init__(self) -> None:
+        self.vllm_engines: list[Any] = []
+        self.tokenizer = SimpleNamespace(decode=str)
+        self.experience_maker = object.__new__(Maker)
+        self.experience_maker.tandem = SimpleNamespace(dump=lambda *dumped: None)
+        self.samples_generator = object.__new__(Generator)
+        self.samples_generator.numbering = Numbering()
+
+    def init_checkpoint_states(self) -> dict[str, int]:
+        return {"total_consumed_prompts": 12, "global_step": 3}
+
+    def train_step(self, samples: Any) -> tuple[dict[str, float], int]:
+        return {}, 4
+
+
+def test_prompts_are_numbered_on_from_a_checkpoint_for_the_step_that_follows() -> None:
+    trainer = in_tandem(Resumed, SynchronousTrainer)()
+    trainer.init_checkpoint_states()
+    assert trainer.samples_generator.numbering == Numbering(next_prompt=12, step=4)
+    trainer.train_step([])
+    assert trainer.samples_generator.numbering == Numbering(next_prompt=12, step=5)
 
 
 def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
