@@ -133,32 +133,12 @@ def jobs_of(
     ]
 
 
-def test_greedy_responses_equal_a_hugging_face_loop(setup: tuple[CheckedEngine, str]) -> None:
-    engine, runner = setup
-    count, length = GREEDY[runner]
-    jobs = jobs_of("greedy", engine.tokenizer, count, length, 0.0)
-    responses = engine.send(jobs)
-    assert [len(response.token_ids) for response in responses] == [length] * len(jobs)
-    differing = engine.differing(responses)
-    assert all(gap < NEAR_TIE for gap in differing.values()), differing
-    assert len(differing) <= 1, differing
-    engine.check_records(jobs, responses)
-
-
-def test_records_of_sampled_responses_equal_the_replay(setup: tuple[CheckedEngine, str]) -> None:
-    engine, runner = setup
-    count, length = SAMPLED[runner]
-    jobs = jobs_of("sampled", engine.tokenizer, count, length, 1.0)
-    report = engine.report(jobs, engine.send(jobs))
-    assert (report.lost, report.mismatches) == ([], [])
-    assert report.tokens > 5 * count
-
-
 @pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer")
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_an_adapter_is_the_seniors_and_its_base_the_juniors(
     runner: str, models: dict[str, Path], tokenizer: Any, tmp_path: Path
 ) -> None:
+    """Before the module's engines, whose model runner stays chosen while they run."""
     from vllm.lora.request import LoRARequest
 
     base = models["senior"]
@@ -181,3 +161,24 @@ def test_an_adapter_is_the_seniors_and_its_base_the_juniors(
         assert reference.shortfall(prompt, response, authors[0]) < NEAR_TIE
         strayed += reference.choices(prompt, response, authors[1]) != response
     assert strayed <= 1
+
+
+def test_greedy_responses_equal_a_hugging_face_loop(setup: tuple[CheckedEngine, str]) -> None:
+    engine, runner = setup
+    count, length = GREEDY[runner]
+    jobs = jobs_of("greedy", engine.tokenizer, count, length, 0.0)
+    responses = engine.send(jobs)
+    assert [len(response.token_ids) for response in responses] == [length] * len(jobs)
+    differing = engine.differing(responses)
+    assert all(gap < NEAR_TIE for gap in differing.values()), differing
+    assert len(differing) <= 1, differing
+    engine.check_records(jobs, responses)
+
+
+def test_records_of_sampled_responses_equal_the_replay(setup: tuple[CheckedEngine, str]) -> None:
+    engine, runner = setup
+    count, length = SAMPLED[runner]
+    jobs = jobs_of("sampled", engine.tokenizer, count, length, 1.0)
+    report = engine.report(jobs, engine.send(jobs))
+    assert (report.lost, report.mismatches) == ([], [])
+    assert report.tokens > 5 * count
