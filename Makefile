@@ -104,7 +104,7 @@ demo-real: $(VENV)/.real-ready
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(STUDY)
 
-# On SmolLM2-135M-Instruct: about a quarter of an hour a training and core, and resumed by the same.
+# On SmolLM2-135M-Instruct; not run whole yet. The same command resumes it.
 study-real: $(VENV)/.real-ready
 	$(BIN)/python examples/study/real.py --out runs/study-real
 

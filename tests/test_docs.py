@@ -231,3 +231,25 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path):
                 command, rest = command.commands[rest[0]], rest[1:]
             known = {option for p in command.params for option in p.opts}
             assert {word for word in rest if word.startswith("-")} <= known
+
+
+def test_every_command_that_a_page_or_a_refusal_names_exists():
+    import typer
+
+    from tandem_plugin.cli import app
+
+    commands: dict[str, object] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    root = DOCS.parent
+    files = [*DOCS.glob("*.md"), root / "README.md", root / "tandem_plugin" / "refusals.json"]
+    named = set()  # without the lines of a log: "tandem is on", "tandem engine"
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        named |= set(re.findall(r"`tandem (?!is on|engine)([a-z]+)(?: ([a-z]+))?", text))
+    assert len(named) > 20
+    wrong = {
+        (name, part)
+        for name, part in named
+        if name not in commands
+        or (part and part not in getattr(commands[name], "commands", {part: None}))
+    }
+    assert wrong == set()

@@ -33,6 +33,7 @@ from light.grpo import Method, Optimization, train
 from light.notes import StudyError, check_settings, write_json
 from light.runs import read_note
 from light.size import GRPO, HALF, KL_COEFFICIENTS, TRL, kl_reg
+from light.table import matched
 from real_model import TAUGHT, get_model, teach
 
 from tandem_plugin.boundaries import Vocabulary
@@ -333,21 +334,7 @@ def _last(ours: Any, theirs: Any) -> tuple[Any, Any]:
 
 
 def _matched(ours: Any, theirs: Any) -> tuple[Any, Any]:
-    """Both where they first are as accurate alone as the less accurate of the two ever is."""
-    target = min(max(point["solo"] for point in curve) for curve in (ours, theirs))
-    return _at(ours, target), _at(theirs, target)
-
-
-def _at(curve: Any, target: float) -> dict[str, float]:
-    """A run's measures at an accuracy alone, between two checkpoints."""
-    before = curve[0]
-    for point in curve:
-        if point["solo"] >= target:
-            rise = point["solo"] - before["solo"]
-            part = 1.0 if rise <= 0 else (target - before["solo"]) / rise
-            return {key: before[key] + part * (point[key] - before[key]) for key in MEASURES}
-        before = point
-    raise ValueError("No checkpoint is as accurate.")
+    return matched(ours, theirs, MEASURES)
 
 
 def power_line(seeds: int, size: Size) -> str:

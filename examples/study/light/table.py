@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,7 +13,7 @@ from light.runs import Training, read_note, taught, trainings
 from light.size import GRPO, LightSize
 from tandem_plugin.lab.evaluation.significance import unit_error, unit_means
 
-__all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Row", "read_found"]
+__all__ = ["CHOICES", "MEASURES", "START", "Choice", "Found", "Row", "matched", "read_found"]
 
 Choice: TypeAlias = Literal["best", "last", "matched"]
 CHOICES: dict[Choice, str] = {
@@ -78,7 +78,10 @@ class Found:
         if START in (method, other) or choice != "matched":
             return self.row(method, choice), self.row(other, choice)
         runs = self._runs(method), self._runs(other)
-        both = [_matched(self.curve(one), self.curve(two)) for one, two in zip(*runs, strict=True)]
+        both = [
+            matched(self.curve(one), self.curve(two), MEASURES)
+            for one, two in zip(*runs, strict=True)
+        ]
         ours, theirs = zip(*both, strict=True)
         return _row(method, ours, runs[0]), _row(other, theirs, runs[1])
 
@@ -110,18 +113,22 @@ def _chosen(curve: Sequence[Point], choice: Choice) -> Point:
     return curve[-1]
 
 
-def _matched(one: Sequence[Point], two: Sequence[Point]) -> tuple[Point, Point]:
+def matched(
+    one: Sequence[Point], two: Sequence[Point], measures: Iterable[str]
+) -> tuple[Point, Point]:
+    """Both runs where they first are as accurate alone as the less accurate one ever is."""
     target = min(max(point["solo"] for point in curve) for curve in (one, two))
-    return _at_solo(one, target), _at_solo(two, target)
+    names = list(measures)
+    return _at_solo(one, target, names), _at_solo(two, target, names)
 
 
-def _at_solo(curve: Sequence[Point], target: float) -> Point:
+def _at_solo(curve: Sequence[Point], target: float, names: Sequence[str]) -> Point:
     """A run's measures where it first is ``target`` accurate alone, between two checkpoints."""
     before = curve[0]
     for point in curve:
         if point["solo"] >= target:
             rise = point["solo"] - before["solo"]
             part = 1.0 if rise <= 0 else (target - before["solo"]) / rise
-            return {name: before[name] + part * (point[name] - before[name]) for name in MEASURES}
+            return {name: before[name] + part * (point[name] - before[name]) for name in names}
         before = point
     raise ValueError("No checkpoint is as accurate.")

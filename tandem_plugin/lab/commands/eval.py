@@ -61,7 +61,7 @@ BenchmarkOption = Annotated[
     typer.Option(
         metavar="NAME=SOURCE",
         help="A benchmark: its name in results, and a problem set as for `tandem data "
-        "show`. Can be repeated.",
+        "prepare`. Can be repeated.",
     ),
 ]
 OutOption = Annotated[Path, typer.Option(help="The results folder to write or resume.")]

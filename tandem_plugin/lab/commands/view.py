@@ -34,7 +34,7 @@ def view(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run, as for `tandem boundaries`. Default: the "
+            help="The tokenizer of the run: its folder, tokenizer.json or Hub name. Default: the "
             "recorded one, or the one next to the file."
         ),
     ] = None,
