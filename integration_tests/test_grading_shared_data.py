@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tandem_plugin.grading import Grade, Grader
-from tandem_plugin.lab.data import Problem, find_overlaps, load_named, read_problems
+from tandem_plugin.lab.data import Problem, load_named, read_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "grading"))
 
@@ -107,9 +107,3 @@ def test_the_files_are_the_named_sets():
     assert len(load_named("aime24-26", years)) == 90
     assert len(load_named("minerva", (problem_file("minerva.json"),))) == 272
     assert len(load_named("amc23", (problem_file("amc23.jsonl"),))) == 40
-
-
-def test_training_and_evaluation_problems_are_disjoint():
-    train = problems_of("train_aime_1983_2023.json")
-    for name in list(SETS)[:-1]:
-        assert find_overlaps(train, problems_of(name)) == []

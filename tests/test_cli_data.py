@@ -48,24 +48,10 @@ def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     assert "skipped: row 11: It has no answer" in text
 
 
-def test_check_finds_what_is_in_both(problems: Path, tmp_path: Path):
-    other = tmp_path / "other.jsonl"
-    other.write_text(
-        json.dumps({"problem": "Unrelated words entirely, nothing shared.", "answer": 1})
-    )
-    code, text = run("data", "check", problems, other)
-    assert (code, "The sets are disjoint." in text) == (0, True)
-    code, text = run("data", "check", problems, other, problems, "--json")
-    assert code == 1
-    result = json.loads(text)
-    assert result["sets"][str(other)]["pairs"] == 0
-    assert result["sets"][str(problems)]["exact"] == 10
-    assert run("data", "check", problems, problems)[1].count("training row") == 5
-
-
 def test_errors_are_sentences(tmp_path: Path):
-    assert "There is no file" in run("data", "check", tmp_path / "none.jsonl", "x.jsonl")[1]
-    mistyped = run("data", "check", "deepscalr", "aime24")[1]
+    to = ("--to", "openrlhf", "--out", tmp_path)
+    assert "There is no file" in run("data", "prepare", tmp_path / "none.jsonl", *to)[1]
+    mistyped = run("data", "prepare", "deepscalr", *to)[1]
     assert "aime24, " in mistyped
     assert "Did you mean 'deepscaler'?" in mistyped
     options = ("--to", "verl", "--out", tmp_path, "--file", "y")

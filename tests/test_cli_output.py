@@ -42,8 +42,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["data", "check", f"{HOSTILE}.jsonl", "problems.jsonl"],
-        ["data", "check", "problems.jsonl", "problems.jsonl", "--bad-rows", "skip"],
+        ["data", "prepare", f"{HOSTILE}.jsonl", "--to", "openrlhf", "--out", "o"],
         ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
          "--bad-rows", "skip"],
         ["grade", "--gold", "5", "--response", f"\\boxed{{{HOSTILE}}}"],
@@ -111,7 +110,7 @@ def test_json_stays_json(inputs: Path) -> None:
     command = ["data", "prepare", "problems.jsonl", "--bad-rows", "skip", "--to", "openrlhf"]
     done = CliRunner().invoke(app, [*command, "--out", "out", "--instruction", HOSTILE, "--json"])
     assert HOSTILE in json.loads(done.stdout)["bad_rows"][0]["reason"]
-    done = CliRunner().invoke(app, ["data", "check", f"no{HOSTILE}.jsonl", "x.jsonl", "--json"])
+    done = CliRunner().invoke(app, [*command, "--out", f"problems.jsonl/{HOSTILE}", "--json"])
     assert "\x1b" not in done.stdout
     assert json.loads(done.stdout)["error"]
 

@@ -4,7 +4,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.lab.data import INSTRUCTION, Problem, PromptTemplate
-from tandem_plugin.lab.data.problem import bare_text
+from tandem_plugin.lab.data.problem import words_of
 
 
 def problem(*turns: tuple[str, str]) -> Problem:
@@ -51,7 +51,9 @@ def test_braces_of_a_problem_are_left_alone():
     assert turn["content"].startswith("Let {instruction} be {x}.")
 
 
-def test_bare_text_has_no_instruction():
-    assert bare_text(problem(("user", f"Add 1 and 2.\n{INSTRUCTION}"))) == "Add 1 and 2."
-    assert bare_text(problem(("user", f"Add 1 and 2. {INSTRUCTION}"))) == "Add 1 and 2."
-    assert bare_text(problem(("user", r"It was \boxed{7}. Go on."))) == r"It was \boxed{7}. Go on."
+@pytest.mark.parametrize(
+    "text",
+    ["Find $a$,  given B=3.\nPut it in \\boxed{}.", f"find A given b = 3 {INSTRUCTION}"],
+)
+def test_words_are_those_of_the_question_alone(text: str):
+    assert words_of(problem(("user", text))) == ("find", "a", "given", "b", "3")

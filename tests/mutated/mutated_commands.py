@@ -225,12 +225,6 @@ COMMANDS: tuple[Command, ...] = (
         14, ("out/*",),
     ),
     Command(
-        "data check",
-        _one_of(("problems.jsonl", "problems.json"), ("problems.json", "problems.jsonl", "--json")),
-        ("problems.jsonl", "problems.json"),
-        8,
-    ),
-    Command(
         "rollout",
         _one_of(
             ("--senior", "model", "--problems", "problems.jsonl", "--out", "rollouts.jsonl"),

@@ -1,10 +1,9 @@
-"""``tandem data``: problem sets, prepared for a trainer and checked for overlap."""
+"""``tandem data prepare``: problem sets in a trainer's format."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,12 +14,12 @@ from tandem_plugin.lab.commands.options import ProtocolOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.data import Overlap, ProblemSet
+    from tandem_plugin.lab.data import ProblemSet
 
 __all__ = ["data"]
 
 data = typer.Typer(
-    help="Problem sets: prepare them for a trainer, check them for overlap.",
+    help="Problem sets, prepared for a trainer.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -31,11 +30,6 @@ _SOURCE = (
     "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
     "a reasoning-gym task with count, seed and its own settings."
 )
-_FILES = "A local file of a named set, used instead of downloading it. Can be repeated."
-
-
-_SHOWN = 5
-"""Pairs of overlapping problems that are printed for each set."""
 
 
 class Framework(str, Enum):
@@ -52,23 +46,23 @@ class BadRows(str, Enum):
     SKIP = "skip"
 
 
-SourceArgument = Annotated[str, typer.Argument(help=_SOURCE)]
-FileOption = Annotated[list[Path] | None, typer.Option("--file", help=_FILES)]
-BadRowsOption = Annotated[
-    BadRows,
-    typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
-]
-
-
 @data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
-    source: SourceArgument,
+    source: Annotated[str, typer.Argument(help=_SOURCE)],
     to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
     out: Annotated[Path, typer.Option(help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed that selects the problems to hold out.")] = 0,
-    file: FileOption = None,
-    bad_rows: BadRowsOption = BadRows.STOP,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A local file of a named set, used instead of downloading it. Can be repeated."
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        BadRows,
+        typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
+    ] = BadRows.STOP,
     instruction: Annotated[
         str | None, typer.Option(help="The instruction to answer in a box. Default: a common one.")
     ] = None,
@@ -138,41 +132,6 @@ def prepare(
         echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
 
 
-@data.command(short_help="Find evaluation problems that are in the training set.")
-def check(
-    train: Annotated[str, typer.Argument(help="The training set. " + _SOURCE)],
-    evaluation: Annotated[list[str], typer.Argument(help="The evaluation sets, in the same form.")],
-    bad_rows: BadRowsOption = BadRows.STOP,
-    json: JsonOption = False,
-) -> None:
-    """Find evaluation problems that are also in the training set, exactly or nearly.
-
-    The exit code is 1 if there are any: the paper's sets are disjoint.
-    """
-    from tandem_plugin.lab.data import find_overlaps
-    from tandem_plugin.progress import ShownProgress
-
-    trained = _read(train, None, bad_rows)
-    results: dict[str, Any] = {}
-    with ShownProgress() as progress:
-        for name in evaluation:
-            evaluated = _read(name, None, bad_rows)
-            task = progress.add_task(evaluated.name, total=len(trained))
-            overlaps = find_overlaps(
-                trained.problems,
-                evaluated.problems,
-                lambda task=task: progress.advance(task),  # type: ignore[misc]
-            )
-            results[name] = _overlap_report(trained, evaluated, overlaps)
-    is_disjoint = not any(found["pairs"] for found in results.values())
-    result = {"train": train, "problems": len(trained), "disjoint": is_disjoint, "sets": results}
-    if json:
-        print_json(result)
-    else:
-        _print_check(result)
-    raise typer.Exit(0 if is_disjoint else 1)
-
-
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
     from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
     from tandem_plugin.lab.data.generated import is_generated_source
@@ -192,46 +151,3 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
             meant = f" Did you mean {near[0]!r}?" if near else ""
             raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
         return read_problems(source, how)
-
-
-def _overlap_report(
-    train: ProblemSet, evaluation: ProblemSet, overlaps: list[Overlap]
-) -> dict[str, Any]:
-    """The number of overlaps of two sets, and the most similar pairs."""
-    return {
-        "problems": len(evaluation),
-        "pairs": len(overlaps),
-        "exact": sum(found.is_exact for found in overlaps),
-        "problems_repeated": len({found.evaluation_row for found in overlaps}),
-        "shown": [
-            asdict(found)
-            | {
-                "train": _short(train, found.train_row),
-                "evaluation": _short(evaluation, found.evaluation_row),
-            }
-            for found in overlaps[:_SHOWN]
-        ],
-    }
-
-
-def _short(problems: ProblemSet, row: int) -> str:
-    text = next(problem.text for problem in problems.problems if problem.row == row)
-    text = " ".join(text.split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _print_check(result: dict[str, Any]) -> None:
-    """Print which evaluation problems are in the training set."""
-    echo(f"{result['problems']:,} training problems of {result['train']}")
-    for name, found in result["sets"].items():
-        echo(
-            f"{name}: {found['problems_repeated']:,} of {found['problems']:,} problems are in it, "
-            f"{found['exact']:,} exact pairs"
-        )
-        for pair in found["shown"]:
-            echo(
-                f"  training row {pair['train_row']}, evaluation row {pair['evaluation_row']}: "
-                f"similarity {pair['similarity']:.2f}, containment {pair['containment']:.2f}"
-            )
-            echo(f"    {pair['train']}\n    {pair['evaluation']}")
-    echo("The sets are disjoint." if result["disjoint"] else "The sets are not disjoint.")

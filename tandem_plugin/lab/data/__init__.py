@@ -1,8 +1,7 @@
-"""Problem sets: read in common formats, prepared for trainers, checked for overlap."""
+"""Problem sets: read in common formats, prepared for trainers."""
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.named import NAMED_SETS, load_named
-from tandem_plugin.lab.data.overlap import Overlap, find_overlaps
 from tandem_plugin.lab.data.prepare import Prepared, prepare
 from tandem_plugin.lab.data.problem import (
     INSTRUCTION,
@@ -20,12 +19,10 @@ __all__ = [
     "BadRow",
     "DataError",
     "HubSource",
-    "Overlap",
     "Prepared",
     "Problem",
     "ProblemSet",
     "PromptTemplate",
-    "find_overlaps",
     "load_named",
     "prepare",
     "read_problems",

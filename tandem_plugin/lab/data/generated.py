@@ -24,8 +24,7 @@ def read_generated(source: str) -> ProblemSet:
     """The problems of ``reasoning-gym:NAME,count=500,seed=0,...``.
 
     count: the number of problems. seed: selects them; sets with different seeds are drawn
-    independently, and in a small task they can share problems (``tandem data check`` shows how
-    many). Other keys are the task's own settings, such as ``max_terms=3``. Raises
+    independently, and in a small task they can share problems. Other keys are the task's own settings, such as ``max_terms=3``. Raises
     :class:`DataError` for an unknown task or setting, :class:`GradingError` if the library is
     missing.
     """

@@ -14,8 +14,7 @@ import numpy as np
 
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import InputFiles, replacing, write_file
-from tandem_plugin.lab.data.overlap import words_of
-from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate
+from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate, words_of
 
 __all__ = ["Prepared", "Trainer", "prepare", "split"]
 

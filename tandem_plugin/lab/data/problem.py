@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,8 @@ __all__ = [
     "Problem",
     "ProblemSet",
     "PromptTemplate",
-    "bare_text",
     "prompt_ids",
+    "words_of",
 ]
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -27,6 +28,8 @@ _INSTRUCTED = re.compile(
     r"\\boxed ?\{ ?\}|(?:within|inside|in|using|with|into) (?:an? )?[$`'\"]?\\boxed", re.IGNORECASE
 )
 """Text that asks for a box. A problem may hold boxes of its own, such as solved parts."""
+
+_WORD = re.compile(r"[^\W_]+")
 
 Message = dict[str, str]
 """A chat turn: ``role`` and ``content``."""
@@ -122,10 +125,10 @@ def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
     return list(ids)
 
 
-def bare_text(problem: Problem) -> str:
-    """The question of a problem, without lines that only say where to put the answer."""
+def words_of(problem: Problem) -> tuple[str, ...]:
+    """The words and numbers of a problem in lower case, without lines that ask for a box."""
     turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
     lines = "\n".join(turns or [problem.text]).split("\n")
     kept = [line for line in lines if not _INSTRUCTED.search(line)]
-    text = "\n".join(kept or lines)
-    return text.replace(INSTRUCTION, "").strip()
+    text = "\n".join(kept or lines).replace(INSTRUCTION, "").strip()
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
