@@ -45,7 +45,6 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["data", "prepare", f"{HOSTILE}.jsonl", "--to", "openrlhf", "--out", "o"],
         ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
          "--bad-rows", "skip"],
-        ["grade", "--gold", "5", "--response", f"\\boxed{{{HOSTILE}}}"],
         ["grade", f"{HOSTILE}.jsonl"],
         ["grade", HOSTILE],
         ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json"],

@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin.files import (
-    ForeignLineError,
     InputFiles,
-    WholeLines,
     check_model,
     open_file,
-    read_appended,
     read_file,
     replacing,
     write_file,
@@ -86,47 +83,6 @@ def test_an_input_is_known_under_every_name(tmp_path: Path):
         with refused("TP763"):
             inputs.check_outputs(tmp_path / "new", tmp_path / other)
     inputs.check_outputs(tmp_path / "nowhere", tmp_path / "folder")
-
-
-BEGIN = b'{"place": '
-
-
-def appended(path: Path) -> tuple[WholeLines, list[int]]:
-    """What is whole of a file of places, and the places."""
-    places: list[int] = []
-
-    def take(line: bytes) -> None:
-        places.append(parse_json(line)["place"])
-
-    return read_appended(path, BEGIN, take), places
-
-
-@given(st.lists(st.integers(0, 10**6), max_size=5), st.data())
-def test_lines_of_a_file_cut_at_any_byte_are_whole_or_torn(
-    tmp_path_factory: pytest.TempPathFactory, numbers: list[int], data: st.DataObject
-):
-    path = tmp_path_factory.mktemp("appended") / "places.jsonl"
-    lines = [b'{"place": %d, "text": "\\n"}\n' % number for number in numbers]
-    whole = b"".join(lines)
-    cut = data.draw(st.integers(0, len(whole)))
-    path.write_bytes(whole[:cut])
-    found, places = appended(path)
-    ends = [sum(map(len, lines[: i + 1])) for i in range(len(lines))]
-    kept = sum(cut >= end - 1 for end in ends)  # a line without only its end is whole
-    assert places == numbers[:kept]
-    assert found.size == min(cut, sum(map(len, lines[:kept])))
-    assert found.ends == (cut not in [end - 1 for end in ends])
-
-
-@pytest.mark.parametrize("content", [b"else", b'{"place": 1}\nelse\n', b'{"place": 1}\n{"other'])
-def test_line_of_another_kind_is_named_and_never_taken_for_a_torn_one(
-    tmp_path: Path, content: bytes
-):
-    path = tmp_path / "places.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(ForeignLineError) as caught:
-        appended(path)
-    assert caught.value.line == 1 + content.count(b"}\n")
 
 
 VALUES = st.recursive(

@@ -1,4 +1,4 @@
-"""Commands that resume a file: over what is as it was and longer, and over nothing else."""
+"""``tandem rollout`` resumes a file whose settings and problems are as they were, or longer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin import Authorship
@@ -37,111 +35,6 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 def lines(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
-
-# tandem grade --out
-
-RESPONSES: list[Row] = [
-    {"prompt": f"What is {i} + 1?", "response": f"It is \\boxed{{{i + 1}}}.", "gold": str(i + 1)}
-    for i in range(6)
-]
-
-
-@dataclass
-class Graded:
-    """A file of responses and its grades, of which a kill left the first half."""
-
-    file: Path
-    out: Path
-
-    def again(self, *options: object) -> tuple[int, str, str]:
-        return run("grade", self.file, "--out", self.out, "--json", *options)
-
-
-@pytest.fixture
-def graded(tmp_path: Path) -> Graded:
-    return _graded(tmp_path)
-
-
-def _graded(folder: Path) -> Graded:
-    found = Graded(folder / "responses.jsonl", folder / "grades.jsonl")
-    write(found.file, RESPONSES)
-    assert found.again()[0] == 0
-    kept = found.out.read_bytes().splitlines(keepends=True)[:3]
-    found.out.write_bytes(b"".join(kept) + b'{"line": 4, "outc')
-    return found
-
-
-def test_grading_resumes_over_the_same_rows_and_over_more(graded: Graded):
-    write(graded.file, [*RESPONSES, {"response": "\\boxed{9}", "gold": "8"}])
-    before = graded.out.read_bytes()[:-17]
-    code, said, error = graded.again()
-    assert code == 0, error
-    assert graded.out.read_bytes().startswith(before)
-    assert [row["line"] for row in lines(graded.out)] == [1, 2, 3, 4, 5, 6, 7]
-    outcomes = json.loads(said)["outcomes"]
-    assert {name: count for name, count in outcomes.items() if count} == {
-        "correct": 6,
-        "incorrect": 1,
-    }
-    assert graded.again()[0] == 0
-    assert len(lines(graded.out)) == 7
-
-
-CHANGES: dict[str, list[Row]] = {
-    "gold": [{**RESPONSES[0], "gold": "99"}, *RESPONSES[1:]],
-    "prompt": [{**RESPONSES[0], "prompt": "Copy \\boxed{1}."}, *RESPONSES[1:]],
-    "response": [{**RESPONSES[0], "response": "\\boxed{7}"}, *RESPONSES[1:]],
-    "cut": RESPONSES[:2],
-    "reordered": [RESPONSES[1], RESPONSES[0], *RESPONSES[2:]],
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_grades_of_other_rows_are_not_resumed(graded: Graded, change: str):
-    write(graded.file, CHANGES[change])
-    before = graded.out.read_bytes()
-    code, said, _ = graded.again()
-    assert code == 1
-    assert "another --out" in json.loads(said)["error"]
-    assert graded.out.read_bytes()[: len(before) - 17] == before[:-17]
-    assert len(graded.out.read_bytes().splitlines()) <= 4
-
-
-def test_grades_by_other_options_are_not_resumed(graded: Graded):
-    before = graded.out.read_bytes()
-    code, said, _ = graded.again("--seconds", 2)
-    assert code == 1
-    assert "seconds" in json.loads(said)["error"]
-    assert graded.out.read_bytes() == before
-    assert graded.again("--workers", 1)[0] == 0  # how many, and not what
-
-
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_resumed_grades_are_those_of_one_run_or_there_is_an_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-):
-    """Whatever became of the rows: no grade of a row that is not there is ever kept silently."""
-    folder = tmp_path_factory.mktemp("any")
-    found = _graded(folder)
-    found.out.write_bytes(found.out.read_bytes().rpartition(b"\n")[0] + b"\n")
-    rows = data.draw(st.lists(st.sampled_from(RESPONSES), max_size=8))
-    write(found.file, [*RESPONSES[: data.draw(st.integers(0, 6))], *rows])
-    resumes = lines(found.file)[:3] == RESPONSES[:3]
-    code, said, error = found.again()
-    assert (code == 0) == resumes, said + error
-    if resumes:
-        anew = folder / "anew.jsonl"
-        code, expected, _ = run("grade", found.file, "--out", anew, "--json")
-        assert [{**row, "milliseconds": 0} for row in lines(found.out)] == [
-            {**row, "milliseconds": 0} for row in lines(anew)
-        ]
-        assert json.loads(said)["outcomes"] == json.loads(expected)["outcomes"]
-
-
-# tandem rollout
 
 PROBLEMS: list[Row] = [{"problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(4)]
 

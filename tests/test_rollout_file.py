@@ -67,9 +67,12 @@ def test_line_that_is_no_rollout_is_refused_and_left_alone(tmp_path: Path, damag
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + damage.rstrip(b"\n") + b"\n" + lines[1])
     before = path.read_bytes()
-    with refused("TP753", line=2, one="rollout"):
+    with refused("TP753", line=2):
         RolloutFile(path, SETTINGS)
     assert path.read_bytes() == before
+    path.write_bytes(lines[0] + b"else")  # not torn: a rollout begins otherwise
+    with refused("TP753", line=2):
+        RolloutFile(path, SETTINGS)
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"parameters": {"p": 0.3}}, {"new": True}])

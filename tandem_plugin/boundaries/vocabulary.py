@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
@@ -25,7 +26,7 @@ from tandem_plugin.boundaries.vocabulary_families import (
     texts_of,
 )
 from tandem_plugin.errors import AuthorshipError, TokenizerError
-from tandem_plugin.files import is_hub_name
+from tandem_plugin.files.checkpoints import hub_access, may_be_on_hub
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
@@ -90,13 +91,15 @@ class Vocabulary:
                 return cls._of_file(Path(path))
         except OSError as error:
             raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
-        if not os.path.exists(path) and "/" in str(path) and not is_hub_name(str(path)):
+        if not (is_local := os.path.exists(path)) and not may_be_on_hub(str(path)):
             raise TokenizerError("TP991", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
             raise TokenizerError("TP210", path=path) from error
-        with foreign_code(f"No tokenizer could be read at {str(path)!r}"):
+        said = f"No tokenizer could be read at {str(path)!r}"
+        hub = hub_access(lambda reason: TokenizerError("TP204", said=said, error=reason))
+        with foreign_code(said), nullcontext() if is_local else hub:
             return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
 
     @classmethod

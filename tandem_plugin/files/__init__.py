@@ -1,18 +1,12 @@
 """Files that a user names, and JSON that others wrote."""
 
-from tandem_plugin.files.appended_file import (
-    AppendedFile,
-    ForeignLineError,
-    Longer,
-    WholeLines,
-    note_of,
-    read_appended,
-)
+from tandem_plugin.files.checkpoints import check_model, is_hub_name
 from tandem_plugin.files.user_files import (
+    ForeignLineError,
     InputFiles,
-    check_model,
-    is_hub_name,
+    WholeLines,
     open_file,
+    read_appended,
     read_file,
     replacing,
     system_reason,
@@ -20,14 +14,11 @@ from tandem_plugin.files.user_files import (
 )
 
 __all__ = [
-    "AppendedFile",
     "ForeignLineError",
     "InputFiles",
-    "Longer",
     "WholeLines",
     "check_model",
     "is_hub_name",
-    "note_of",
     "open_file",
     "read_appended",
     "read_file",

@@ -1,22 +1,108 @@
-"""A checkpoint's folder, and a fingerprint of its contents."""
+"""Models that a user names: folders, names on the Hugging Face Hub, fingerprints of contents."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, TandemError
 
-__all__ = ["checkpoint_folder", "fingerprint_checkpoint", "model_files"]
+__all__ = [
+    "check_model",
+    "checkpoint_folder",
+    "fingerprint_checkpoint",
+    "hub_access",
+    "is_hub_name",
+    "may_be_on_hub",
+    "model_files",
+]
 
 _PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
 _WEIGHTS = (".safetensors", ".bin")
 _BLOCK = 2**22
 _AT_ONCE = 4
 """Files read at a time: hashing is slower than a disk, and runs without Python's lock."""
+
+_LONGEST_NAME = 96
+"""The most characters of an owner's or a repository's name on the Hub."""
+_FILE = re.compile(r".*\.(json|jsonl|model|parquet|safetensors|txt)")
+_CONNECT_S = 3.0
+
+
+def check_model(model: str, what: str) -> None:
+    """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
+
+    what: its role, such as ``senior``. A name that could be one on the Hub is not looked up here:
+    the engine does that.
+    """
+    model = os.path.expanduser(model)
+    if os.path.isdir(model):
+        if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
+            raise ConfigError("TP761", what=what, model=model)
+    elif not (os.path.exists(model) or "://" in model or may_be_on_hub(model)):
+        raise ConfigError("TP762", what=what, model=model)
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether ``name`` has the form owner/name and no local folder is called owner."""
+    match = re.fullmatch(r"([\w-][\w.-]*)/([\w.:-]+)", name)
+    if match is None or max(map(len, match.groups())) > _LONGEST_NAME:
+        return False
+    return not os.path.exists(match[1])
+
+
+def may_be_on_hub(name: str) -> bool:
+    """Whether the Hub could have a model of this name; old names there have no owner: ``gpt2``."""
+    return is_hub_name(name) or (
+        re.fullmatch(r"[\w-][\w.-]*", name) is not None and not _FILE.fullmatch(name)
+    )
+
+
+@contextmanager
+def hub_access(failure: Callable[[str], TandemError]) -> Iterator[None]:
+    """Hugging Face's libraries read their cache alone where the Hub cannot be reached.
+
+    Without a network they would retry for up to a minute. failure: makes the error to raise for
+    theirs from its reason, one line.
+
+    Touches ``huggingface_hub.constants.HF_HUB_OFFLINE`` (0.30 to 1.x), which they read at each
+    request. Goes when: they stop at a host name that cannot be resolved.
+    """
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = offline = before or not _hub_is_reachable()
+    try:
+        yield
+    except TandemError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if offline:
+            reason = "the Hub cannot be reached, and its cache here does not have it"
+        raise failure(reason) from error
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _hub_is_reachable() -> bool:
+    """Whether the Hub, or the proxy before it, accepts connections."""
+    url = getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    where = urlsplit(url if "://" in url else f"http://{url}")
+    port = where.port or (443 if where.scheme == "https" else 80)
+    try:
+        socket.create_connection((where.hostname or "", port), _CONNECT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def checkpoint_folder(
@@ -28,18 +114,13 @@ def checkpoint_folder(
     """
     if os.path.isdir(model):
         return Path(model)
-    try:
+    with hub_access(lambda reason: ConfigError("TP760", model=model, reason=reason)):
         from huggingface_hub import snapshot_download
 
         found = snapshot_download(
             model, revision=revision, cache_dir=download_dir, allow_patterns=list(_PATTERNS)
         )
         return Path(found)
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0][:200]
-        raise ConfigError(
-            "TP760", model=model, error_type=type(error).__name__, first=first
-        ) from error
 
 
 def model_files(model: str) -> list[Path]:

@@ -1,24 +1,25 @@
-"""Files and checkpoints that a user names."""
+"""Files that a user names, read and written whole or by lines."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from tandem_plugin.errors import ConfigError, OutputError
+from tandem_plugin.errors import OutputError
 
 __all__ = [
+    "ForeignLineError",
     "InputFiles",
-    "check_model",
-    "is_hub_name",
+    "WholeLines",
     "open_file",
+    "read_appended",
     "read_file",
     "replacing",
     "system_reason",
@@ -40,6 +41,48 @@ def read_file(path: str | Path) -> bytes:
     """The content of a regular file; raises OSError as :func:`open_file` does."""
     with open_file(path) as file:
         return file.read()
+
+
+class ForeignLineError(ValueError):
+    """A line that the command did not write."""
+
+    def __init__(self, line: int, reason: ValueError) -> None:
+        super().__init__(str(reason))
+        self.line = line
+
+
+class WholeLines(NamedTuple):
+    """What of a file is whole; what lies behind it is of a line that was torn."""
+
+    size: int
+    """Bytes of whole lines."""
+    ends: bool
+    """False where the last of them is whole but for its end."""
+
+
+def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> WholeLines:
+    """Pass every line of a file to ``take``, except blank ones.
+
+    begin: how every line begins. take: raises ValueError for a line that the command did not write.
+    The last line may lack its end: it counts if it can be accepted, and is torn if it cannot but
+    begins like the others. Raises :class:`ForeignLineError` for any other line, so nothing else is
+    ever removed, and OSError if the file cannot be read.
+    """
+    whole = 0
+    with open_file(path) as lines:
+        for number, line in enumerate(lines, 1):
+            ends = line.endswith(b"\n")
+            try:
+                if line.strip():
+                    take(line)
+            except ValueError as error:
+                if ends or not begin.startswith(line[: len(begin)]):
+                    raise ForeignLineError(number, error) from error
+                return WholeLines(whole, True)
+            whole += len(line)
+            if not ends:
+                return WholeLines(whole, False)
+    return WholeLines(whole, True)
 
 
 @contextmanager
@@ -125,32 +168,3 @@ def _unwritable(path: str | Path, error: OSError) -> OutputError:
 def system_reason(error: OSError) -> str:
     """Why a file could not be read or written, in the system's words."""
     return str(error.strerror or error)
-
-
-_LONGEST_NAME = 96
-"""The most characters of an owner's or a repository's name on the Hub."""
-
-
-def check_model(model: str, what: str) -> None:
-    """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
-
-    what: its role, such as ``senior``. A name that could be one on the Hub is not looked up here:
-    the engine does that, and a failure takes half a minute.
-    """
-    model = os.path.expanduser(model)
-    if os.path.isdir(model):
-        if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
-            raise ConfigError("TP761", what=what, model=model)
-        return
-    if os.path.exists(model) or "://" in model or is_hub_name(model):
-        return
-    if re.fullmatch(r"[\w-][\w.-]*", model) is None:  # old names on the Hub have no owner: gpt2
-        raise ConfigError("TP762", what=what, model=model)
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether ``name`` has the form owner/name and no local folder is called owner."""
-    match = re.fullmatch(r"([\w-][\w.-]*)/([\w.:-]+)", name)
-    if match is None or max(map(len, match.groups())) > _LONGEST_NAME:
-        return False
-    return not os.path.exists(match[1])

@@ -65,9 +65,9 @@ def test_no_payload_runs_through_the_command_or_the_reward(
     payload = f"__import__('os').system('touch {canary}')"
     for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
         assert verl_reward.compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
-    command = ["grade", "--gold", r"\sqrt{2}", "--response", f"\\boxed{{{payload}}}", "--json"]
-    result = CliRunner().invoke(app, command)
-    assert json.loads(result.stdout)["outcome"] == "incorrect"
+    row = {"gold": r"\sqrt{2}", "response": f"\\boxed{{{payload}}}"}
+    result = CliRunner().invoke(app, ["grade", "-", "--json"], input=json.dumps(row))
+    assert json.loads(result.stdout)["outcomes"]["incorrect"] == 1
     assert not canary.exists()
 
 

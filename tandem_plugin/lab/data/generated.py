@@ -24,9 +24,9 @@ def read_generated(source: str) -> ProblemSet:
     """The problems of ``reasoning-gym:NAME,count=500,seed=0,...``.
 
     count: the number of problems. seed: selects them; sets with different seeds are drawn
-    independently, and in a small task they can share problems. Other keys are the task's own settings, such as ``max_terms=3``. Raises
-    :class:`DataError` for an unknown task or setting, :class:`GradingError` if the library is
-    missing.
+    independently, and in a small task they can share problems. Other keys are the
+    task's own settings, such as ``max_terms=3``. Raises :class:`DataError` for an unknown task or
+    setting, :class:`GradingError` if the library is missing.
     """
     name, *pairs = source.removeprefix(_PREFIX).split(",")
     check_task(name)

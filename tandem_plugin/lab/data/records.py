@@ -15,6 +15,7 @@ from tandem_plugin.files import (
     read_file,
     system_reason,
 )
+from tandem_plugin.files.checkpoints import hub_access
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["HubSource", "is_hub_source", "read_hub", "read_records"]
@@ -88,16 +89,10 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
         from datasets import load_dataset
     except ModuleNotFoundError:
         raise DataError("TP719") from None
-    try:
+    with hub_access(lambda reason: DataError("TP717", source=source, reason=reason)):
         found = load_dataset(
             source.name, name=source.config, split=source.split, revision=source.revision
         )
-    except Exception as error:
-        # The whole message: its later lines name the existing configurations or splits.
-        said = " ".join(str(error).split())[:300]
-        raise DataError(
-            "TP717", source=source, error_type=type(error).__name__, said=said
-        ) from error
     if hasattr(found, "keys"):
         splits = list(found.keys())
         if len(splits) != 1:

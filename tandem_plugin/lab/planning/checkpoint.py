@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import check_model, open_file, read_file
+from tandem_plugin.files.checkpoints import hub_access
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["KvCache", "PlannedModel", "read_checkpoint"]
@@ -128,24 +129,20 @@ def _number(config: Mapping[str, Any], key: str, name: str, default: int | None 
 
 
 def _fetched(name: str) -> Path:
-    try:
+    with hub_access(lambda reason: ConfigError("TP934", name=name, reason=reason)):
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(name, "config.json"))
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0][:200]
-        raise ConfigError(
-            "TP934", name=name, error_type=type(error).__name__, first=first
-        ) from error
 
 
 def _on_hub(name: str) -> tuple[int, int] | None:
     """Parameters, and their bytes on disk; None if the Hub does not know or cannot be reached."""
     try:
-        from huggingface_hub import get_safetensors_metadata
+        with hub_access(lambda reason: ConfigError("TP934", name=name, reason=reason)):
+            from huggingface_hub import get_safetensors_metadata
 
-        found = get_safetensors_metadata(name)
-    except Exception:
+            found = get_safetensors_metadata(name)
+    except ConfigError:
         return None
     tensors = [t for file in found.files_metadata.values() for t in file.tensors.values()]
     return (

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.errors import TokenizerError
-from tandem_plugin.files import AppendedFile, Longer, is_hub_name, note_of, open_file, read_file
+from tandem_plugin.errors import OutputError, TokenizerError
+from tandem_plugin.files import (
+    ForeignLineError,
+    WholeLines,
+    is_hub_name,
+    open_file,
+    read_appended,
+    read_file,
+    system_reason,
+    write_file,
+)
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.rollouts.grades import is_grades_file
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
@@ -31,32 +43,116 @@ def run_file(path: Path) -> Path:
     """The file with the settings that the rollouts at ``path`` were made with."""
     if not path.name:
         raise RolloutError("TP789", path=path)
-    return note_of(path)
+    return path.with_name(path.name + ".run.json")
 
 
-class RolloutFile(AppendedFile):
-    """Rollouts by problem and sample. :class:`OutputError` for a file that cannot be resumed."""
+class RolloutFile:
+    """Appends rollouts to those that an earlier run with the same settings wrote.
 
-    what, one, begin = "rollouts", "rollout", b'{"problem": '
+    Each line is passed to the operating system as it is written, so if this process dies, none is
+    lost. A partial last line of a killed process is completed if only its line end is missing, and
+    removed otherwise. Raises :class:`OutputError` if the file was made with other settings,
+    contains anything else, or is being written by another process; the file is then left unchanged.
+
+    settings: what decides the lines; recorded next to the file. longer: for settings that may grow
+    between runs, raises a tandem error unless the recorded value is the beginning of the given one.
+    """
 
     def __init__(
         self,
         path: Path,
         settings: Mapping[str, Any],
-        longer: Mapping[str, Longer] | None = None,
+        longer: Mapping[str, Callable[[Any], None]] | None = None,
     ) -> None:
+        self.path = path
         self.done: set[tuple[int, int]] = set()
         """(problem, sample) of the rollouts that are in the file."""
-        super().__init__(path, settings, longer)
+        self._file = self._open()
+        try:
+            self._lock()
+            whole = self._read()
+            self._check_settings(settings, longer or {})
+            self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
+            if not whole.ends:
+                self._write(b"\n")
+        except BaseException:
+            self._file.close()
+            raise
 
     def append(self, problem: int, sample: int, row: Mapping[str, Any]) -> None:
         """Write one rollout."""
-        self.write_line({"problem": problem, "sample": sample, **row})
+        line = json.dumps({"problem": problem, "sample": sample, **row})
+        self._write(line.encode() + b"\n")
         self.done.add((problem, sample))
 
-    def take(self, line: bytes) -> None:
-        problem, sample, _ = _placed_row(line)
-        self.done.add((problem, sample))
+    def __enter__(self) -> RolloutFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def _open(self) -> io.FileIO:
+        """The file, unbuffered, made where it is missing; writes go to its end."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise OutputError("TP751", path=self.path, reason=system_reason(error)) from error
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OutputError("TP752", path=self.path) from error
+
+    def _read(self) -> WholeLines:
+        """Take in what is there."""
+
+        def take(line: bytes) -> None:
+            self.done.add(_placed_row(line)[:2])
+
+        try:
+            return read_appended(self.path, b'{"problem": ', take)
+        except ForeignLineError as error:
+            raise OutputError("TP753", path=self.path, line=error.line, error=error) from error
+        except OSError as error:
+            raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
+
+    def _check_settings(
+        self, settings: Mapping[str, Any], longer: Mapping[str, Callable[[Any], None]]
+    ) -> None:
+        note = run_file(self.path)
+        given = json.loads(json.dumps(settings))
+        if self.path.stat().st_size > 0:
+            if not os.path.exists(note):
+                raise OutputError("TP755", path=self.path, note=note.name)
+            noted = _noted(note)
+            for name in [*given, *noted]:
+                before, now = noted.get(name), given.get(name)
+                if before != now and name in longer:
+                    longer[name](before)
+                elif before != now:
+                    raise OutputError("TP756", path=self.path, name=name, before=before, now=now)
+            if noted == given:
+                return
+        write_file(note, json.dumps(settings, indent=2) + "\n")
+
+    def _write(self, content: bytes) -> None:
+        try:
+            while content:
+                content = content[self._file.write(content) :]
+        except OSError as error:
+            raise OutputError("TP759", path=self.path, reason=system_reason(error)) from error
+
+
+def _noted(note: Path) -> dict[str, Any]:
+    try:
+        noted = parse_json(read_file(note))
+    except (OSError, ValueError) as error:
+        raise OutputError("TP757", note=note, error=error) from error
+    if not isinstance(noted, dict):
+        raise OutputError("TP757", note=note, error="it contains no settings")
+    return noted
 
 
 def placed_rows(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
