@@ -23,7 +23,7 @@ def test_the_table_that_is_printed_follows_from_the_speeds_and_starts_an_engine(
                "dtype": "float32", "distributed_executor_backend": ONE_PROCESS}  # fmt: skip
     command = [*TANDEM, "drafts", "--json"]
     command += ["--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])]
-    command += ["--lengths", "2", "--batches", "1,3,8", "--tokens", "6"]
+    command += ["--drafts", "2", "--batches", "1,3,8", "--max-tokens", "6"]
     command += [part for name, value in options.items() for part in ("--engine", f"{name}={value}")]
     with on_runner("v2"):
         done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)

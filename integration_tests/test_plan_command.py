@@ -19,7 +19,7 @@ BLOCK = 128
 
 
 def planned(senior: Path, junior: Path) -> dict[str, Any]:
-    machine = ["--memory", "8", "--tokens", "256"]
+    machine = ["--memory", "8", "--max-model-len", "256"]
     models = ["--senior", str(senior), "--junior", str(junior)]
     command = [*TANDEM, "plan", *models, *machine, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
@@ -146,7 +146,7 @@ class TandemConfig(BaseModel):
                 "TP101",
                 field=field,
                 value=problem["input"],
-                problem=problem["msg"],
+                problem=validation_reason(problem["msg"]),
                 setting=first,
                 default=json.dumps(type(self).model_fields[str(first)].default),
             ) from error

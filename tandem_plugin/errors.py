@@ -28,6 +28,7 @@ __all__ = [
     "is_code",
     "printable",
     "shown",
+    "validation_reason",
 ]
 
 _Error = TypeVar("_Error", bound="TandemError")
@@ -122,6 +123,23 @@ class OutputError(TandemError, ValueError):
 def is_code(text: str) -> bool:
     """Whether a text is an error code rather than a sentence."""
     return re.fullmatch(r"TP\d{3}", text) is not None
+
+
+def validation_reason(message: str) -> str:
+    """pydantic's message as a clause: ``Input should be a valid list`` is ``it must be a list``."""
+    text = message.removeprefix("Value error, ").partition(", unable to parse")[0]
+    for theirs, ours in _REASONS:
+        text = re.sub(theirs, ours, text)
+    return text
+
+
+_REASONS = (
+    ("^Input should be a valid integer", "it must be an integer"),
+    ("^Input should be a valid ", "it must be a "),
+    ("^Input should be greater than or equal to ", "it must be at least "),
+    ("^Input should be less than or equal to ", "it must be at most "),
+    ("^Input should ", "it must "),
+)
 
 
 def shown(value: object) -> str:

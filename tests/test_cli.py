@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -13,13 +16,55 @@ from tandem_plugin.cli import app
 
 def test_version_is_printed():
     result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"tandem-plugin {__version__}\n")
+    lines = result.output.splitlines()
+    assert lines[:2] == [f"tandem-plugin {__version__}", f"Python {platform.python_version()}"]
+    assert f"pydantic {version('pydantic')}" not in lines
+    assert all(version(name) == found for name, found in map(str.split, lines[2:]))
 
 
 def test_version_as_json():
     result = CliRunner().invoke(app, ["--version", "--json"])
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"version": __version__}
+    found = json.loads(result.stdout)
+    assert found["version"] == __version__
+    assert found["stack"]["Python"] == platform.python_version()
+
+
+def test_version_imports_nothing_of_the_stack():
+    code = (
+        "import sys\n"
+        "from tandem_plugin.cli import app\n"
+        "app(['--version'], standalone_mode=False)\n"
+        "heavy = ('torch', 'vllm', 'verl', 'openrlhf', 'trl', 'transformers')\n"
+        "sys.exit(str([name for name in heavy if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_help_says_what_an_option_takes_in_plain_words():
+    found = CliRunner().invoke(app, ["rollout", "--help"]).output
+    assert "--samples, --n INTEGER" in found
+    assert "--temperature NUMBER" in found
+    assert "--senior [NAME=]PATH" in found
+    found += CliRunner().invoke(app, ["data", "prepare", "--help"]).output
+    assert "-o, --out PATH" in found
+    assert not re.search(r"--\S+ <(?!stop|verl|paper)", found)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--memory", "24GB", "it must be a number"),
+        ("--memory", "0", "it must be at least 0.1"),
+        ("--max-model-len", "long", "it must be an integer"),
+        ("--gpu-memory-utilization", "2", "it must be at most 1"),
+    ],
+)
+def test_wrong_value_is_said_in_words_of_the_command(option: str, value: str, reason: str):
+    found = CliRunner().invoke(app, ["plan", "--senior", "x/y", option, value])
+    assert found.exit_code == 2
+    assert f"Invalid value for '{option}': {reason}\n" in found.stderr
 
 
 @pytest.mark.parametrize("as_json", [False, True])

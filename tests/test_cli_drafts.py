@@ -53,7 +53,7 @@ def test_the_table_is_a_setting(speeds: dict[int, dict[int, float]]) -> None:
 
 
 def test_counts_that_are_none_are_refused_before_an_engine_starts(tmp_path: object) -> None:
-    for option in ("--batches=0,4", "--lengths=two", "--lengths=64"):
+    for option in ("--batches=0,4", "--drafts=two", "--drafts=64"):
         result = CliRunner().invoke(app, ["drafts", "--senior", "x/y", option])
         assert result.exit_code == 1
         assert "Error" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Annotated
 
 import typer
@@ -52,15 +53,23 @@ app.command(short_help="Write an HTML page of figures and tables.")(report)
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the versions of tandem-plugin and what it runs on."),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     if not version:
         return
+    from tandem_plugin.cli.machine import STACK, installed_versions
+
+    stack = {"Python": platform.python_version(), **installed_versions(STACK)}
     if json:
-        print_json({"version": __version__})
+        print_json({"version": __version__, "stack": stack})
     else:
         typer.echo(f"tandem-plugin {__version__}")
+        for name, found in stack.items():
+            typer.echo(f"{name} {found}")
     raise typer.Exit
 
 

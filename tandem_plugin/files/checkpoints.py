@@ -87,7 +87,7 @@ def hub_access(failure: Callable[[str], TandemError]) -> Iterator[None]:
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if offline:
-            reason = "the Hub cannot be reached, and its cache here does not have it"
+            reason = "the Hub cannot be reached from here, and its cache here has no such entry"
         raise failure(reason) from error
     finally:
         constants.HF_HUB_OFFLINE = before

@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, get_args, get_type_hints, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
 
-from tandem_plugin.errors import TandemError, printable
+from tandem_plugin.errors import TandemError, printable, validation_reason
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 
 __all__ = ["TandemGroup"]
@@ -47,6 +48,31 @@ class TandemGroup(TyperGroup):
         with _reported(ctx.meta[_AS_JSON]):
             return super().invoke(ctx)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """As of typer; options say in its help what they take in plain words."""
+        found: Any = super().get_command(ctx, cmd_name)
+        for command in [found, *getattr(found, "commands", {}).values()]:
+            hints = get_type_hints(getattr(command, "callback", None) or _reported)
+            for option in getattr(command, "params", ()):
+                if option.param_type_name == "option" and option.metavar is None:
+                    option.metavar = _metavar(hints.get(option.name))
+        return found
+
+
+def _metavar(hint: Any) -> str | None:
+    """What a value of this type is called; None leaves it to typer, as for flags and choices."""
+    names = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+    inner = [_metavar(one) for one in get_args(hint)]
+    return names.get(hint) or next(filter(None, inner), None)
+
+
+def _plain(message: str) -> str:
+    """A message of typer's in which pydantic's words, if any, are ours."""
+    where, colon, reason = message.partition(": ")
+    if where.startswith("Invalid value"):
+        return f"{where}{colon}{validation_reason(reason)}"
+    return validation_reason(message)
+
 
 @contextmanager
 def _reported(as_json: bool) -> Iterator[None]:
@@ -65,7 +91,7 @@ def _reported(as_json: bool) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from error
     except Exception as error:
         if isinstance(error, _UsageError):
-            error.message = printable(error.message.removeprefix("Value error, "))
+            error.message = printable(_plain(error.message))
         if not (as_json and isinstance(error, _UsageError)):
             raise
         print_error(error.format_message(), as_json)

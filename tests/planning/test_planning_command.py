@@ -34,7 +34,9 @@ def asked(*arguments: object) -> dict[str, Any]:
 
 
 def test_every_number_is_there_as_json(senior: Path) -> None:
-    found = asked("--senior", senior, *MACHINE, "--utilization", 0.5, "--tensor-parallel", 2)
+    found = asked(
+        "--senior", senior, *MACHINE, "--gpu-memory-utilization", 0.5, "--tensor-parallel-size", 2
+    )
     weights = found["senior"]["weights"]
     assert weights == found["junior"]["weights"] == PARAMETERS
     assert found["kv_cache_bytes"] == round(79 * 2**30 * 0.5) - 2 * weights
@@ -46,7 +48,7 @@ def test_every_number_is_there_as_json(senior: Path) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "fits"),
-    [(MACHINE, True), (("--memory", 5), False), ((*MACHINE, "--tokens", 262145), False)],
+    [(MACHINE, True), (("--memory", 5), False), ((*MACHINE, "--max-model-len", 262145), False)],
 )
 def test_exit_code_tells_whether_it_fits(
     senior: Path, machine: tuple[object, ...], fits: bool

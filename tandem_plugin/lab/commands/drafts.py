@@ -36,9 +36,11 @@ def drafts(
     junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     settings: SettingsOption = None,
-    lengths: Annotated[str, typer.Option(help="Draft counts to time.")] = "1,2,4,8",
+    lengths: Annotated[
+        str, typer.Option("--drafts", help="Numbers of drafts to time.")
+    ] = "1,2,4,8",
     batches: Annotated[str, typer.Option(help="Batch sizes to time.")] = _BATCHES,
-    tokens: Annotated[int, typer.Option(min=1, help="Number of tokens per response.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Number of tokens per response.")] = 128,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -57,21 +59,21 @@ def drafts(
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
     arguments = engine_arguments(engine)
-    sizes, numbers = _numbers("--batches", batches), _numbers("--lengths", lengths)
+    sizes, numbers = _numbers("--batches", batches), _numbers("--drafts", lengths)
     asked = {"schedule": schedule, "junior": junior, **assignments("--set", settings or [])}
     modes: dict[int, dict[str, Any]] = {0: {}}
     modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}
     configs = {n: TandemConfig.from_mapping({**asked, **mode}) for n, mode in modes.items()}
     speeds: dict[int, dict[int, float]] = {}
     for number, config in configs.items():
-        with _engine(senior, arguments, config.settings(), tokens) as llm:
+        with _engine(senior, arguments, config.settings(), max_tokens) as llm:
             scheduler = llm.llm_engine.vllm_config.scheduler_config
             seqs, budget = scheduler.max_num_seqs, scheduler.max_num_batched_tokens
             for size in sizes:
                 if size > seqs or (number and size * (number + 2) + max(numbers) + 2 > budget):
                     continue  # an engine would not start with it
                 found = speeds.setdefault(size, {})
-                found[number] = _tokens_per_second(llm, size, tokens)
+                found[number] = _tokens_per_second(llm, size, max_tokens)
                 ratio = f", {found[number] / found[0]:.2f} of lockstep" if number else ""
                 name = f"{number} drafts" if number else "lockstep"
                 typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)

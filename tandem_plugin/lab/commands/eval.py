@@ -64,7 +64,9 @@ BenchmarkOption = Annotated[
         "prepare`. Can be repeated.",
     ),
 ]
-OutOption = Annotated[Path, typer.Option(help="The results folder to write or resume.")]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", help="The results folder to write or resume.")
+]
 ScheduleOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -230,10 +232,16 @@ def everything(
     out: OutOption,
     schedule: ScheduleOption = None,
     samples: Annotated[
-        int, typer.Option("--n", min=1, help="Number of responses per problem by a senior alone.")
+        int,
+        typer.Option(
+            "--samples", "--n", min=1, help="Number of responses per problem by a senior alone."
+        ),
     ] = 32,
     team_samples: Annotated[
-        int, typer.Option("--team-n", min=1, help="Number of responses per problem by a team.")
+        int,
+        typer.Option(
+            "--team-samples", "--team-n", min=1, help="Number of responses per problem by a team."
+        ),
     ] = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,

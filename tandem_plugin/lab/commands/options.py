@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import Annotated, Any
@@ -65,14 +66,30 @@ ProtocolOption = Annotated[
 ]
 _REFUSED = ("model", "additional_config", "tandem")
 
+
+def _take_path(given: str | None) -> str | None:
+    """Of ``NAME=PATH``, as in ``tandem eval``, the path: one senior or junior needs no name."""
+    name, equals, path = (given or "").partition("=")
+    return (
+        path if equals and name and "/" not in name and not os.path.exists(given or "") else given
+    )
+
+
 SeniorOption = Annotated[
-    str, typer.Option(help="The senior: a checkpoint folder or a name on the Hub.")
+    str,
+    typer.Option(
+        metavar="[NAME=]PATH",
+        callback=_take_path,
+        help="The senior: a checkpoint folder or a name on the Hub.",
+    ),
 ]
 JuniorOption = Annotated[
     str | None,
     typer.Option(
-        help="The junior: a checkpoint folder or a name on the Hub. Default: the "
-        "senior's own checkpoint."
+        metavar="[NAME=]PATH",
+        callback=_take_path,
+        help="The junior: a checkpoint folder or a name on the Hub. Default: the senior's own "
+        "checkpoint.",
     ),
 ]
 EngineOption = Annotated[
@@ -82,7 +99,9 @@ EngineOption = Annotated[
         help="A vLLM engine argument, such as max_model_len=4096. Can be repeated.",
     ),
 ]
-SamplesOption = Annotated[int, typer.Option("--n", min=1, help="Number of responses per problem.")]
+SamplesOption = Annotated[
+    int, typer.Option("--samples", "--n", min=1, help="Number of responses per problem.")
+]
 TemperatureOption = Annotated[float, typer.Option(min=0, help="Sampling temperature.")]
 TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling threshold.")]
 TopKOption = Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.lab.commands.options import JuniorOption
+from tandem_plugin.lab.commands.options import JuniorOption, SeniorOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ _WIDTH = 2
 
 
 def plan(
-    senior: Annotated[
-        str, typer.Option(help="The senior: a checkpoint folder, or a name on the Hub.")
-    ],
+    senior: SeniorOption,
     memory: Annotated[
         float,
         typer.Option(
@@ -33,41 +31,41 @@ def plan(
         ),
     ],
     junior: JuniorOption = None,
-    utilization: Annotated[
-        float,
-        typer.Option(
-            min=0.01, max=1, help="Fraction of that memory for the engine (gpu_memory_utilization)."
-        ),
+    gpu_memory_utilization: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Fraction of that memory for the engine.")
     ] = 0.9,
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="Number of GPUs per engine.")] = 1,
-    tokens: Annotated[
+    tensor_parallel_size: Annotated[
+        int, typer.Option(min=1, help="Number of GPUs per engine.")
+    ] = 1,
+    max_model_len: Annotated[
         int, typer.Option(min=1, help="Length of a sequence: prompt plus response.")
     ] = 4096,
     json: JsonOption = False,
 ) -> None:
     """Show how much GPU memory two models leave, and how many tokens of both fit into it.
 
-    Reads the models' config.json and the headers of their weights; no GPU is needed. Weights and KV
-    blocks are exact, in bfloat16; layers that attend to a window are counted as if they kept every
-    token. Activations are not included: vLLM measures them at startup and subtracts them from the
-    remaining memory. The exit code is 1 if not even one sequence fits.
+    Options have the names of vLLM's settings. Reads the models' config.json and the headers of
+    their weights; no GPU is needed. Weights and KV blocks are exact, in bfloat16; layers that
+    attend to a window are counted as if they kept every token. Activations are not included: vLLM
+    measures them at startup and subtracts them from the remaining memory. The exit code is 1 if not
+    even one sequence fits.
     """
     from tandem_plugin.lab.planning.checkpoint import KvCache, read_checkpoint
 
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
-    weights = [model.weights(_WIDTH) // tensor_parallel for model in models]
-    left = round(round(memory * _GIB) * utilization) - sum(weights)
-    cache = KvCache.of(models, _WIDTH, tensor_parallel, _BLOCK)
+    weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
+    left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
+    cache = KvCache.of(models, _WIDTH, tensor_parallel_size, _BLOCK)
     longest = min(cache.longest(left), *(model.longest for model in models))
     result = {
-        "fits": longest >= tokens,
+        "fits": longest >= max_model_len,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
         "kv_cache_bytes": left,
         "kv_block_bytes": cache.bytes_per_block,
         "kv_blocks": cache.blocks(left),
-        "sequence_tokens": tokens,
-        "sequences_at_once": max(0, cache.blocks(left) - 1) // -(-tokens // _BLOCK),
+        "sequence_tokens": max_model_len,
+        "sequences_at_once": max(0, cache.blocks(left) - 1) // -(-max_model_len // _BLOCK),
         "longest_sequence": longest,
     }
     if json:
@@ -93,6 +91,6 @@ def _show(result: dict[str, Any]) -> None:
     if not result["fits"]:
         echo(
             f"It does not fit: the longest sequence has {result['longest_sequence']:,} tokens. Use "
-            "a larger GPU or more of them (--tensor-parallel), smaller models, or shorter "
+            "a larger GPU or more of them (--tensor-parallel-size), smaller models, or shorter "
             "sequences."
         )

@@ -28,6 +28,7 @@ from tandem_plugin.lab.commands.options import (
 from tandem_plugin.lab.rollouts.rollout import SCORES
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
+from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.engine.llm import TandemLLM
@@ -43,11 +44,12 @@ def rollout(
     problems: Annotated[
         str,
         typer.Option(
-            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, or "
-            "owner/name[:config][#split] on the Hub."
+            callback=rows_of_stdin,
+            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, - for JSON "
+            "Lines from standard input, or owner/name[:config][#split] on the Hub.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The rollout file to write or resume.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The rollout file to write or resume.")],
     junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
     boundaries: Annotated[
@@ -88,10 +90,10 @@ def rollout(
     """Let a senior and a junior answer every problem n times; write one line of JSON per response.
 
     Each line is written as soon as its response is finished. Run the same command again to resume
-    after an interruption, or with a larger --n or problems added at the end of the file. A file
-    made with other settings, problems, answers or weights is rejected. `tandem replay` and `tandem
-    view` read the file. With --grade, each line includes its reward, and the command prints the
-    mean reward. The exit code is 130 if interrupted.
+    after an interruption, or with a larger --samples or problems added at the end of the file. A
+    file made with other settings, problems, answers or weights is rejected. `tandem replay` and
+    `tandem view` read the file. With --grade, each line includes its reward, and the command prints
+    the mean reward. The exit code is 130 if interrupted.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed

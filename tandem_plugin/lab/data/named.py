@@ -121,7 +121,8 @@ def _fetched(name: str, home: HubSource) -> Iterator[tuple[int, Any]]:
     try:
         return read_hub(home)
     except DataError as error:
-        raise DataError("TP704", name=name, error=error, home=home.name) from error
+        reason = error.fields.get("reason", error.message)
+        raise DataError("TP704", name=name, error=reason, home=home.name) from error
 
 
 def _described(home: HubSource) -> str:

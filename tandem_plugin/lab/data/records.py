@@ -89,7 +89,7 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
         from datasets import load_dataset
     except ModuleNotFoundError:
         raise DataError("TP719") from None
-    with hub_access(lambda reason: DataError("TP717", source=source, reason=reason)):
+    with hub_access(lambda reason: DataError("TP717", source=str(source), reason=reason)):
         found = load_dataset(
             source.name, name=source.config, split=source.split, revision=source.revision
         )

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from tandem_plugin._version import __version__
-from tandem_plugin.errors import EvaluationError, shown
+from tandem_plugin.errors import EvaluationError, shown, validation_reason
 from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
 
@@ -135,7 +135,7 @@ def read_summary(path: Path) -> Summary:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part)[:60] for part in first["loc"])
-        wrong = f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        wrong = f"{field}: {validation_reason(first['msg'])}"
         raise EvaluationError("TP891", path=path, wrong=wrong) from error
     return Summary(
         path.parent,

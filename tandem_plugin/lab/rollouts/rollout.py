@@ -10,7 +10,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import check_seed
-from tandem_plugin.errors import TandemError
+from tandem_plugin.errors import TandemError, validation_reason
 from tandem_plugin.files import open_file, system_reason
 from tandem_plugin.files.strict_json import parse_json
 
@@ -186,7 +186,7 @@ def _refusal(error: ValidationError) -> RolloutError:
     problem = error.errors()[0]
     field, *places = problem["loc"]
     where = "".join(f"[{place}]" for place in places if isinstance(place, int))
-    reason = problem["msg"].removeprefix("Value error, ")
+    reason = validation_reason(problem["msg"])
     return RolloutError("TP798", field=f"{field}{where}", value=problem["input"], reason=reason)
 
 

@@ -226,7 +226,9 @@ def _check_first_row(rollouts: Path) -> None:
     if first is None:
         raise RolloutError("TP791", file=file)
     if isinstance(first, MalformedRow):
-        raise RolloutError("TP792", file=file, line=first.line, message=first.message)
+        raise RolloutError(
+            "TP792", file=file, line=first.line, message=first.message.rpartition(" [")[0]
+        )
 
 
 def _noted_senior(rollouts: Path) -> str | None:
