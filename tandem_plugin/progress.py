@@ -9,7 +9,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape, render
-from rich.progress import Progress, ProgressColumn, Task, TaskID
+from rich.progress import (
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from tandem_plugin.errors import printable
 
@@ -69,9 +77,13 @@ class ShownProgress(Progress):
 
 
 @contextmanager
-def waiting(what: str, console: Console | None = None) -> Iterator[None]:
-    """While something goes on that cannot say how far it is: a line now and then in a log."""
-    with ShownProgress(console=console, bar=False) as progress:
+def waiting(what: str, console: Console | None = None, bar: bool = False) -> Iterator[None]:
+    """While something runs that cannot say how far it is: a line now and then in a log.
+
+    bar: whether to show on a terminal that it runs, for code that draws nothing itself.
+    """
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with ShownProgress(*columns, console=console, bar=bar) as progress:
         progress.add_task(what, total=None)
         yield
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import (
     InputFiles,
     check_model,
@@ -18,6 +20,7 @@ from tandem_plugin.files import (
     replacing,
     write_file,
 )
+from tandem_plugin.files.checkpoints import hub_access
 from tandem_plugin.files.strict_json import is_number, parse_json
 
 
@@ -131,6 +134,7 @@ def test_a_model_may_be_a_folder_an_address_or_a_name_on_the_hub(models: None, g
 @pytest.mark.parametrize(
     ("code", "given"),
     [("TP762", "models/senor"), ("TP762", "/no/such/model"), ("TP762", "a/b/c"),
+     ("TP762", "model.json"),
      ("TP761", "models")],
 )  # fmt: skip
 def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
@@ -138,3 +142,21 @@ def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
 ):
     with refused(code, what="senior", model=given):
         check_model(given, "senior")
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_the_hub_is_asked_only_where_it_can_be_reached(
+    monkeypatch: pytest.MonkeyPatch, listens: bool
+):
+    constants = pytest.importorskip("huggingface_hub").constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1] if listens else 1
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        failure = lambda reason: ConfigError("TP760", model="m", reason=reason)  # noqa: E731
+        with refused("TP760") as caught, hub_access(failure):
+            assert constants.HF_HUB_OFFLINE is not listens
+            raise OSError("no such model")
+    assert ("no such model" in str(caught.value)) is listens
+    assert ("the Hub cannot be reached from here" in str(caught.value)) is not listens
+    assert constants.HF_HUB_OFFLINE is False

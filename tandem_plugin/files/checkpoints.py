@@ -87,7 +87,8 @@ def hub_access(failure: Callable[[str], TandemError]) -> Iterator[None]:
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         if offline:
-            reason = "the Hub cannot be reached from here, and its cache here has no such entry"
+            why = "HF_HUB_OFFLINE is set" if before else "the Hub cannot be reached from here"
+            reason = f"{why}, and its cache here has no such entry"
         raise failure(reason) from error
     finally:
         constants.HF_HUB_OFFLINE = before

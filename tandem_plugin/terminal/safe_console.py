@@ -18,7 +18,17 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As of rich's ``Console``."""
+        """As of rich's ``Console``, without the spaces that fill lines."""
+        line: list[Segment] = []
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable(segment.text)
-            yield Segment(text, segment.style, segment.control)
+            if text == "\n":
+                while line and not line[-1].control and line[-1].text.isspace():
+                    line.pop()
+                if line and not line[-1].control:
+                    last = line.pop()
+                    line.append(Segment(last.text.rstrip(" "), last.style))
+                yield from line
+                line.clear()
+            line.append(Segment(text, segment.style, segment.control))
+        yield from line

@@ -98,7 +98,7 @@ def prepare(
     }
     noted = record(None if protocol is None else protocol.value, used)
     problems = _read(source, file, bad_rows)
-    with waiting(f"prepare {len(problems):,} problems"):
+    with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
             to.value,
@@ -141,7 +141,7 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
     from tandem_plugin.progress import waiting
 
     how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
-    with waiting(f"read {source}"):
+    with waiting(f"read {source}", bar=True):
         if is_named(source):
             return load_named(source, tuple(files or ()), how)
         if files:

@@ -347,7 +347,7 @@ def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
     from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
     from tandem_plugin.progress import waiting
 
-    with waiting("read the checkpoints"):
+    with waiting("read the checkpoints", bar=True):
         checkpoints = [find_checkpoint(one) for one in given]
     _check_names([one.name for one in checkpoints], "--senior or --junior")
     return checkpoints

@@ -190,7 +190,7 @@ def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dic
     from tandem_plugin.progress import waiting
 
     where = arguments.get("revision"), arguments.get("download_dir")
-    with waiting("read the checkpoints"):
+    with waiting("read the checkpoints", bar=True):
         first = second = fingerprint_checkpoint(checkpoint_folder(senior, *where))
         if _named(junior) != _named(senior):
             second = fingerprint_checkpoint(checkpoint_folder(junior))
