@@ -76,8 +76,10 @@ def hub_access(failure: Callable[[str], TandemError]) -> Iterator[None]:
     Touches ``huggingface_hub.constants.HF_HUB_OFFLINE`` (0.30 to 1.x), which they read at each
     request. Goes when: they stop at a host name that cannot be resolved.
     """
-    from huggingface_hub import constants
-
+    try:
+        from huggingface_hub import constants
+    except ImportError as error:
+        raise failure(f"{error}; pip install huggingface_hub") from error
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = offline = before or not _hub_is_reachable()
     try:
