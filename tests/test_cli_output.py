@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.errors import printable
 
-TANDEM = [sys.executable, "-c", "from tandem_plugin.cli import main; main()"]
 HOSTILE = "a\x1b[2Jb\x1b]0;pwn\x07c\rd\x9b31me\u202ef\x7fg"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What terminals obey, or lay out in another order, but for the end of a line and the tab."""
@@ -112,37 +111,3 @@ def test_json_stays_json(inputs: Path) -> None:
     done = CliRunner().invoke(app, [*command, "--out", f"problems.jsonl/{HOSTILE}", "--json"])
     assert "\x1b" not in done.stdout
     assert json.loads(done.stdout)["error"]
-
-
-PLUGIN = """
-from tandem_plugin import hookimpl
-{at_import}
-class Coin:
-    name, boundaries = "coin", "word"
-    def start(self, u): return u < 0.5
-    def advance(self, author, run, is_boundary, u): return author, run
-@hookimpl
-def register_schedules(register):
-    print("NOISE while it registers")
-"""
-
-
-def run_with_plugin(folder: Path, at_import: str) -> subprocess.CompletedProcess[str]:
-    (folder / "noisy.py").write_text(PLUGIN.format(at_import=at_import))
-    info = folder / "noisy-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: noisy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tandem_plugin]\nnoisy = noisy\n")
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [*TANDEM, "plugins", "--json"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(tmp_path: Path) -> None:
-    done = run_with_plugin(tmp_path, "print('NOISE at import')")
-    assert json.loads(done.stdout)["registered"]
-    assert "NOISE at import\nNOISE while it registers\n" in done.stderr

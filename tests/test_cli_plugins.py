@@ -110,3 +110,14 @@ def test_clash_fails(install: Callable[..., None]) -> None:
     result = run("--json")
     assert result.exit_code == 1
     assert "[TP118]" in json.loads(result.stdout)["error"]
+
+
+def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def noisy() -> object:
+        print("NOISE")
+        return Ramps
+
+    build_catalogue([Plugin("ramp", Provider("ramps", "1.2"), noisy)])
+    assert capsys.readouterr() == ("", "NOISE\n")

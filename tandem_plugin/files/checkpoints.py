@@ -88,7 +88,7 @@ def hub_access(failure: Callable[[str], TandemError]) -> Iterator[None]:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        if offline:
+        if offline and isinstance(error, OSError):
             why = "HF_HUB_OFFLINE is set" if before else "the Hub cannot be reached from here"
             reason = f"{why}, and its cache here has no such entry"
         raise failure(reason) from error
