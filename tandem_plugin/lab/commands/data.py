@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -134,10 +132,8 @@ def prepare(
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
-    from tandem_plugin.lab.data import NAMED_SETS, DataError, load_named, read_problems
-    from tandem_plugin.lab.data.generated import is_generated_source
-    from tandem_plugin.lab.data.named import is_named
-    from tandem_plugin.lab.data.records import is_hub_source
+    from tandem_plugin.lab.data import DataError, load_named, read_problems
+    from tandem_plugin.lab.data.named import check_source, is_named
     from tandem_plugin.progress import waiting
 
     how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
@@ -146,9 +142,5 @@ def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSe
             return load_named(source, tuple(files or ()), how)
         if files:
             raise DataError("TP957", source=source)
-        is_file = Path(source).suffix or os.path.exists(source)
-        if not (is_file or is_hub_source(source) or is_generated_source(source)):
-            near = difflib.get_close_matches(source, NAMED_SETS, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
+        check_source(source)
         return read_problems(source, how)

@@ -7,7 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tandem_plugin.lab.data import DataError, Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data import DataError, Problem, PromptTemplate, load_named, read_problems
+from tandem_plugin.lab.data.named import check_source, is_named
 from tandem_plugin.lab.data.problem import Message, prompt_ids
 
 __all__ = ["answer", "check_longer", "noted", "prompt", "read_prompts", "token_ids"]
@@ -16,11 +17,14 @@ __all__ = ["answer", "check_longer", "noted", "prompt", "read_prompts", "token_i
 def read_prompts(
     source: str, golds: Literal["required", "optional"] = "optional"
 ) -> tuple[Problem, ...]:
-    """The problems of a source, read as :func:`tandem_plugin.lab.data.read_problems` does.
+    """The problems of a source or of a named set.
 
     golds: whether each needs its answer. Raises :class:`DataError` naming the source and the row
     for an invalid row.
     """
+    if is_named(source):
+        return load_named(source).problems
+    check_source(source)
     found = read_problems(source, bad_rows="skip", name=source, golds=golds)
     if found.bad_rows:
         bad, *more = found.bad_rows

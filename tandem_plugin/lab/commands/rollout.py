@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,8 +46,8 @@ def rollout(
         str,
         typer.Option(
             callback=rows_of_stdin,
-            help="Problems, optionally with answers: a .jsonl, .json or .parquet file, - for JSON "
-            "Lines from standard input, or owner/name[:config][#split] on the Hub.",
+            help="Problems, optionally with answers, as for `tandem data prepare`: a .jsonl, .json "
+            "or .parquet file, - for JSON Lines from standard input, a set on the Hub or by name.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The rollout file to write or resume.")],
@@ -201,23 +202,15 @@ _DIGITS = 6
 """Decimal places of scores: as many as float32 has."""
 
 
+@dataclass(frozen=True)
 class RolloutRun:
     """The requests of a run, and the rows of its responses."""
 
-    def __init__(
-        self,
-        llm: TandemLLM,
-        problems: Sequence[Problem],
-        instruction: str | None,
-        seed: int,
-        sampling: dict[str, Any],
-    ) -> None:
-        self.llm = llm
-        self.problems = problems
-        self._instruction = instruction
-        self._seed = seed
-        self._sampling = sampling
-        self._tokenizer = llm.get_tokenizer()
+    llm: TandemLLM
+    problems: Sequence[Problem]
+    instruction: str | None
+    seed: int
+    sampling: Mapping[str, Any]
 
     def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """(place, prompt, sampling parameters, tandem seed) of each response.
@@ -230,14 +223,15 @@ class RolloutRun:
         from tandem_plugin.seeds import derive_seed
 
         longest = self.llm.llm_engine.model_config.max_model_len
-        prompts = [token_ids(p, self._instruction, self._tokenizer) for p in self.problems]
+        tokenizer = self.llm.get_tokenizer()
+        prompts = [token_ids(p, self.instruction, tokenizer) for p in self.problems]
         for problem, ids in enumerate(prompts):
             if len(ids) >= longest:
                 raise DataError("TP731", problem=problem, tokens=len(ids), longest=longest)
         for problem, sample in places:
-            seed = derive_seed(self._seed, "sampling", problem, sample)
-            params = SamplingParams(**self._sampling, seed=seed)
-            tandem_seed = derive_seed(self._seed, "rollout", problem, sample)
+            seed = derive_seed(self.seed, "sampling", problem, sample)
+            params = SamplingParams(**self.sampling, seed=seed)
+            tandem_seed = derive_seed(self.seed, "rollout", problem, sample)
             yield (problem, sample), {"prompt_token_ids": prompts[problem]}, params, tandem_seed
 
     def row(self, problem: int, output: Any) -> dict[str, Any]:
@@ -248,7 +242,7 @@ class RolloutRun:
         asked = self.problems[problem]
         known = answer(asked)
         return {
-            "prompt": prompt(asked, self._instruction),
+            "prompt": prompt(asked, self.instruction),
             **({} if known is None else {"answer": known}),
             "response": response.text,
             "finish_reason": response.finish_reason,

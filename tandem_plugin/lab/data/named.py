@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,11 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
-from tandem_plugin.lab.data.records import HubSource, read_hub, read_records
+from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 from tandem_plugin.lab.data.rows import given_answer, problems_of
 
-__all__ = ["NAMED_SETS", "NamedSet", "is_named", "load_named"]
+__all__ = ["NAMED_SETS", "NamedSet", "check_source", "is_named", "load_named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,16 @@ NAMED_SETS: dict[str, NamedSet] = {
 def is_named(source: str) -> bool:
     """Whether a source is the name of a named set, and not an existing file."""
     return source in NAMED_SETS and not os.path.exists(source)
+
+
+def check_source(source: str) -> None:
+    """Raise :class:`DataError` for a mere word that is neither a file nor a named set."""
+    is_file = Path(source).suffix or os.path.exists(source)
+    if is_file or is_named(source) or is_hub_source(source) or is_generated_source(source):
+        return
+    near = difflib.get_close_matches(source, NAMED_SETS, n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
 
 
 def load_named(
