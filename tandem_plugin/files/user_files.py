@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,26 +129,20 @@ class InputFiles:
 
     def __init__(self, **files: Iterable[str | Path]) -> None:
         """files: by their role, as named in the error: ``rollouts``, ``tokenizer``."""
-        self._names: dict[tuple[int, int], str] = {}
-        for what, listed in files.items():
-            for file in listed:
-                if found := _identity(file):
-                    self._names.setdefault(found, f"the {what} {str(file)!r}")
+        self._files = [(what, str(file)) for what, listed in files.items() for file in listed]
 
     def check_outputs(self, *outputs: Path) -> None:
         """Raise :class:`OutputError` if an output is one of the inputs."""
-        for output in outputs:
-            found = _identity(output)
-            if found in self._names:
-                raise OutputError("TP763", output=output, what=self._names[found])
+        for output, (what, file) in product(outputs, self._files):
+            if _is_same(output, file):
+                raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
 
 
-def _identity(path: str | Path) -> tuple[int, int] | None:
+def _is_same(one: Path, other: str) -> bool:
     try:
-        found = os.stat(path)
+        return os.path.samefile(one, other)
     except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino
+        return False
 
 
 def _mode(target: Path) -> int | None:

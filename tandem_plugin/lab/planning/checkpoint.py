@@ -110,13 +110,9 @@ def read_checkpoint(given: str) -> PlannedModel:
 
 
 def _check_kind(config: Mapping[str, Any], name: str) -> None:
-    kind = config.get("model_type")
-    if "text_config" in config or "vision_config" in config:
-        raise ConfigError("TP938", name=name, kind=kind)
-    if others := {*(config.get("layer_types") or [])} - {"full_attention", "sliding_attention"}:
-        raise ConfigError("TP939", name=name, kind=kind, layers=sorted(others))
-    if "kv_lora_rank" in config:
-        raise ConfigError("TP941", name=name, kind=kind)
+    others = {*(config.get("layer_types") or [])} - {"full_attention", "sliding_attention"}
+    if others or config.keys() & {"text_config", "vision_config", "kv_lora_rank"}:
+        raise ConfigError("TP938", name=name, kind=config.get("model_type"))
 
 
 def _number(config: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
