@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def page_script(page: str, out: Path, problems: Path) -> Path:
-    """Write the page's shell commands up to its first trainer's, which takes the script's arguments.
+    """Write a page's commands up to its first trainer's, which takes the script's arguments.
 
     problems: is copied to where the script runs, under the name that the page uses.
     """
