@@ -206,10 +206,10 @@ def run_one(out: Path, size: Size, run: Run) -> None:
         rewards.append(reward)
         print(f"{run.name}: step {step}, reward {reward:.2f}", flush=True)
         if step % size.evaluate_every == 0 or step == size.training.steps:
-            curve.append({"step": step, **evaluation.measure(senior)})
+            curve.append({"step_number": step, **evaluation.measure(senior)})
 
     if run.method is None:
-        curve.append({"step": 0, **evaluation.measure(start)})
+        curve.append({"step_number": 0, **evaluation.measure(start)})
     else:
         train(task, start, start, run.method, training, run.seed, size.training, on_step)  # type: ignore[arg-type]
     seconds = round(time.monotonic() - started)
@@ -308,7 +308,7 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
         last = [note["curve"][-1] for note in found.values()]
         means.append(_row(name, len(last), {key: [one[key] for one in last] for key in MEASURES}))
         each += [
-            _row(f"{name}, step {point['step']}", seed, {key: [point[key]] for key in MEASURES})
+            _row(f"{name}, step {point['step_number']}", seed, {key: [point[key]] for key in MEASURES})
             for seed, note in found.items()
             for point in note["curve"]
         ]
