@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "study")]
+sys.path.append(str(EXAMPLES))
+sys.path.append(str(EXAMPLES / "study"))
 
 pytest.importorskip("torch", reason="the study trains with PyTorch")
 pytest.importorskip("scipy.stats", reason="its power is computed with SciPy")
@@ -52,7 +53,7 @@ def test_grpo_and_trl_have_one_seed_more_than_the_other_methods():
     assert of["GRPO"] == of["TRL"] == 3
     assert len({run.name for run in runs}) == len(runs)
     # Every seed's taught model is trained from before any of its methods.
-    assert [run.method for run in runs if run.seed == 1][0] is None
+    assert next(run.method for run in runs if run.seed == 1) is None
 
 
 def test_last_step_is_averaged_over_seeds_with_its_error(measured: str):
