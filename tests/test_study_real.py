@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.append(str(EXAMPLES))
-sys.path.append(str(EXAMPLES / "study"))
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 
 pytest.importorskip("torch", reason="the study trains with PyTorch")
 pytest.importorskip("scipy.stats", reason="its power is computed with SciPy")

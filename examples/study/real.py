@@ -308,7 +308,11 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
         last = [note["curve"][-1] for note in found.values()]
         means.append(_row(name, len(last), {key: [one[key] for one in last] for key in MEASURES}))
         each += [
-            _row(f"{name}, step {point['step_number']}", seed, {key: [point[key]] for key in MEASURES})
+            _row(
+                f"{name}, step {point['step_number']}",
+                seed,
+                {key: [point[key]] for key in MEASURES},
+            )
             for seed, note in found.items()
             for point in note["curve"]
         ]
