@@ -101,8 +101,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         super().__init__(sampler, config, device)
         self._state = state
         self._stands: torch.Tensor | None = None
-        """bool ``[size, k]``, the drafts of the junior's positions; None without tandem
-        requests."""
+        """bool ``[size, k]``, the drafts of the junior's positions; None if there are none."""
 
     def __call__(
         self,
