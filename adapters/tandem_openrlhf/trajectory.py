@@ -99,7 +99,5 @@ def response_length(facts: Facts, most: int) -> int:
 
     That is from the first trained token to the last one, feedback between turns included.
     """
-    trained = np.flatnonzero(
-        facts.trained_mask[1:most]
-    )  # a sequence's first token is not an action
+    trained = np.flatnonzero(facts.trained_mask[1:most])  # the first token is not an action
     return int(trained[-1] - trained[0] + 1) if trained.size else 0
