@@ -132,7 +132,7 @@ def solo(
     _show(written, json)
 
 
-@evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
+@evaluate.command(short_help="Let each senior hand off to each junior, and grade.")
 def handoff(
     ctx: typer.Context,
     senior: SeniorOption,

@@ -78,7 +78,7 @@ def rollout(
         bool,
         typer.Option(
             "--partner-logprobs",
-            help="Write both models' log probability of every token, and the overlap of "
+            help="Write both models' log-probability of every token, and the overlap of "
             "their distributions.",
         ),
     ] = False,

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
-"""Columns with one number per token: both models' log probability, and their overlap."""
+"""Columns with one number per token: both models' log-probability, and their overlap."""
 
 MAX_TOKEN_ID = 2**31 - 1
 
