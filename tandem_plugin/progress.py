@@ -78,7 +78,7 @@ class ShownProgress(Progress):
 
 @contextmanager
 def waiting(what: str, console: Console | None = None, bar: bool = False) -> Iterator[None]:
-    """While something runs that cannot say how far it is: a line now and then in a log.
+    """While work of unknown length is running: a line now and then in a log.
 
     bar: whether to show on a terminal that it runs, for code that draws nothing itself.
     """

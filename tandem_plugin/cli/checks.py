@@ -133,7 +133,7 @@ def _cuda_companions(machine: Machine) -> _Found:
 def _vllm_plugins(machine: Machine) -> _Found:
     """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
     value = machine.environ.get("VLLM_PLUGINS")
-    if value is None or "tandem" in value.split(","):  # vLLM takes the names as they stand
+    if value is None or "tandem" in value.split(","):  # vLLM uses the names literally
         return "ok", "Not set: vLLM loads every plugin." if value is None else f"{value!r}."
     others = [name.strip() for name in value.split(",") if name.strip() not in ("", "tandem")]
     return (

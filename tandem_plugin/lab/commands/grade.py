@@ -122,7 +122,7 @@ def _records(grader: Grader, file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _texts(gold: object) -> list[str]:
-    """Every gold as text; none where the record says that they cannot be read."""
+    """Every gold as text; none if the record says that they cannot be read."""
     from tandem_plugin.grading.extraction import read_golds
 
     found = read_golds(gold)
@@ -151,10 +151,10 @@ def _summarise(records: list[dict[str, Any]], out: Path | None, json: bool) -> N
 
 
 def _rows(path: Path) -> Iterator[_Row]:
-    """Every row of a file but blank lines.
+    """Every row of a file, without blank lines.
 
     Raises :class:`DataError` for a file that cannot be read and for the first row without a
-    response or a gold: a file that is not what was meant should not be graded.
+    response or a gold: it is probably the wrong file.
     """
     try:
         with open_file(path) as file:
