@@ -81,12 +81,6 @@ def test_every_line_is_a_rollout_that_replays(whole: Path):
     assert 0.3 < result["senior_share"] < 0.7
 
 
-def test_page_of_the_file_is_made_without_naming_a_tokenizer(whole: Path, tmp_path: Path):
-    page = tmp_path / "page.html"
-    run([*TANDEM, "view", str(whole), "-o", str(page)])
-    assert page.stat().st_size > 20_000
-
-
 def test_both_models_log_probabilities_are_written_and_shown(
     checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
 ):

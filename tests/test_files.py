@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin.errors import ConfigError
@@ -86,17 +82,6 @@ def test_an_input_is_known_under_every_name(tmp_path: Path):
         with refused("TP763"):
             inputs.check_outputs(tmp_path / "new", tmp_path / other)
     inputs.check_outputs(tmp_path / "nowhere", tmp_path / "folder")
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(VALUES)
-def test_json_is_read_as_everybody_reads_it(value: Any):
-    assert parse_json(json.dumps(value)) == value
 
 
 @pytest.mark.parametrize(
