@@ -47,7 +47,9 @@ def compare(
             "relative to the first."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Output folder for tables.md.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output folder for tables.md.")
+    ] = None,
     k: KOption = None,
     despite: Annotated[
         list[str] | None,
