@@ -105,7 +105,7 @@ def math_verify(pairs: list[Pair]) -> list[bool]:
 
 def as_table(pairs: list[Pair], ours: list[bool], theirs: list[bool]) -> str:
     """Lines of Markdown: for every class the pairs, and how many each of the two has right."""
-    lines = ["| Pairs | n | right here (wrong paid, right refused) | right by Math-Verify |",
+    lines = ["| Pairs | n | right here (wrong rewarded, right rejected) | right by Math-Verify |",
              "|---|---|---|---|"]  # fmt: skip
     for group in [*dict.fromkeys(pair.group for pair in pairs), "all"]:
         places = [i for i, pair in enumerate(pairs) if group in (pair.group, "all")]
