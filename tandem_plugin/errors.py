@@ -1,7 +1,7 @@
 """The errors that users see: one type per boundary, each a sentence that says what to do.
 
-Every error of this package has a code in :mod:`tandem_plugin.refusals`, which holds its sentence
-and its remedy: ``raise ConfigError("TP101", settings=value)``.
+Every error of this package has a code in :mod:`tandem_plugin.refusals`, which has its message and
+its remedy: ``raise ConfigError("TP101", settings=value)``.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _walk(
 
 def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:
     if isinstance(token_ids, list) and token_ids and type(token_ids[0]) is int:
-        # Faster than asarray; whatever is no integer is left to asarray's judgement.
+        # Faster than asarray; anything but integers falls back to asarray.
         with suppress(TypeError, OverflowError):
             return np.frombuffer(array("q", token_ids), dtype=np.int64)
     ids = np.asarray(token_ids)

@@ -69,7 +69,7 @@ class Machine:
     """Entry points by group."""
     environ: Mapping[str, str]
     probes: Mapping[str, Probe]
-    """What importing vLLM and verl showed, for those that are installed."""
+    """The results of importing vLLM and verl, if installed."""
     cards: Sequence[Card]
     """NVIDIA GPUs."""
 

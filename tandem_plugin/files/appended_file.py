@@ -46,11 +46,11 @@ class AppendedFile:
     """
 
     what: ClassVar[str] = "lines"
-    """What the lines are, as errors call them."""
+    """The lines' name in errors."""
     one: ClassVar[str] = "line of the command"
-    """What one of them is."""
+    """One line's name in errors."""
     begin: ClassVar[bytes] = b"{"
-    """How every line begins."""
+    """The beginning of every line."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class ForeignLineError(ValueError):
 
 
 class WholeLines(NamedTuple):
-    """What of a file is whole; what lies behind it is of a line that was torn."""
+    """The complete lines of a file; the rest is an interrupted line."""
 
     size: int
     """Bytes of whole lines."""

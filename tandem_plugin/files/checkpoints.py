@@ -65,7 +65,7 @@ def fingerprint_checkpoint(place: Path) -> str:
 def _files_of(folder: Path) -> Iterable[Path]:
     found = {file for pattern in _PATTERNS for file in folder.glob(pattern)}
     if not any(file.suffix in _WEIGHTS for file in found):
-        found.update(folder.glob("*.pt"))  # what vLLM reads where there is nothing else
+        found.update(folder.glob("*.pt"))  # read by vLLM if there is nothing else
     return found
 
 

@@ -23,7 +23,7 @@ __all__ = [
 
 TAKEN = frozenset(
     {
-        # The settings of tandem itself, which stand in one flat mapping with the parameters.
+        # The settings of tandem itself, which share one flat mapping with the parameters.
         "schedule",
         "boundaries",
         "junior",

@@ -66,10 +66,10 @@ def step_through(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """The authors of whole responses and the schedule's runs, by ``start`` and ``advance``.
 
-    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: how many tokens
-    each response has, the longest first; what is behind them stays undefined. Returns authors, bool
-    ``[batch, time + 1]``, the last of which writes the token after the response, and runs, int64 of
-    the same shape, 0 at the first position.
+    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: the number of
+    tokens of each response, the longest first; later entries are undefined. Returns authors, bool
+    ``[batch, time + 1]``, the last one for the token after the response, and runs, int64 of the
+    same shape, 0 at the first position.
     """
     batch, time = is_boundary.shape
     # Time first, so that each step reads and writes one contiguous row.

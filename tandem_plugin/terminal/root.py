@@ -22,7 +22,7 @@ _AS_JSON = "tandem_plugin.cli.as_json"
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What typer raises for a wrong command line, whichever copy of click it carries."""
+    """The errors that typer raises for a wrong command line, whichever copy of click it carries."""
 
     exit_code: int
     message: str
