@@ -1,16 +1,21 @@
 """The result of reading a text: a tree of typed nodes, compared by value. Kinds and their parts:
 
-========== ===================================================================================== num
-a Fraction; the decimal place of its last digit where it was measured, else None sym, const a name;
-``pi``, ``e``, ``i`` and ``infinity`` are constants sum, mul   terms, factors neg, div, pow, call,
-apply   one, two, two; a function's name and arguments; a symbol and arguments big        ``sum``,
-``prod``, ``int``, ``lim``; its body, its variable, its bounds matrix     rows, each a tuple of
-entries quantity   a value and the name of its unit; percent: a value list, set, tuple   parts
-interval   two ends, and the brackets at them cup, cap, minus    two sets; reals, empty: none
-relation   sides and signs in turn named      the left side of an equals sign, and its value solved
-a variable, or None for one that is bound, and the set of its values ratio, time, based, words
-their parts, as written ==========
-=====================================================================================
+========== =====================================================================================
+num        a Fraction; the decimal place of its last digit where it was measured, else None
+sym, const a name; ``pi``, ``e``, ``i`` and ``infinity`` are constants
+sum, mul   terms, factors
+neg, div, pow, call, apply   one, two, two; a function's name and arguments; a symbol and arguments
+big        ``sum``, ``prod``, ``int``, ``lim``; its body, its variable, its bounds
+matrix     rows, each a tuple of entries
+quantity   a value and the name of its unit; percent: a value
+list, set, tuple   parts
+interval   two ends, and the brackets at them
+cup, cap, minus    two sets; reals, empty: none
+relation   sides and signs in turn
+named      the left side of an equals sign, and its value
+solved     a variable, or None for one that is bound, and the set of its values
+ratio, time, based, words   their parts, as written
+========== =====================================================================================
 """
 
 from __future__ import annotations
