@@ -33,7 +33,7 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
     }
     kind = type(schedule)
     provider = catalogue().provider_of(kind)
-    if provider is None:  # made by hand, from a class that no plugin registers
+    if provider is None:  # created directly, from a class that no plugin registers
         meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
     elif provider != BUILT_IN.provider:
         meaning["plugin"] = [provider.distribution, provider.version]

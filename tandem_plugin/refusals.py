@@ -1,7 +1,7 @@
 """Every error by its code: its message and its remedy, from ``refusals.json``.
 
 ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted
-and truncated to fit in a sentence (:func:`tandem_plugin.errors.shown`).
+and truncated to fit in a message (:func:`tandem_plugin.errors.shown`).
 
 A code never changes its meaning: a new error takes the next free number of its group, and a retired
 number is not reused. ``docs/troubleshooting.md`` is generated from the file.
@@ -23,4 +23,4 @@ GROUPS: list[dict[str, Any]] = json.loads(
 REFUSALS: dict[str, list[str]] = {
     code: entry for group in GROUPS for code, entry in group["refusals"].items()
 }
-"""The sentence and the remedy of each code."""
+"""The message and the remedy of each code."""

@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 JUNIOR, SENIOR, OTHER, UNKNOWN = 0, 1, 2, 3
-"""Who wrote a token; OTHER for what neither model wrote, such as the output of a tool; UNKNOWN
-where two calls could have written it with different authors."""
+"""Who wrote a token; OTHER for text that neither model wrote, such as the output of a tool; UNKNOWN
+if two calls could have written it with different authors."""
 
 
 class Piece(NamedTuple):
@@ -44,7 +44,7 @@ class AuthoredText:
     spans: list[tuple[int, int]]
     """(author, tokens) of each span, in order."""
     pieces: list[Piece]
-    """In order: what a span wrote alone, and behind it the character that it began, if any."""
+    """In order: the text that a span wrote alone, then the character that it began, if any."""
 
     @property
     def text(self) -> str:

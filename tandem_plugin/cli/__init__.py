@@ -1,4 +1,4 @@
-"""The command ``tandem``. One command a file; heavy imports happen inside the commands."""
+"""The command ``tandem``. One command per file; heavy imports happen inside the commands."""
 
 from __future__ import annotations
 

@@ -88,10 +88,10 @@ def step_through(
 
 
 def tokens_since(is_boundary: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many tokens behind the last boundary each token is: 0 at a boundary itself.
+    """The number of tokens since the last boundary: 0 at a boundary itself.
 
-    is_boundary: bool ``[..., time]``. The first token is 1 where it is none, as if one came before
-    it. Returns int64 of the same shape.
+    is_boundary: bool ``[..., time]``. A first token that is not a boundary counts as 1, as if one
+    came before it. Returns int64 of the same shape.
     """
     places = np.arange(is_boundary.shape[-1], dtype=np.int64)
     last: NDArray[np.int64] = np.maximum.accumulate(np.where(is_boundary, places, -1), axis=-1)
