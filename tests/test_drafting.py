@@ -118,7 +118,6 @@ class Inner(torch.nn.Module):
 
 def make(monkeypatch: pytest.MonkeyPatch, seniors_ids: int) -> tuple[TandemJunior, Any]:
     monkeypatch.setattr(draft_model, "load_junior", lambda config: Inner())
-    monkeypatch.setattr(draft_model, "copy_juniors_out_once", lambda: None)
     target = SimpleNamespace(get_vocab_size=lambda: seniors_ids)
     config = SimpleNamespace(
         compilation_config=object(), speculative_config=SimpleNamespace(target_model_config=target)

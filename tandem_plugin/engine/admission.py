@@ -19,7 +19,6 @@ from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
 __all__ = [
-    "check_arguments",
     "check_input",
     "check_nobody_asked",
     "check_prefix",
@@ -82,17 +81,6 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
         return resolved
 
 
-def check_arguments(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for what cannot be honoured whatever the prompt is.
-
-    A server asks before it begins a response, of which a stream could not be taken back.
-    """
-    with _clients_error():
-        _check_names(extra_args)
-        if "tandem" in extra_args:
-            engine_rules(vllm_config).for_request(extra_args["tandem"])
-
-
 def _check_names(extra_args: Mapping[str, Any]) -> None:
     """Raise :class:`RequestError` for a name that is nearly ``tandem``'s: nobody would read it."""
     missed = {name for name in extra_args if "tandem" in name.lower()} - _OWN_NAMES
@@ -105,8 +93,7 @@ def _check_names(extra_args: Mapping[str, Any]) -> None:
 def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
     """Let the engine's own parameters of a request say all that was resolved for it.
 
-    Its workers go by them and refuse a fingerprint or a junior that is not theirs, and a server's
-    responses carry them.
+    Its workers go by them and refuse a fingerprint or a junior that is not theirs.
     """
     if resolved is not None:
         junior = engine_rules(vllm_config).config.junior_name

@@ -9,18 +9,16 @@ of one row a request.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from tandem_plugin.errors import EngineError
-
-if TYPE_CHECKING:  # the planner takes the sizes from here, without torch
-    import torch
 
 __all__ = [
     "CHUNK_BYTES",
     "DraftMemory",
-    "draft_bytes",
     "draft_memory",
     "row_chunks",
     "set_aside",
@@ -43,7 +41,7 @@ class DraftMemory:
     """The most at any moment of a round, its logits included."""
     logits: int
     """Of ``a_round``, what vLLM's profiling sees itself: the logits of one row a request."""
-    settings: str = ""
+    settings: str
     """The settings that it follows from, in words."""
 
     def describe(self) -> str:
@@ -54,14 +52,8 @@ class DraftMemory:
         )
 
 
-def draft_bytes(
-    *, requests: int, drafts: int, vocabulary: int, head: int, hidden: int, batch: int, chunk: int
-) -> DraftMemory:
-    """Upper bounds, by the shapes of the largest batch.
-
-    requests: ``max_num_seqs``. head: bytes of one logit. hidden: bytes of the junior's hidden
-    state of one token. batch: ``max_num_batched_tokens``. chunk: the most rows of logits that are
-    worked on at once.
+def draft_memory(vllm_config: Any) -> DraftMemory:
+    """Upper bounds of what a finished configuration needs, by the shapes of the largest batch.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
     values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
@@ -69,37 +61,24 @@ def draft_bytes(
     requests' parameters and without what is rejected, and both distributions of one row a request.
     Drafting works on S rows.
     """
-    kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
-    rows = min(requests * (drafts + 1), batch)
-    chunk = min(rows, chunk)
-    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
-    with_logprobs = chunk * 3 * head
-    verifying = vocabulary * (rows * head + max(checked, with_logprobs))
-    # Masks: a copy in float32, which of it is masked, and what is left.
-    masked = 2 * head + _FLOAT32 + 1
-    return DraftMemory(
-        kept, max(verifying, requests * vocabulary * masked), requests * vocabulary * head
-    )
-
-
-def draft_memory(vllm_config: Any) -> DraftMemory:
-    """What a finished configuration needs: :func:`draft_bytes`."""
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
     requests, drafts = scheduler.max_num_seqs, drafting.num_speculative_tokens
-    vocabulary = model.get_vocab_size()
-    found = draft_bytes(
-        requests=requests,
-        drafts=drafts,
-        vocabulary=vocabulary,
-        head=model.head_dtype.itemsize,
-        hidden=draft.get_hidden_size() * draft.dtype.itemsize,
-        batch=scheduler.max_num_batched_tokens,
-        chunk=_chunk_rows(vocabulary),
+    vocabulary, head = model.get_vocab_size(), model.head_dtype.itemsize
+    hidden = draft.get_hidden_size() * draft.dtype.itemsize
+    rows = min(requests * (drafts + 1), scheduler.max_num_batched_tokens)
+    chunk = min(rows, _chunk_rows(vocabulary))
+    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
+    with_logprobs = chunk * 3 * head
+    # Masks: a copy in float32, which of it is masked, and what is left.
+    masked = requests * (2 * head + _FLOAT32 + 1)
+    return DraftMemory(
+        kept=drafts * (requests * vocabulary * head + (requests + 1) * hidden),
+        a_round=vocabulary * max(rows * head + max(checked, with_logprobs), masked),
+        logits=requests * vocabulary * head,
+        settings=f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids",
     )
-    settings = f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids"
-    return replace(found, settings=settings)
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
@@ -107,8 +86,6 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
     Raises :class:`EngineError` where there is not as much beside the weights.
     """
-    import torch
-
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
     except (torch.OutOfMemoryError, MemoryError) as error:
