@@ -37,11 +37,6 @@ class Server:
         assert events[-1] == "[DONE]"
         return status, [json.loads(event) for event in events[:-1]]
 
-    def post_text(self, path: str, body: str) -> tuple[int, Any]:
-        """Status and JSON of the response to a body that is sent as it is."""
-        status, text = self._send(path, body)
-        return status, json.loads(text)
-
     def _send(self, path: str, body: str) -> tuple[int, str]:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, body.encode(), headers)

@@ -34,7 +34,7 @@ class TandemJunior(nn.Module):
         super().__init__()
         # Not through nn.Module.__setattr__, which would register the junior as a submodule.
         object.__setattr__(self, "junior", load_junior(vllm_config))
-        self._tensors = kept_tensors(self.junior)
+        self.tandem_junior_tensors = kept_tensors(self.junior)
         self.config = self.junior.config
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
@@ -77,7 +77,7 @@ class TandemJunior(nn.Module):
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor of the junior: vLLM's sleep at level 2 keeps buffers."""
         if recurse:
-            yield from ((prefix + name, tensor) for name, tensor in self._tensors.items())
+            yield from ((prefix + name, tensor) for name, tensor in self.tandem_junior_tensors.items())
 
 
 def junior_of(vllm_config: Any) -> TandemJunior:
