@@ -104,13 +104,6 @@ def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rule
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
 
-def test_beam_search_is_the_clients_error(engine: Any):
-    engine(90, 90)
-    with refused("TP021") as error:
-        admission.refuse_beam_search()
-    assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
-
-
 @pytest.fixture
 def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> Any:
     """An engine's configuration, with the rules of its tokenizer."""
@@ -126,11 +119,8 @@ def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabular
     [
         {"Tandem": '{"seed": 7}'},
         {"tandem": '{"seed": 7}', "TANDEM": "off"},
-        {"tandem_seed": 7},
         {"my_tandem": {}},
-        {"seed": "7"},
         {"schedule": "word", "p": 0.3},
-        {"fingerprint": "0"},
     ],
 )
 def test_names_that_are_nearly_tandems_are_refused(admitted: Any, extra: dict[str, Any]):

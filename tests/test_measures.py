@@ -20,7 +20,7 @@ from tandem_plugin.engine.measures import (
     totals,
 )
 from tandem_plugin.engine.runners.v2.state import End, ends_of, within
-from tandem_plugin.engine.token_scores import RequestScores, TokenLog, sample_name
+from tandem_plugin.engine.token_scores import RequestScores, TokenLog
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000
@@ -178,10 +178,6 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
     assert found[names[1]].shape == (0, 3)
     with refused("TP324", length=4, measured=3):
         scores.fetch({names[2]: 4})
-
-
-def test_samples_of_a_request_have_names_of_their_own() -> None:
-    assert [sample_name("5", i) for i in range(2)] == ["5/0", "5/1"]
 
 
 def test_what_is_written_behind_the_end_of_a_response_is_none_of_its_tokens() -> None:
