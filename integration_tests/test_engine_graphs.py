@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,21 +72,8 @@ def setup(
     tokenizer: Any,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Setup]:
+    runner, mode, junior, kinds = request.param
     record = tmp_path_factory.mktemp("record")
-    with started(*request.param, record, checkpoints, tokenizer) as setup:
-        yield setup
-
-
-@contextmanager
-def started(
-    runner: str,
-    mode: str,
-    junior: str,
-    kinds: str,
-    record: Path,
-    checkpoints: dict[str, Path],
-    tokenizer: Any,
-) -> Iterator[Setup]:
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
     tandem["measure_every"] = 1
@@ -237,16 +223,3 @@ def test_a_step_that_waits_for_the_device_is_noticed(setup: Setup) -> None:
     jobs = greedy_jobs(setup, "waiting", 1, 2, gap=0.0)
     with pytest.raises(Exception, match="EngineCore encountered an issue"):
         setup.send(jobs)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("runner", ["v1", "v2"])
-def test_attention_that_reads_new_memory_in_each_step_is_noticed(
-    runner: str, checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
-) -> None:
-    """Its tokens are right here, and would not be on a GPU: a graph reads the capture's memory."""
-    kinds = runner, "lockstep", "junior", "FULL_AND_PIECEWISE"
-    with started(*kinds, tmp_path, checkpoints, tokenizer) as setup:
-        setup.call(worker.build_lengths_anew)
-        with pytest.raises(Exception, match="EngineCore encountered an issue"):
-            setup.send(greedy_jobs(setup, "new memory", 2, 8, gap=0.0))

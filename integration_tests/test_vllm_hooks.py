@@ -153,32 +153,6 @@ def test_runner_v2_asks_the_model_for_its_state() -> None:
     assert parameters(ModelState.postprocess_state)[:3] == ["self", "idx_mapping", "num_sampled"]
 
 
-def test_runner_v2_calls_its_model_state_in_the_expected_order() -> None:
-    """Admission, then the staged writes, the inputs, the logits, the sampled tokens."""
-    source = source_of("vllm.v1.worker.gpu.model_runner")
-    for call in (
-        "self.model_state.add_request(",
-        "self.model_state.remove_request(",
-        "self.model_state.apply_staged_writes()",
-        "self.model_state.prepare_inputs(",
-        "self.model_state.postprocess_state(",
-        "self.model.compute_logits(",
-    ):
-        assert call in source, call
-
-
-def test_runner_v2_keeps_the_tokens_that_authors_follow() -> None:
-    from vllm.v1.core.sched.output import NewRequestData
-
-    assert {"req_id", "sampling_params", "prefill_token_ids"} <= set(
-        NewRequestData.__dataclass_fields__
-    )
-    states = source_of("vllm.v1.worker.gpu.states")
-    for name in ("last_sampled_tokens", "all_token_ids", "total_len"):
-        assert f"self.{name} = " in states, name
-    assert "class UvaBuffer" in source_of("vllm.v1.worker.gpu.buffer_utils")
-
-
 @needs_drafting
 def test_runner_v2_asks_one_function_for_its_speculator_and_follows_its_class() -> None:
     """Why ``init_speculator`` is wrapped, and what tandem's speculator must be."""

@@ -23,7 +23,7 @@ from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
-from tandem_plugin.schedules.schedule import has_walk, step_through
+from tandem_plugin.schedules.schedule import has_walk
 
 IDS, ROOM = 12, 60
 
@@ -211,21 +211,6 @@ def test_a_resumed_request_longer_than_its_limit_is_refused() -> None:
     batch.add(1, AuthoredRequest(rule, 3, [0] * 5), 4)
     with refused("TP346"):
         batch.next_authors(2)
-
-
-@given(SCHEDULES, st.integers(1, 5), st.integers(0, 80), SEEDS)
-def test_a_walk_gives_what_the_steps_give(
-    schedule: Schedule, batch: int, time: int, seed: int
-) -> None:
-    random = np.random.Generator(np.random.Philox(key=seed))
-    is_boundary = random.random((batch, time)) < random.random((batch, 1))
-    u = random.random((batch, time + 1))
-    expected = step_through(schedule, is_boundary, u)
-    if has_walk(type(schedule)):
-        walked = schedule.walk(is_boundary, u)  # type: ignore[attr-defined]
-        for part, right in zip(walked, expected, strict=True):
-            assert part.dtype == right.dtype
-            assert np.array_equal(part, right)
 
 
 def test_only_the_walk_of_a_built_in_schedule_is_used() -> None:

@@ -235,20 +235,6 @@ def join_afterwards(worker: Any) -> None:
 join_as_before = mend_speculation
 
 
-def build_lengths_anew(worker: Any) -> None:
-    """Give each step's attention its lengths in new memory, which no graph on a GPU would read."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder as Builder
-
-    build = Builder.build
-
-    def anew(self: Any, *args: Any, **options: Any) -> Any:
-        metadata = build(self, *args, **options)
-        metadata.seq_lens = metadata.seq_lens.clone()
-        return metadata
-
-    Builder.build = anew
-
-
 def wait_for_the_authors(worker: Any) -> None:
     """Let each step look on the host at what decides its logits."""
     from tandem_plugin.engine.heads import Heads
