@@ -7,7 +7,7 @@ both modes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -23,9 +23,9 @@ __all__ = [
     "Head",
     "KeptStates",
     "MeasureSums",
-    "MeasuredSteps",
     "Measures",
     "SampledRows",
+    "measured_steps",
     "measures_of",
     "token_scores",
     "totals",
@@ -134,29 +134,19 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
     )
 
 
-class MeasuredSteps:
-    """One step of every ``every`` in a row, at a place among them that is drawn anew each time.
+def measured_steps(every: int) -> Iterator[bool]:
+    """Whether each step is measured: one of ``every`` in a row, none where that is 0.
 
-    Drawn, since the responses of a batch begin together: every sixty-fourth step would always
-    measure the same places of a response. The draws are the same in every process of an engine, and
-    share nothing with its other ones.
+    Its place among them is drawn anew each time, since the responses of a batch begin together:
+    every sixty-fourth step would always measure the same places of a response. The draws are the
+    same in every process of an engine, and share nothing with its other ones.
     """
-
-    def __init__(self, every: int) -> None:
-        """every: 0 for no step at all."""
-        self._every = every
-        self._random = random.Random(0)
-        self._step = self._chosen = 0
-
-    def next(self) -> bool:
-        """Whether the step that comes is measured. Call once for each."""
-        if not self._every:
-            return False
-        if self._step == 0:
-            self._chosen = self._random.randrange(self._every)
-        is_measured = self._step == self._chosen
-        self._step = (self._step + 1) % self._every
-        return is_measured
+    drawn = random.Random(0)
+    while every:
+        chosen = drawn.randrange(every)
+        yield from (step == chosen for step in range(every))
+    while True:
+        yield False
 
 
 Head: TypeAlias = Callable[[torch.Tensor], "torch.Tensor | None"]
@@ -202,7 +192,7 @@ class Measures:
 
     def __init__(self, config: TandemConfig, vocabulary: int) -> None:
         self._rows = max(1, _CHUNK_BYTES // (4 * vocabulary))
-        self._steps = MeasuredSteps(1 if config.partner_logprobs else config.measure_every)
+        self._steps = measured_steps(1 if config.partner_logprobs else config.measure_every)
         self.token_log = TokenLog() if config.partner_logprobs else None
         """What is kept of each token; None where that was not asked for."""
         self.is_on = bool(config.partner_logprobs or config.measure_every)
@@ -220,7 +210,7 @@ class Measures:
 
     def is_due(self) -> bool:
         """Whether the step that samples now is measured. Call once for each step in tandem."""
-        return self._steps.next()
+        return next(self._steps)
 
     def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
         """Keep a step's hidden states until it has sampled: ``[rows, width]`` of each model."""

@@ -77,7 +77,9 @@ class TandemJunior(nn.Module):
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor of the junior: vLLM's sleep at level 2 keeps buffers."""
         if recurse:
-            yield from ((prefix + name, tensor) for name, tensor in self.tandem_junior_tensors.items())
+            yield from (
+                (prefix + name, tensor) for name, tensor in self.tandem_junior_tensors.items()
+            )
 
 
 def junior_of(vllm_config: Any) -> TandemJunior:
