@@ -43,7 +43,8 @@ def check_engine(vllm_config: Any) -> None:
     vllm_config: the ``VllmConfig`` of a running engine.
     """
     architecture = next(iter(vllm_config.model_config.architectures), "")
-    bound = AUTHORS_PROCESSOR in (vllm_config.model_config.logits_processors or [])
-    if architecture.startswith(PREFIX) and (bound or _is_v2(vllm_config)):
-        return
+    if architecture.startswith(PREFIX):
+        processors = vllm_config.model_config.logits_processors or []
+        if _is_v2(vllm_config) or AUTHORS_PROCESSOR in processors:
+            return
     raise EngineError("TP363", architecture=architecture)
