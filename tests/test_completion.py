@@ -18,6 +18,7 @@ from tandem_plugin.engine.completion import (
     TandemCompletion,
     signed_completion,
 )
+from tandem_plugin.seeds import sample_seed
 from tandem_plugin.spans import TokenBytes
 
 IDS = [0, 2, 1, 7]
@@ -25,7 +26,7 @@ IDS = [0, 2, 1, 7]
 
 @pytest.fixture
 def output() -> CompletionOutput:
-    return CompletionOutput(0, "a ab", tuple(IDS), None, None, finish_reason="stop")
+    return CompletionOutput(2, "a ab", tuple(IDS), None, None, finish_reason="stop")
 
 
 @pytest.fixture
@@ -35,10 +36,11 @@ def rules(byte_level: Vocabulary) -> TandemRules:
 
 @pytest.fixture
 def signed(output: CompletionOutput, rules: TandemRules) -> TandemCompletion:
-    """Its third token alone is the junior's."""
+    """The third of three samples; its third token alone is the junior's."""
     authors = [1, 1, 0, 1]
-    seed = next(s for s in range(99) if rules.default.replay(IDS, s).tolist() == authors)
-    asked = SentRequest(rules.for_request({"seed": seed}), None, 1)
+    seeds = {seed: sample_seed(seed, 2) for seed in range(99)}
+    seed = next(s for s in seeds if rules.default.replay(IDS, seeds[s]).tolist() == authors)
+    asked = SentRequest(rules.for_request({"seed": seed}), None, 3)
     return signed_completion(output, [], asked, TokenBytes(rules.vocabulary), {})
 
 
@@ -52,6 +54,7 @@ def test_signed_output_is_vllms_own_whose_spans_carry_their_text(
         Span(2, 3, "junior", "b"),
         Span(3, 4, "senior", "."),
     )
+    assert signed.authorship == rules.default.replay(IDS, signed.tandem_seed)
     assert signed.tandem_fingerprint == rules.fingerprint
     assert signed.tandem_schedule == rules.default.settings()
     copy: Any = pickle.loads(pickle.dumps(signed))

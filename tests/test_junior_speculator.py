@@ -246,3 +246,24 @@ def test_a_dummy_round_touches_nothing_of_any_request() -> None:
     assert made._first.requests == made._following.requests == 0
     assert made._first.read[0][2] == [0, 0]
     assert (made.hidden[:SIZE] == -1).all()
+
+
+@pytest.mark.usefixtures("sampled")
+def test_no_pass_reads_behind_the_longest_that_the_engine_reads() -> None:
+    made = make()
+    propose(made, [0], [LONGEST - 2])
+    assert made._following.read[0][1:] == ([LONGEST - 1], [LONGEST])
+    assert made._following.read[1][1:] == ([LONGEST - 1], [LONGEST])
+
+
+def test_a_round_with_masks_samples_from_masked_logits(sampled: list[Any]) -> None:
+    seen: list[int] = []
+
+    class Masks:
+        def masked(self, logits: torch.Tensor, step: int) -> torch.Tensor:
+            seen.append(step)
+            return logits.roll(1, 1)
+
+    drafts, _ = propose(make(), [1], [2], masks=Masks())
+    assert drafts.tolist() == [[16, 18, 20]]
+    assert seen == [0, 1, 2]

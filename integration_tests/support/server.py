@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-START_LIMIT = 300
+START_LIMIT = 600
 
 
 class Server:
