@@ -1,4 +1,4 @@
-"""The tensors of a frozen model, by whatever attribute: what a sleep of level 2 must save."""
+"""The tensors of a frozen model, under any attribute: what a level-2 sleep must save."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import nn
 __all__ = ["kept_tensors", "tensors_of"]
 
 _LAYERS = ("vllm.model_executor.", "vllm.v1.attention.", "vllm.attention.")
-"""Whose objects keep tensors of a layer: classes of kernels and of attention backends."""
+"""Packages whose objects keep a layer's tensors: kernels and attention backends."""
 
 
 def kept_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """All that a frozen model computes with, by name, for vLLM to save and restore as buffers.
+    """Every tensor of a frozen model, by name, which vLLM then saves and restores as buffers.
 
-    Parameters and buffers have their own names. Plain tensors that layers work out of their weights
-    (a quantised MLA's ``W_UV``, a kernel's workspace) nobody loads again: each of their storages is
-    one tensor of bytes. Call it before the layers are given their KV caches.
+    Parameters and buffers keep their names. Nothing reloads the plain tensors that layers derive
+    from their weights (a quantised MLA's ``W_UV``, a kernel's workspace): each of their storages is
+    one tensor of bytes. Call this before KV caches are allocated.
     """
     kept = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = next(model.parameters()).device
@@ -36,7 +36,7 @@ def kept_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Every tensor that a model's layers hold, by whatever attribute; some more than once.
+    """Every tensor that a model's layers hold, under any attribute; some appear more than once.
 
     Other models, configurations and process groups that a layer refers to are none of its own.
     """

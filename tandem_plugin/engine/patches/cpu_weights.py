@@ -18,7 +18,7 @@ def keep_cpu_weights() -> None:
 
     Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, once
     vLLM imports it. Versions: 0.24 to 0.32, CPU builds only. Why: the packed copy replaces the
-    weight, so that a weight sync finds nothing to load into and fails. Costs the memory of one
+    weight, and a weight sync then finds nothing to load into and fails. Costs the memory of one
     copy. Goes when: the CPU build can reload weights.
     """
     after_import("vllm.model_executor.layers.utils", _keep_linear_weights)
@@ -32,10 +32,10 @@ def _keep_linear_weights(utils: ModuleType) -> None:
 
 
 def check_cpu_weights(model: Any) -> None:
-    """Reject new weights for layers whose packed weights no sync reaches: before ``load_weights``.
+    """Reject new weights for layers whose packed weights no sync reaches, before ``load_weights``.
 
-    Those are quantised layers, which ``load_weights`` does not find and ``reload_weights`` gives
-    wrong values, and experts, whose rows ``load_weights`` would write into a packed copy of another
+    These are quantised layers, which ``load_weights`` does not find and ``reload_weights``
+    corrupts, and experts, whose rows ``load_weights`` would write into a packed copy of another
     layout. Raises :class:`EngineError`. Touches: nothing; reads each layer's ``quant_method``. Why,
     versions and goes when: as :func:`keep_cpu_weights`.
     """
@@ -54,15 +54,15 @@ def check_cpu_weights(model: Any) -> None:
 
 
 def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
-    """Let the layers that weights were loaded into compute with these weights.
+    """Make layers compute with the weights that were just loaded.
 
     Layers that vLLM is reloading in place and that got no weights, such as a head tied to the
     embeddings, are packed right before the next forward pass. loaded: the names of the parameters,
-    as ``load_weights`` returns them; all where it says nothing. Touches: ``cpu_linear``, a layer's
-    function over the packed copy of its weight, and ``dispatch_cpu_unquantized_gemm``, which makes
-    it. Why: copies are made when weights are processed after loading, which OpenRLHF's sync leaves
-    out, and vLLM's reloading for a tied head, so that the layer would go on with the old ones.
-    Versions and goes when: as :func:`keep_cpu_weights`.
+    as ``load_weights`` returns them; all if it returns none. Touches: ``cpu_linear``, a layer's
+    function over the packed copy of its weight, and ``dispatch_cpu_unquantized_gemm``, which
+    creates it. Why: copies are created when weights are processed after loading. OpenRLHF's sync
+    skips that, and so does vLLM's reloading for a tied head, so the layer would keep using the old
+    ones. Versions and goes when: as :func:`keep_cpu_weights`.
     """
     packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
     if not packed:
@@ -79,7 +79,7 @@ def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
 
 
 def _pack_before_the_next_pass(model: Any, layers: list[Any]) -> None:
-    """However many syncs come before it."""
+    """However many syncs precede it."""
     due: dict[int, Any] | None = vars(model).get("tandem_due")
     if due is None:
         due = model.tandem_due = {}

@@ -1,4 +1,4 @@
-"""vLLM's workers: what precedes a sleep, and what they tell of measures."""
+"""vLLM's workers: what precedes a sleep, and the measures they report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["let_workers_tell_of_measures", "prepare_sleep"]
 
 
 def prepare_sleep() -> None:
-    """Measure what is still to be measured before a sleep, and never lose a base that is shared.
+    """Complete pending measurements before a sleep, and reject one that loses a shared base.
 
-    The junior needs no more: vLLM saves a model's buffers at level 2, and the junior's tensors are
-    among them. Touches: ``Worker.sleep`` of vLLM's GPU worker. Versions: 0.24 to 0.32. Why:
-    measuring needs both heads, and nobody would load a base again that is the junior as well. Goes
-    when: vLLM lets a model say how its weights go through a sleep.
+    A separate junior needs nothing more: vLLM saves a model's buffers at level 2, and the junior's
+    tensors are among them. Touches: ``Worker.sleep`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
+    Why: measuring needs both heads, and nothing reloads a base that is also the junior. Goes when:
+    vLLM lets a model define how its weights survive a sleep.
     """
     from vllm.v1.worker.gpu_worker import Worker
 
@@ -35,11 +35,10 @@ def prepare_sleep() -> None:
 def let_workers_tell_of_measures() -> None:
     """Let ``collective_rpc`` return what each worker has measured.
 
-    ``"tandem_measures"``: the sums since the engine's start; ``"tandem_token_scores"`` with a list
-    of requests' names: their tokens' scores, which are forgotten then. Touches: ``WorkerBase``,
-    which gets two methods more. Versions: 0.24 to 0.32. Why, as for drafts: a
-    worker's numbers reach the front end by the names of its methods alone. Goes when: vLLM lets a
-    model state add to its workers' answers.
+    ``"tandem_measures"``: the sums since startup; ``"tandem_token_scores"`` with a list of request
+    names: their tokens' scores, which are then deleted. Touches: ``WorkerBase``, which gets two
+    more methods. Versions: 0.24 to 0.32. Why, as for drafts: the front end can only call a worker's
+    methods by name. Goes when: vLLM lets a model state add to its workers' answers.
     """
     from vllm.v1.worker.worker_base import WorkerBase
 

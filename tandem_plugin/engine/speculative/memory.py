@@ -1,9 +1,9 @@
-"""What the speculative mode takes of a device's memory beside weights and KV cache.
+"""The device memory that the speculative mode takes beside weights and KV cache.
 
-Computed from the configuration: kept are the logits that drafts were sampled from and the junior's
-hidden states behind them; a round takes, and gives back, the logits of every row that it verifies
-and what is worked out of them. vLLM's profiling sees the first, and of the second only the logits
-of one row a request.
+Computed from the configuration. Permanent: the logits that drafts were sampled from and the
+junior's hidden states there. Temporary, within a round: the logits of every row that it verifies
+and the intermediate results. vLLM's profiling sees the permanent part, and of the temporary one
+only the logits of one row per request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 2**30
-"""The most that logits of one chunk take in float32, as in vLLM's rejection sampler."""
+"""The maximum size of one chunk's logits in float32, as in vLLM's rejection sampler."""
 
 _FLOAT32 = 4
 _GIB = 2**30
@@ -36,16 +36,16 @@ class DraftMemory:
     """Bytes on each device."""
 
     kept: int
-    """As long as the engine runs."""
+    """Permanently, while the engine runs."""
     a_round: int
-    """The most at any moment of a round, its logits included."""
+    """The peak within a round, its logits included."""
     logits: int
-    """Of ``a_round``, what vLLM's profiling sees itself: the logits of one row a request."""
+    """The part of ``a_round`` that vLLM's profiling sees: the logits of one row per request."""
     settings: str
-    """The settings that it follows from, in words."""
+    """The settings that determine it, in words."""
 
     def describe(self) -> str:
-        """What is needed, for a sentence."""
+        """The required memory, for an error message."""
         return (
             f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts "
             f"and {self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
@@ -53,12 +53,12 @@ class DraftMemory:
 
 
 def draft_memory(vllm_config: Any) -> DraftMemory:
-    """Upper bounds of what a finished configuration needs, by the shapes of the largest batch.
+    """Upper bounds for a finished configuration, from the shapes of the largest batch.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
-    values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
-    tokens of a batch: n V logits, and of a chunk of them twice their values in float32, with the
-    requests' parameters and without what is rejected, and both distributions of one row a request.
+    values are permanent, including one row for padding. A round verifies n = S (k + 1) rows, at
+    most the tokens of a batch: n V logits; per chunk, two float32 copies of its values, before and
+    after the requests' parameters and rejection; and both distributions of one row per request.
     Drafting works on S rows.
     """
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
@@ -71,7 +71,7 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
     chunk = min(rows, _chunk_rows(vocabulary))
     checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
     with_logprobs = chunk * 3 * head
-    # Masks: a copy in float32, which of it is masked, and what is left.
+    # Masks: a float32 copy, the mask, and the result.
     masked = requests * (2 * head + _FLOAT32 + 1)
     return DraftMemory(
         kept=drafts * (requests * vocabulary * head + (requests + 1) * hidden),
@@ -82,9 +82,9 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
-    """Take what a round needs for a moment, while vLLM profiles: the KV cache then leaves it free.
+    """Allocate a round's memory briefly while vLLM profiles, so the KV cache leaves it free.
 
-    Raises :class:`EngineError` where there is not as much beside the weights.
+    Raises :class:`EngineError` if it does not fit beside the weights.
     """
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
@@ -93,7 +93,7 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
 
 def row_chunks(rows: int, vocabulary: int) -> Iterator[slice]:
-    """Rows of logits in chunks as large as vLLM's rejection sampler takes them."""
+    """Rows of logits, in chunks of the size that vLLM's rejection sampler uses."""
     size = _chunk_rows(vocabulary)
     for start in range(0, rows, size):
         yield slice(start, min(rows, start + size))
