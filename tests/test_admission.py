@@ -11,6 +11,7 @@ from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
+from tandem_plugin.engine.patches import requests
 from tandem_plugin.seeds import sample_seed
 
 
@@ -154,3 +155,12 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     }  # fmt: skip
     assert isinstance(given["tandem"], str)  # the user's own
     assert admission.check_request(admitted, params) == resolved
+
+
+def test_misplaced_fields_of_a_servers_body_are_found_and_those_of_others_are_not():
+    """vLLM would ignore them, and the senior alone would answer."""
+    misplaced = {"extra_body": {"vllm_xargs": {"Tandem": "x"}}}
+    path = ("extra_body", "vllm_xargs", "Tandem")
+    assert requests._ignored(SimpleNamespace(model_extra=misplaced)) == path
+    for extra in ({"metadata": {"tandem": 1}}, {"vllm_xargs": {"tandem": "x"}}, {"a": {}}, None):
+        assert requests._ignored(SimpleNamespace(model_extra=extra)) == ()
