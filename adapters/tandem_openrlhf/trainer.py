@@ -12,7 +12,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
-from tandem_plugin.training.rows import Row, row_of, write_step
+from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
 __all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
@@ -71,8 +71,8 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
     tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
     start = 0 if facts is None else facts.start
-    return row_of(
-        facts and facts.part(start, len(tokens)),
+    return Row(
+        facts=facts and facts.part(start, len(tokens)),
         name=name,
         group=group,
         response_ids=tokens[start:],
@@ -96,8 +96,9 @@ def mask_of_the_junior(sample: Any, row: Row) -> Any:
     """The tokens of an admitted sample to imitate, int64 of the shape of its ``action_mask``."""
     import torch
 
+    assert row.facts is not None
     mask = np.zeros(sample.sequences.shape[1], dtype=np.int64)
-    mask[len(mask) - len(row.response_ids) :] = row.junior_mask
+    mask[len(mask) - len(row.response_ids) :] = row.facts.junior_mask
     return torch.from_numpy(mask[1:]).unsqueeze(0)
 
 
