@@ -17,7 +17,6 @@ from tandem_plugin.training.rows import Row
 __all__ = [
     "AdmittedBatch",
     "AdmittedTexts",
-    "check_no_errors",
     "check_rows",
     "check_validation_rows",
 ]

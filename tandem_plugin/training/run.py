@@ -15,7 +15,6 @@ from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checks import (
     AdmittedBatch,
-    check_no_errors,
     check_rows,
     check_validation_rows,
 )
@@ -88,14 +87,8 @@ class TandemRun:
         return self.metrics
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
-        """Raise unless a validation's trajectories succeeded and the intended author answered.
-
-        answerer: None if the rows do not tell whose turn it was.
-        """
-        if answerer is None:
-            check_no_errors(rows)
-        else:
-            check_validation_rows(rows, answerer == "team", self.rules)
+        """Raise unless a validation's trajectories succeeded and the intended author answered."""
+        check_validation_rows(rows, answerer == "team", self.rules)
 
     def check_update(self, rows: Sequence[Row]) -> None:
         """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.

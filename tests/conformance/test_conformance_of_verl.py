@@ -42,7 +42,17 @@ from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 from tandem_verl import imitation  # noqa: E402
 from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
 
-LAMBDA_JUN = 0.2
+LAMBDA_JUN, RANKS = 0.2, 2
+
+
+@pytest.fixture(autouse=True)
+def _ranks_that_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(count: Any, group: str) -> None:
+        assert group == "the ranks"
+        count *= RANKS
+
+    monkeypatch.setattr(imitation.torch.distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr("verl.utils.device.get_device_id", lambda: "cpu")
 
 
 def narrowed(rollout: Rollout) -> list[int]:
@@ -113,6 +123,10 @@ def loss_of_micro_batches(
     loss_function = partial(losses.ppo_loss, config=actor(mode))
     if patch:
         loss_function = partial(imitation.imitating, loss_function)
+    counted = TensorDict({"junior_mask": junior}, batch_size=len(every))
+    tensordict_utils.assign_non_tensor(counted, **{imitation.LAMBDA_JUN: LAMBDA_JUN})
+    engine = SimpleNamespace(get_data_parallel_group=lambda: "the ranks")
+    imitation.counting(lambda data: data, engine, counted)
     total = 0.0
     for rows in torch.arange(len(every)).split(3):
         some = [every[row] for row in rows]
@@ -145,7 +159,7 @@ def loss_of_micro_batches(
             "global_batch_size": len(every),
             "max_response_len": LONGEST,
             imitation.LAMBDA_JUN: lambda_jun,
-            imitation.JUNIOR_TOKENS: int(junior.sum()),
+            imitation.JUNIOR_TOKENS: counted[imitation.JUNIOR_TOKENS] / RANKS,
         }
         tensordict_utils.assign_non_tensor(data, **settings)
         output = {"log_probs": torch.cat(flat)}

@@ -31,6 +31,8 @@ def test_start_says_in_the_log_what_is_on(capsys: pytest.CaptureFixture[str]) ->
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("tandem is on: schedule=solo")
     assert f"fingerprint={run.rules.fingerprint}" in line
+    started(schedule="handover", after=8, steps=4)
+    assert "training_step=(the trainer's)" in capsys.readouterr().out
 
 
 def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_refused() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -100,6 +101,26 @@ def test_row_of_a_narrowed_response_is_admitted_with_the_rule_of_each_call(asked
     facts = facts_of_two_turns(asked=asked)
     check_rows([Row("Row 0", "a prompt", np.array(RESPONSE), facts.mask, facts)], RULES)
     assert facts.asked == (() if asked is None else (None, facts.asked[1]))
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
+    rules = TandemRules(TandemConfig.from_mapping(ANNEALED), VOCABULARY)
+    trajectory = Trajectory.begin(rules, ("training", step), step)
+    call = trajectory.call(PROMPT)
+    # The engine has the settings of the run, which do not know the step.
+    chosen = rules.for_request(call.request)
+    assert chosen is not None
+    assert chosen.rule == rules.for_step(step)
+    call.returned([5] * 9)
+    facts = trajectory.facts(PROMPT, [5] * 9, [1] * 9)
+    assert facts is not None
+    assert facts.mask.tolist() == [place >= 8 - 2 * step for place in range(9)]
+    row = Row("Row 0", "a prompt", np.array([5] * 9), facts.mask, facts)
+    check_rows([row], rules)
+    for settings in ({}, {**facts.settings, "training_step": 0}):
+        with refused("TP408"):
+            check_rows([replace(row, facts=replace(facts, settings=settings))], rules)
 
 
 def test_senior_that_answers_alone_leaves_no_facts() -> None:
