@@ -16,21 +16,6 @@ BENCH = OpenRLHFBench
 FLAGS = ["--tandem.schedule", "word"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--algo.advantage.estimator", "gae"], "[TP442]"),
-        (["--tandem.p", "1.5"], "[TP145]"),
-    ],
-)
-def test_setting_that_does_not_go_with_tandem(
-    bench: OpenRLHFBench, arguments: list[str], sentence: str
-) -> None:
-    run = bench.run(*FLAGS, *arguments, watch=sentence, name="setting")
-    assert_stopped(run, sentence)
-    assert "RolloutRayActor" not in run.log
-
-
 LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
 NOT_READY = "[TP439]"
 
