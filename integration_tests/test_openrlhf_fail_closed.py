@@ -52,14 +52,3 @@ def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
         name="command",
     )
     assert_stopped(run, sentence)
-
-
-def test_workers_of_a_running_cluster_that_were_not_made_ready(bench: OpenRLHFBench) -> None:
-    with bench.cluster(hooks="", environment={}) as address:
-        run = bench.run(
-            *(*FLAGS, "--train.async_enable"),
-            environment={**LOSES, "RAY_ADDRESS": address},
-            watch=NOT_READY,
-            name="cluster",
-        )
-    assert_stopped(run, NOT_READY)

@@ -15,11 +15,11 @@ from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
-__all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
+__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample"]
 
 
 class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the metrics of the last admitted batch."""
+    """One run's settings and rules, and the last admitted batch."""
 
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which are asked about their drafts."""
@@ -40,13 +40,12 @@ class TandemTrainer(TandemRun):
         for i, sample in enumerate(samples):
             group = f"prompt {i // self._group_size}"
             rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
-        metrics, self.metrics = super().admit(rows), {}
+        metrics = super().admit(rows)
         self._rows = rows
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
             if self.config.lambda_jun:
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
-        self.metrics = metrics
         return metrics
 
     def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
@@ -55,16 +54,13 @@ class TandemTrainer(TandemRun):
         decode: the text of token ids.
         """
         if self.config.rollouts:
-            rows = zip(samples, self._rows, strict=True)
-            dumps = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
+            dumps = []
+            for sample, row in zip(samples, self._rows, strict=True):
+                known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
+                # A reward model's reward is not known here.
+                reward = None if sample.rewards is None else float(sample.rewards[0])
+                dumps.append((row, {**known, "gts": sample.labels[0], "score": reward}))
             write_step(self.config.rollouts, step, dumps)
-
-
-def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
-    """The fields of a dump besides a sample's row; a reward model's reward is not known here."""
-    known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
-    reward = None if sample.rewards is None else float(sample.rewards[0])
-    return {**known, "gts": sample.labels[0], "score": reward}
 
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:

@@ -52,7 +52,7 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
 
 
 class TandemRun:
-    """A run's settings and rules, the last admitted batch, and its metrics."""
+    """A run's settings and rules, and the last admitted batch."""
 
     rejects = False
     """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
@@ -60,8 +60,6 @@ class TandemRun:
     def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
         self.rules = rules
-        self.metrics: dict[str, float] = {}
-        """Those of the batch that was admitted last."""
         self._admitted = AdmittedBatch()
         self._drafting = EngineLog(DraftStats, config.juniors)
         self._measuring = EngineLog(MeasureSums, config.juniors)
@@ -80,11 +78,10 @@ class TandemRun:
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on."""
-        self._admitted, self.metrics = AdmittedBatch(), {}
+        self._admitted = AdmittedBatch()
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
-        self.metrics = batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
-        return self.metrics
+        return batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered."""

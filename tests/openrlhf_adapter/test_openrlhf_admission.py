@@ -76,7 +76,6 @@ def test_batch_of_narrowed_responses_is_admitted_and_measured(most: int, masked:
     made = trainer()
     samples = batch(made, most=most, masked=masked)
     metrics = made.admit(samples)
-    assert metrics == made.metrics
     trained = sum(int(one.action_mask.sum()) for one in samples)
     written = len(samples) * min(LENGTH, most - len(PROMPT))
     if masked:
@@ -120,7 +119,6 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     spoil(samples[3])
     with refused(code):
         made.admit(samples)
-    assert made.metrics == {}
 
 
 def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(

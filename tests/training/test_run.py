@@ -42,8 +42,7 @@ def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_
     row = Row("Row 0", "a prompt", np.arange(5), np.ones(5, dtype=bool), facts)
     with refused("TP419"):
         run.check_update([row])
-    assert run.admit([row]) == run.metrics
-    assert run.metrics["tandem/senior_share"] == 1
+    assert run.admit([row])["tandem/senior_share"] == 1
     run.check_update([row])
     left_out = [replace(row, response_mask=~row.response_mask)]
     with refused("TP421", count=5):
@@ -52,7 +51,6 @@ def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_
     run.check_update(left_out)
     with refused("TP406"):
         run.admit([replace(row, facts=None)])
-    assert run.metrics == {}
     with refused("TP419"):
         run.check_update([row])
 
