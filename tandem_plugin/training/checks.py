@@ -116,7 +116,7 @@ def _segment_rules(row: str, facts: Facts, rules: TandemRules) -> list[Rule]:
 
 
 def _checked_facts(row: Row, rules: TandemRules) -> Facts:
-    """The facts of a row that the team wrote; raise unless they are of this response and run."""
+    """The facts of a row written by the team; raise unless they match its response and the run."""
     facts, length = row.facts, len(row.response_ids)
     if facts is None:
         raise AuthorshipError("TP406", row=row.name)
@@ -134,7 +134,7 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
 
 
 def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
-    """Raise unless the authorship that came with the row is the one that its tokens replay to."""
+    """Raise unless the row's authorship equals the replay of its tokens."""
     if facts.segments and facts.seed != facts.segments[0][0]:
         raise AuthorshipError("TP410", row=row, seed=facts.seed, segment_seed=facts.segments[0][0])
     differing = np.flatnonzero(facts.authorship != senior)
@@ -145,8 +145,8 @@ def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
 def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
     """Raise unless the masks are the senior's part of what the agent loop would train.
 
-    Tokens of unknown author are in no mask. Whether there are more of those cannot be checked here:
-    dropped calls are not sent.
+    Tokens of unknown author are in no mask. Their list cannot be verified here, because dropped
+    calls are not sent.
     """
     trained, unknown = facts.trained_mask, facts.unknown_mask
     written = bits_of(((start, stop) for _, start, stop in facts.segments), len(senior))
@@ -188,7 +188,7 @@ def _check_unknown(facts: Sequence[Facts], most: float) -> None:
 
 
 def _check_trains(rows: Sequence[Row]) -> None:
-    """Raise where the batch as a whole has nothing to learn from."""
+    """Raise if the whole batch has nothing to learn from."""
     if not any(row.response_mask.any() for row in rows):
         raise AuthorshipError("TP418", responses=len(rows))
 
@@ -202,8 +202,8 @@ class AdmittedBatch:
     def check(self, rows: Sequence[Row], rejects: bool) -> None:
         """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
 
-        rows: with the masks that the loss will use. Rows of no batch are padding and must train
-        nothing. rejects: whether tokens may be left out, as rejection sampling does.
+        rows: with the masks that the loss will use. Rows outside the batch are padding and must
+        train nothing. rejects: whether tokens may be dropped, as rejection sampling does.
         """
         for row in rows:
             masks = {"response_mask": row.response_mask, "loss_mask": row.loss_mask}
@@ -247,7 +247,7 @@ class AdmittedTexts:
     ) -> Row:
         """A row of an update, for :meth:`AdmittedBatch.check`.
 
-        Of several admitted responses of one text it is that with this mask, if there is one.
+        Among several admitted responses with the same text, prefers the one with this mask.
         """
         alike = self._rows.get(_text(prompt_ids, response_ids), [])
         same = (row for row in alike if np.array_equal(row.response_mask, mask))
@@ -257,5 +257,5 @@ class AdmittedTexts:
 
 
 def _text(prompt_ids: ArrayLike, response_ids: ArrayLike) -> tuple[bytes, bytes]:
-    """Prompt and response as a key, whatever integers they came as."""
+    """Prompt and response as a key, from any integer types."""
     return np.asarray(prompt_ids, np.int64).tobytes(), np.asarray(response_ids, np.int64).tobytes()

@@ -26,19 +26,19 @@ class Row:
     """
 
     name: str
-    """What error messages call it."""
+    """Its name in error messages."""
     group: str
     """The prompt it answers: responses to one prompt are compared with each other."""
     response_ids: NDArray[np.int64]
     response_mask: NDArray[np.bool_]
-    """The tokens that are trained on: the senior's among those that the agent loop would train."""
+    """The tokens that are trained on: the senior's, of those that the agent loop would train."""
     facts: Facts | None = None
-    """What came with the response about its authorship."""
+    """The authorship data sent with the response."""
     loss_mask: NDArray[np.bool_] | None = None
-    """The mask that the loss takes its denominator from, where a trainer has one for that."""
+    """The mask for the loss's denominator, if a trainer has a separate one."""
     error: str | None = None
     graded: Mapping[str, float] = field(default_factory=dict)
-    """The outcome of grading, where tandem's own reward gave it: see :data:`GRADED`."""
+    """The outcome of grading, if tandem's own reward graded it: see :data:`GRADED`."""
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
@@ -46,7 +46,7 @@ class Row:
         if facts is None:
             none = dict.fromkeys(_COLUMNS)
             return {**none, "response_ids": self.response_ids.tolist(), "tandem_segments": []}
-        # Without a segment a reader takes the whole response for one of the row's seed.
+        # Without segments, readers treat the whole response as one segment of the row's seed.
         segments = facts.segments or [(facts.seed, 0, 0)]
         values = (
             self.response_ids.tolist(),

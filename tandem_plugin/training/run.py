@@ -55,7 +55,7 @@ class TandemRun:
     """A run's settings and rules, and the last admitted batch."""
 
     rejects = False
-    """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
+    """Whether the trainer may drop tokens before an update, as rejection sampling does."""
 
     def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
