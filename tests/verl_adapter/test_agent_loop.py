@@ -268,11 +268,9 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
     assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
 
 
-def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:
-    ours = in_tandem(Worker, WorkerInTandem)
-    assert ours(IN_TANDEM, Engine()).tandem_in_place() is True
+def test_worker_of_a_run_without_the_flag_is_refused() -> None:
     with refused("TP530"):
-        ours(PLAIN, Engine()).tandem_in_place()
+        in_tandem(Worker, WorkerInTandem)(PLAIN, Engine()).tandem_rules()
 
 
 class Manager:
@@ -280,8 +278,6 @@ class Manager:
 
     def __init__(self) -> None:
         self.agent_loop_workers_class = ray.remote(Worker)
-
-    async def _init_agent_loop_workers(self) -> None: ...
 
     def generate_sequences(self, prompts: Any) -> Any:
         return prompts

@@ -28,7 +28,6 @@ HOOKS = {
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",
         "AgentLoopWorker.__init__": "self config llm_client",
         "AgentLoopManager.__init__": "self config llm_client",
-        "async AgentLoopManager._init_agent_loop_workers": "self",
     },
     TQ: {
         "async AgentLoopWorkerTQ._agent_loop_postprocess": "self output validate",
