@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed")
 
-from support.greedy import GreedyReader
+from support.greedy import assert_named_junior_wrote
 from support.records import all_records
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
@@ -140,9 +140,7 @@ def test_engines_recorded_every_part_with_the_junior_and_the_authors_that_were_l
 def test_juniors_tokens_are_the_greedy_choice_of_the_junior_that_is_named(
     trained: Any, pool: list[str], tokenizer: Any
 ) -> None:
-    """And of the other one hardly ever: it is the named checkpoint that wrote them."""
-    readers = {name: GreedyReader(name) for name in pool}
-    own, others = [], []
+    rows = []
     for row in rollouts(trained[0]):
         (said,) = re.findall(r"Say the letter e \d+ times", row["input"])
         prompt = tokenizer.apply_chat_template(
@@ -151,15 +149,8 @@ def test_juniors_tokens_are_the_greedy_choice_of_the_junior_that_is_named(
             tokenize=True,
             return_dict=False,
         )
-        for name, reader in readers.items():
-            gaps = reader.gaps(prompt, row["response_ids"])
-            found = own if name == row["tandem_junior"] else others
-            found += [
-                gap for gap, senior in zip(gaps, row["authorship"], strict=True) if not senior
-            ]
-    assert len(own) > 200
-    assert max(own) <= TOLERANCE
-    assert sum(gap <= TOLERANCE for gap in others) < len(others) / 10
+        rows.append((row["tandem_junior"], prompt, row["response_ids"], row["authorship"]))
+    assert_named_junior_wrote(rows, pool, TOLERANCE)
 
 
 def test_metrics_of_each_junior_are_those_of_its_rows(trained: Any, pool: list[str]) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from verl.trainer.ppo import core_algos
@@ -22,7 +20,6 @@ from verl.trainer.ppo.v1 import trainer_base
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import trainer
 from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
-from tandem_verl.trainer import on_trained_tokens
 
 Rows = list[list[float]]
 
@@ -86,23 +83,6 @@ def gae(batch: Batch) -> Rows:
 
 
 ORACLES = {"reinforce_plus_plus": reinforce_plus_plus, "gae": gae}
-
-
-@given(st.lists(st.tuples(st.integers(-9, 9), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
-def test_rewards_to_go_of_trained_tokens_stay_and_stand_on_trained_tokens(
-    row: list[tuple[int, bool]],
-) -> None:
-    rewards = torch.tensor([reward for reward, _ in row])
-    trained = torch.tensor([is_trained for _, is_trained in row])
-    moved = on_trained_tokens(rewards, trained)
-    first = trained.tolist().index(True) if trained.any() else len(row)
-    for t in range(first, len(row)):
-        if trained[t]:
-            assert int(moved[t:].sum()) == int(rewards[t:].sum())
-    assert not moved[first:][~trained[first:]].any()
-    assert torch.equal(moved[:first], rewards[:first])
-    assert torch.equal(on_trained_tokens(moved, trained), moved)
 
 
 KL_COEF = 0.25
