@@ -85,6 +85,7 @@ def test_senior_alone_answers_in_any_engine(params: Any) -> None:
 
 def test_response_whose_junior_is_in_no_engine_any_more_is_refused() -> None:
     made = RouterByJunior({"x": server("a"), "y": server("b")})
+    assert made.require_acquire_fields() == ["sampling_params"]
     made.acquire_server("r", asked("b"))
     made.remove_servers(["y"])
     with refused("TP430", junior="b"):
