@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.lab.data import ProblemSet, prepare
+
 __all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "VALIDATION", "Learner"]
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
@@ -62,7 +64,6 @@ class Learner:
 
         The model is taught once in a clone, for both trainers' tests.
         """
-        from data import make_row, write_parquet
         from model import Lesson
         from problems import draw_distinct
 
@@ -73,13 +74,11 @@ class Learner:
         _teach_once(lesson, held_out, folder / "model")
         kept_back = frozenset(problem.question for problem in held_out)
         drawn = draw_distinct(STEPS * PROMPTS, seed=13, without=kept_back)
-        rows = [make_row(problem.question, problem.answer) for problem in drawn]
-        write_parquet(rows, folder / "train.parquet", "train")
-        validation = [make_row(one.question, one.answer) for one in held_out[:VALIDATION]]
-        write_parquet(validation, folder / "validation.parquet", "validation")
-        lines = [{"input": list(row.messages), "label": row.answers[0]} for row in rows]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "train.jsonl").write_text(text)
+        for name, some in (("train", drawn), ("validation", held_out[:VALIDATION])):
+            problems = ProblemSet("demo", tuple(one.problem for one in some))
+            for trainer in ("verl", "openrlhf"):
+                file = prepare(problems, trainer, folder / f"{name}-data").files["train"]
+                file.rename(folder / f"{name}{file.suffix}")
         return cls(folder, tuple(held_out))
 
     def solved(self, checkpoint: Path) -> float:

@@ -44,6 +44,10 @@ from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 __all__ = ["CPUDevice", "CPUPlatform"]
 
 
+_OF_MEMORY = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "memory_allocated")
+_OF_MEMORY += ("memory_reserved", "max_memory_allocated", "max_memory_reserved")
+
+
 class CPUDevice(ModuleType):
     """``torch.cpu`` with the calls of ``torch.cuda`` that verl makes and ``torch.cpu`` lacks.
 
@@ -56,6 +60,8 @@ class CPUDevice(ModuleType):
         self.manual_seed = torch.manual_seed
         self.get_rng_state = torch.get_rng_state
         self.set_rng_state = torch.set_rng_state
+        for name in _OF_MEMORY:
+            setattr(self, name, lambda device=None: 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
@@ -70,24 +76,6 @@ class CPUDevice(ModuleType):
         """(free, total) bytes of the machine's memory."""
         page = os.sysconf("SC_PAGE_SIZE")
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
-
-    def empty_cache(self) -> None: ...
-
-    def ipc_collect(self) -> None: ...
-
-    def reset_peak_memory_stats(self, device: object = None) -> None: ...
-
-    def memory_allocated(self, device: object = None) -> int:
-        return 0
-
-    def memory_reserved(self, device: object = None) -> int:
-        return 0
-
-    def max_memory_allocated(self, device: object = None) -> int:
-        return 0
-
-    def max_memory_reserved(self, device: object = None) -> int:
-        return 0
 
 
 @PlatformRegistry.register(platform="cpu")
