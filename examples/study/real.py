@@ -145,6 +145,16 @@ class HFModel(nn.Module):
             cache.batch_repeat_interleave(repeats)
         return logits.repeat_interleave(repeats, dim=0)
 
+    def response_logits(self, ids: Tensor, start: int) -> Tensor:
+        """Of each token behind a prompt of ``start`` tokens: float32 ``[batch, responses, V]``.
+
+        With its gradients, and the prompt of a group is read once.
+        """
+        cache = self.new_cache(*ids.shape)
+        first = self(ids[:, :start], cache)
+        rest = self.model(input_ids=ids[:, start:-1], past_key_values=cache).logits
+        return torch.cat((first, rest), dim=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -198,7 +208,8 @@ def run_one(out: Path, size: Size, run: Run) -> None:
     folder = taught_model(out, size, run.seed)
     task, start = Sums(folder), HFModel(folder).eval()
     training, held_out = problems_of(size)
-    evaluation = Evaluation(task, start, held_out, run.seed)
+    juniors = None if run.method is None else read_note(Run(run.seed, None).note(out))["juniors"]
+    evaluation = Evaluation(task, start, held_out, run.seed, juniors)
     rewards: list[float] = []
     curve: list[dict[str, Any]] = []
 
@@ -206,14 +217,15 @@ def run_one(out: Path, size: Size, run: Run) -> None:
         rewards.append(reward)
         print(f"{run.name}: step {step}, reward {reward:.2f}", flush=True)
         if step % size.evaluate_every == 0 or step == size.training.steps:
-            curve.append({"step": step, **evaluation.measure(senior)})
+            curve.append({"step_number": step, **evaluation.measure(senior)})
 
     if run.method is None:
-        curve.append({"step": 0, **evaluation.measure(start)})
+        curve.append({"step_number": 0, **evaluation.measure(start)})
     else:
         train(task, start, start, run.method, training, run.seed, size.training, on_step)  # type: ignore[arg-type]
     seconds = round(time.monotonic() - started)
-    write_json(note, {"name": run.name, "seconds": seconds, "rewards": rewards, "curve": curve})
+    found = {"name": run.name, "seconds": seconds, "rewards": rewards, "curve": curve}
+    write_json(note, found if juniors else {**found, "juniors": evaluation.juniors})
 
 
 class Evaluation:
@@ -224,10 +236,19 @@ class Evaluation:
     Drift is smoothed by one token over the whole vocabulary, for so few are counted.
     """
 
-    def __init__(self, task: Sums, junior: Any, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(
+        self,
+        task: Sums,
+        junior: Any,
+        problems: Sequence[Problem],
+        seed: int,
+        juniors: list[list[int]] | None = None,
+    ) -> None:
+        """juniors: token ids of the junior's own responses, generated here if there are none."""
         self.task, self.junior, self.problems, self.seed = task, junior, problems, seed
         self.vocabulary = int(junior.model.config.vocab_size)
-        self._counts = self._token_counts(self._answers("junior", junior))
+        self.juniors = juniors or self._answers("junior", junior).token_ids()
+        self._counts = token_counts(self.juniors, self.vocabulary)
 
     @torch.no_grad()
     def measure(self, senior: Any) -> dict[str, float]:
@@ -247,7 +268,9 @@ class Evaluation:
             "cross_entropy": cross_entropy,
             "overlap": overlap,
             "kl": kl_divergence(
-                self._token_counts(alone), self._counts, smoothing=1 / self.vocabulary
+                token_counts(alone.token_ids(), self.vocabulary),
+                self._counts,
+                smoothing=1 / self.vocabulary,
             ),
             "tokens": float(alone.lengths.float().mean()),
         }
@@ -266,14 +289,11 @@ class Evaluation:
     def _solved(self, responses: Responses, part: Sequence[Problem] = ()) -> float:
         return float(self.task.rewards(responses.token_ids(), part or self.problems).mean())
 
-    def _token_counts(self, responses: Responses) -> Any:
-        return token_counts(responses.token_ids(), self.vocabulary)
-
 
 def _legibility(senior: Any, junior: Any, responses: Responses) -> tuple[float, float]:
     """The junior's cross-entropy in nats and the overlap, means over all positions."""
     start, written = responses.prompt_length, responses.written
-    logits = [model(responses.ids[:, :-1])[:, start - 1 :][written] for model in (senior, junior)]
+    logits = [model.response_logits(responses.ids, start)[written] for model in (senior, junior)]
     targets = responses.ids[:, start:][written]
     parts = zip(*(each.split(CHUNK) for each in (*logits, targets)), strict=True)
     scores = [torch.stack(chunk_scores(*part)) for part in parts]
@@ -308,7 +328,11 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
         last = [note["curve"][-1] for note in found.values()]
         means.append(_row(name, len(last), {key: [one[key] for one in last] for key in MEASURES}))
         each += [
-            _row(f"{name}, step {point['step']}", seed, {key: [point[key]] for key in MEASURES})
+            _row(
+                f"{name}, step {point['step_number']}",
+                seed,
+                {key: [point[key]] for key in MEASURES},
+            )
             for seed, note in found.items()
             for point in note["curve"]
         ]
