@@ -1,14 +1,12 @@
-"""What a run leaves to look at: a table, curves, before and after."""
+"""What a run leaves to look at: curves, before and after."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from rich.table import Table
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -16,15 +14,6 @@ from matplotlib import pyplot as plt
 TRAINING_REWARD = "critic/score/mean"
 JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
 OVERLAP = "tandem/overlap"
-COLUMNS = {
-    TRAINING_REWARD: "reward",
-    "response_length/mean": "length",
-    "tandem/senior_share": "senior share",
-    "tandem/spans_per_response": "spans",
-    JUNIOR_CROSS_ENTROPY: "junior's nats",
-    OVERLAP: "overlap",
-}
-"""The table's columns, by verl's names."""
 
 Records = Sequence[tuple[int, Mapping[str, Any]]]
 """(step, metrics) in order; of evaluations, the pass rates by who answers."""
@@ -51,21 +40,6 @@ def check_tandem(records: Records) -> None:
                 f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "
                 "is installed in the environment of the run, or ask for --solo."
             )
-
-
-def steps_table(records: Records, rows: int = 16) -> Table:
-    """Reward, length and tandem metrics at about ``rows`` of the steps."""
-    curves = {name: curve(records, key) for key, name in COLUMNS.items()}
-    curves = {name: points for name, points in curves.items() if points}
-    table = Table(title="Training, by step")
-    for name in ("step", *curves):
-        table.add_column(name, justify="right")
-    stride = max(1, math.ceil(len(records) / rows))
-    for step, _ in records:
-        if step == 1 or step % stride == 0:
-            cells = (f"{points[step]:.3f}" if step in points else "" for points in curves.values())
-            table.add_row(str(step), *cells)
-    return table
 
 
 def draw_curves(records: Records, evaluations: Records, path: Path) -> None:

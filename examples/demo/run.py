@@ -29,7 +29,6 @@ from report import (
     check_tandem,
     draw_curves,
     sentences,
-    steps_table,
 )
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -126,11 +125,10 @@ def run(options: argparse.Namespace, console: Console) -> None:
         check_tandem(records)
         run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
     draw_curves(records, evaluations, out / "curves.png")
-    console.print(steps_table(records))
     for line in sentences(records, evaluations):
         console.print(line, style="bold")
     console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
-    for line in next_commands(out, training, options):
+    for line in next_commands(out, options):
         console.print(line, soft_wrap=True, markup=False)
 
 
@@ -206,10 +204,15 @@ def evaluate(
     }  # fmt: skip
     given = [part for option in arguments.items() for part in option]
     given += [part for schedule in AUTHORS for part in ("--schedule", schedule)]
+    for setting in (
+        "dtype=float32", f"max_model_len={training.length}", "max_num_seqs=256",
+        "gpu_memory_utilization=0.1", "enforce_eager=true",
+    ):  # fmt: skip
+        given += ["--engine", setting]
     what = f"Evaluating the senior alone and the team, step {step}"
     with console.status(what), waiting(what, console):
         log = out / f"evaluation-{step}.log"
-        run_program("eval", "handoff", *given, *engine(training.length), log=log)
+        run_program("eval", "handoff", *given, log=log)
     rates = {}
     for schedule, authors in AUTHORS.items():
         folder = run_folder(out / "evaluation", "handoff", name, "junior", schedule)
@@ -218,13 +221,6 @@ def evaluate(
     shown = ", ".join(f"{authors} {rate:.1%}" for authors, rate in rates.items())
     console.print(f"Evaluation problems solved at step {step}: {shown}.")
     return rates
-
-
-def engine(length: int) -> list[str]:
-    """The arguments of `tandem eval` and `tandem rollout` for an engine as in training."""
-    settings = ("dtype=float32", f"max_model_len={length}", "max_num_seqs=256")
-    settings += ("gpu_memory_utilization=0.1", "enforce_eager=true")
-    return [part for setting in settings for part in ("--engine", setting)]
 
 
 def run_program(*arguments: object, log: Path) -> None:
@@ -243,25 +239,16 @@ def run_program(*arguments: object, log: Path) -> None:
         raise TrainingError(f"{shlex.join(command)} failed. {end_of_log(log)}")
 
 
-def next_commands(out: Path, training: Training, options: argparse.Namespace) -> Iterable[str]:
+def next_commands(out: Path, options: argparse.Namespace) -> Iterable[str]:
     """What to look at and to try next, line by line."""
     again = [sys.executable, Path(__file__), *(["--real"] if options.real else [])]
     if options.solo:
         yield "Next, the same in tandem:"
         yield _line(*again, "--out", f"{out}-tandem")
         return
-    team = out / "team.jsonl"
-    problems = out / "data" / "evaluation" / "train.parquet"
     yield f"Every response of the training, by author: open {out / 'rollouts.html'} in a browser."
     yield "Next, derive again who wrote each token and compare it with what was recorded:"
     yield _line(TANDEM_COMMAND, "replay", out / "rollouts")
-    yield "Let the team answer new problems, and see what either model makes of each token:"
-    yield _line(
-        *(TANDEM_COMMAND, "rollout", "--senior", out / "checkpoint", "--junior", out / "model"),
-        *("--problems", problems, "--out", team, "--max-tokens", training.max_response_length),
-        *("--partner-logprobs", *engine(training.length)),
-    )
-    yield _line(TANDEM_COMMAND, "view", team)
     yield "Train without the junior, to compare:"
     yield _line(*again, "--solo", "--out", f"{out}-solo")
 

@@ -26,7 +26,6 @@ TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 # Of the engine's steps one in four is measured: the demo's responses are short.
 MEASURES = TANDEM.rpartition(".")[0] + ".measure_every=4"
 
-SAMPLER = Path(__file__).resolve().with_name("sampler.py")
 RUN_MARK = "TANDEM_DEMO_RUN"
 """In the environment of every process of a run: the folder that it writes to."""
 
@@ -173,8 +172,6 @@ def machine_settings(ray_folder: Path) -> dict[str, Any]:
         "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 10_000,
-        "trainer.v1.sampler.custom_sampler.path": SAMPLER,
-        "trainer.v1.sampler.custom_sampler.name": "PromptReplayBuffer",
     }
 
 
