@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 from problems import WordProblem, draw_distinct
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -24,7 +22,6 @@ from transformers import (
 
 from tandem_plugin.grading import grade
 from tandem_plugin.lab.data.problem import prompt_ids
-from tandem_plugin.progress import ShownProgress
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
@@ -63,9 +60,7 @@ class Lesson:
         return self.clean_steps + self.slipping_steps
 
 
-def teach(
-    lesson: Lesson, held_out: Sequence[WordProblem], out: Path, console: Console | None = None
-) -> None:
+def teach(lesson: Lesson, held_out: Sequence[WordProblem], out: Path) -> None:
     """Teaches a fresh model and saves it to ``out`` as a Hugging Face checkpoint.
 
     No question of ``held_out`` is taught.
@@ -75,7 +70,7 @@ def teach(
     texts = (f"{one.messages[0]['content']}\n{one.solution}" for one in taught[:4000])
     tokenizer = train_tokenizer(texts, lesson.vocab_size)
     model = build_model(lesson, tokenizer)
-    _fit(model, tokenizer, taught, lesson, console or Console())
+    _fit(model, tokenizer, taught, lesson)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 
@@ -161,7 +156,6 @@ def _fit(
     tokenizer: PreTrainedTokenizerFast,
     taught: Sequence[WordProblem],
     lesson: Lesson,
-    console: Console,
 ) -> None:
     """AdamW with warm-up and cosine decay, each problem once; loss on the response tokens."""
     optimizer = torch.optim.AdamW(
@@ -171,19 +165,16 @@ def _fit(
         optimizer, lambda step: _learning_rate(step, lesson.steps)
     )
     model.train()
-    columns = ("{task.description}", BarColumn(), TextColumn("{task.fields[state]}"))
-    with ShownProgress(*columns, TimeElapsedColumn(), console=console, transient=False) as bar:
-        task = bar.add_task("Teaching the model", total=lesson.steps, state="")
-        for step in range(lesson.steps):
-            batch = taught[step * lesson.batch_size : (step + 1) * lesson.batch_size]
-            loss = _response_loss(model, *_batch(batch, tokenizer))
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            if step % 10 == 9:
-                bar.update(task, completed=step + 1, state=f"loss {loss.item():.3f}")
+    for step in range(lesson.steps):
+        batch = taught[step * lesson.batch_size : (step + 1) * lesson.batch_size]
+        loss = _response_loss(model, *_batch(batch, tokenizer))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if step % 100 == 99:
+            print(f"Taught {step + 1} of {lesson.steps} steps, loss {loss:.3f}.", flush=True)
     model.eval()
 
 

@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,6 @@ from report import (
     sentences,
 )
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from train import (
     MEASURES,
     REAL,
@@ -50,7 +50,7 @@ from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare,
 from tandem_plugin.lab.data.prepare import split
 from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.progress import waiting
 
 EVALUATION_PROBLEMS = 256
 LONGEST_PROMPT = 512
@@ -60,6 +60,7 @@ REAL_EVALUATION_PROBLEMS = 64
 AUTHORS = {"solo": "senior alone", "word": "team"}
 """Who answers, by the schedule of the evaluation."""
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
+CONSOLE = Console(highlight=False)
 
 Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """(training, evaluation)."""
@@ -68,74 +69,77 @@ Problems = tuple[Sequence[Problem], Sequence[Problem]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; returns the exit status."""
     options = _parser().parse_args(arguments)
-    console = Console(highlight=False)
     try:
-        run(options, console)
+        run(options)
     except (TandemError, TrainingError, ReportError) as error:
-        console.print("The demo stopped.", style="red")
-        console.print(str(error), markup=False)
+        CONSOLE.print("The demo stopped.", style="red")
+        CONSOLE.print(str(error), markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print("The demo was interrupted; nothing of it runs any more.")
+        CONSOLE.print("The demo was interrupted; nothing of it runs any more.")
         return 130
     return 0
 
 
-def run(options: argparse.Namespace, console: Console) -> None:
+def run(options: argparse.Namespace) -> None:
     """The whole demo; ``options.solo`` trains the senior without the junior."""
     started = time.monotonic()
     out: Path = options.out.resolve()
-    model = out / "model"
-    given = read_problems(options.problems).problems if options.problems else None
-    training = replace(REAL if options.real else Training(), seed=options.seed)
-    training = replace(training, steps=options.steps or training.steps)
-    problems = real_problems if options.real else word_problems
-    parts = problems(model, training, console)
-    if given is not None:
-        parts, training = own_problems(given, model, training)
-    shutil.rmtree(out / "data", ignore_errors=True)
+    for folder in ("data", "evaluation"):
+        shutil.rmtree(out / folder, ignore_errors=True)
+    training, parts = prepare_run(options, out / "model")
     train_file, evaluation_file = (
         prepare(ProblemSet("demo", tuple(part)), "verl", out / "data" / name).files["train"]
         for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
 
     def evaluated(step: int, senior: Path) -> tuple[int, dict[str, float]]:
-        return step, evaluate(step, senior, evaluation_file, out, training, console)
+        return step, evaluate(step, senior, evaluation_file, out, training)
 
-    shutil.rmtree(out / "evaluation", ignore_errors=True)
-    before = evaluated(0, model)
+    def on_step(step: int, metrics: Metrics) -> None:
+        reward = metrics.get(TRAINING_REWARD, float("nan"))
+        CONSOLE.print(f"Step {step} of {training.steps}: reward {reward:.3f}.")
+
+    before = evaluated(0, out / "model")
     overrides = [] if options.solo else [TANDEM, MEASURES]
-    with ShownProgress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"), TimeElapsedColumn(), console=console, transient=False,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("Starting verl", total=training.steps, state="")
-
-        def on_step(step: int, metrics: Metrics) -> None:
-            state = f"reward {metrics[TRAINING_REWARD]:.3f}" if TRAINING_REWARD in metrics else ""
-            bar.update(task, description="Training", completed=step, state=state)
-            if not console.is_terminal:  # a log file shows no bar
-                console.print(f"Step {step} of {training.steps}: {state}.")
-
-        senior = train(model, train_file, out, training, overrides, on_step)
+    with meanwhile("Training with verl"):
+        senior = train(out / "model", train_file, out, training, overrides, on_step)
     evaluations = [before, evaluated(training.steps, senior)]
-
     records = read_metrics(out / "metrics.jsonl")
     if not options.solo:
         check_tandem(records)
         run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
     draw_curves(records, evaluations, out / "curves.png")
     for line in sentences(records, evaluations):
-        console.print(line, style="bold")
-    console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
+        CONSOLE.print(line, style="bold")
+    CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
     for line in next_commands(out, options):
-        console.print(line, soft_wrap=True, markup=False)
+        CONSOLE.print(line, soft_wrap=True, markup=False)
 
 
-def word_problems(model: Path, training: Training, console: Console) -> Problems:
+def prepare_run(options: argparse.Namespace, model: Path) -> tuple[Training, Problems]:
+    """What is trained and on what; the model is put into its folder."""
+    given = read_problems(options.problems).problems if options.problems else None
+    training = replace(REAL if options.real else Training(), seed=options.seed)
+    training = replace(training, steps=options.steps or training.steps)
+    problems = real_problems if options.real else word_problems
+    parts = problems(model, training)
+    if given is not None:
+        parts, training = own_problems(given, model, training)
+    return training, parts
+
+
+@contextmanager
+def meanwhile(what: str) -> Iterator[None]:
+    """While something takes long: shown on a terminal, and in a log now and then."""
+    with CONSOLE.status(what), waiting(what, CONSOLE):
+        yield
+
+
+def word_problems(model: Path, training: Training) -> Problems:
     """Generated ones, and a model in the folder ``model`` that was taught others of their kind."""
     held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
-    teach(Lesson(seed=training.seed), held_out, model, console)
+    teach(Lesson(seed=training.seed), held_out, model)
     drawn = draw_distinct(
         training.steps * training.prompts,
         TRAINING_SEED,
@@ -144,19 +148,19 @@ def word_problems(model: Path, training: Training, console: Console) -> Problems
     return [one.problem for one in drawn], [one.problem for one in held_out]
 
 
-def real_problems(model: Path, training: Training, console: Console) -> Problems:
+def real_problems(model: Path, training: Training) -> Problems:
     """Different sums of two one-digit numbers, and SmolLM2, taught to box an answer.
 
     That is done in a process of its own, which gives its memory back.
     """
     program = Path(__file__).resolve().parents[1] / "real_model.py"
     getting = "Getting SmolLM2-135M-Instruct and teaching it to box an answer"
-    with console.status(getting), waiting(getting, console):
+    with meanwhile(getting):
         command = [sys.executable, str(program), str(model), "--taught", "5"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise TrainingError(ended.stderr.strip().splitlines()[-1])
-    console.print(ended.stdout.strip(), markup=False)
+    CONSOLE.print(ended.stdout.strip(), markup=False)
     return sums()
 
 
@@ -189,7 +193,7 @@ def own_problems(
 
 
 def evaluate(
-    step: int, senior: Path, data: Path, out: Path, training: Training, console: Console
+    step: int, senior: Path, data: Path, out: Path, training: Training
 ) -> dict[str, float]:
     """Pass rates of the senior alone and of the team by `tandem eval`, in one engine.
 
@@ -197,20 +201,28 @@ def evaluate(
     """
     name = f"step-{step}"
     arguments = {
-        "--senior": f"{name}={senior}", "--junior": f"junior={out / 'model'}",
-        "--benchmark": f"problems={data}", "--out": out / "evaluation",
-        "--n": 2, "--temperature": 1, "--top-p": 1, "--seed": training.seed,
+        "--senior": f"{name}={senior}",
+        "--junior": f"junior={out / 'model'}",
+        "--benchmark": f"problems={data}",
+        "--out": out / "evaluation",
+        "--n": 2,
+        "--temperature": 1,
+        "--top-p": 1,
+        "--seed": training.seed,
         "--max-tokens": training.max_response_length,
-    }  # fmt: skip
+    }
     given = [part for option in arguments.items() for part in option]
     given += [part for schedule in AUTHORS for part in ("--schedule", schedule)]
     for setting in (
-        "dtype=float32", f"max_model_len={training.length}", "max_num_seqs=256",
-        "gpu_memory_utilization=0.1", "enforce_eager=true",
-    ):  # fmt: skip
+        "dtype=float32",
+        f"max_model_len={training.length}",
+        "max_num_seqs=256",
+        "gpu_memory_utilization=0.1",
+        "enforce_eager=true",
+    ):
         given += ["--engine", setting]
     what = f"Evaluating the senior alone and the team, step {step}"
-    with console.status(what), waiting(what, console):
+    with meanwhile(what):
         log = out / f"evaluation-{step}.log"
         run_program("eval", "handoff", *given, log=log)
     rates = {}
@@ -219,7 +231,7 @@ def evaluate(
         metrics = read_summary(folder / "summary.json").content["metrics"]["problems"]
         rates[authors] = float(metrics["pass_at_k"]["1"])
     shown = ", ".join(f"{authors} {rate:.1%}" for authors, rate in rates.items())
-    console.print(f"Evaluation problems solved at step {step}: {shown}.")
+    CONSOLE.print(f"Evaluation problems solved at step {step}: {shown}.")
     return rates
 
 
