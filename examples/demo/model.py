@@ -13,14 +13,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from tandem_plugin.grading import grade
 from tandem_plugin.lab.data.problem import prompt_ids
 
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -135,20 +129,7 @@ def build_model(lesson: Lesson, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForC
         bos_token_id=None,
         dtype="float32",
     )
-    model = Qwen3ForCausalLM(config)
-    model.generation_config = _sampling(tokenizer)
-    return model
-
-
-def _sampling(tokenizer: PreTrainedTokenizerFast, **more: int) -> GenerationConfig:
-    """From the model's own distribution."""
-    return GenerationConfig(
-        do_sample=True,
-        temperature=1.0,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **more,
-    )
+    return Qwen3ForCausalLM(config)
 
 
 def _fit(
@@ -207,25 +188,3 @@ def _response_loss(model: Qwen3ForCausalLM, input_ids: Tensor, labels: Tensor) -
     targets = labels[:, 1:]
     kept = targets != IGNORED
     return cross_entropy(model.lm_head(hidden[kept]), targets[kept])
-
-
-@torch.inference_mode()
-def pass_rate(
-    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: Sequence[WordProblem]
-) -> float:
-    """The part of the problems solved by one sample each, at temperature 1."""
-    prompts = [{"input_ids": prompt_ids(one.messages, tokenizer)} for one in problems]
-    batch = tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
-    written = model.generate(
-        batch["input_ids"],
-        attention_mask=batch["attention_mask"],
-        generation_config=_sampling(tokenizer, top_k=0, max_new_tokens=64),
-    )
-    responses = tokenizer.batch_decode(
-        written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-    )
-    scores = [
-        grade(response, problem.answer).reward
-        for response, problem in zip(responses, problems, strict=True)
-    ]
-    return sum(scores) / len(scores)

@@ -84,12 +84,30 @@ class Learner:
     def solved(self, checkpoint: Path) -> float:
         """The part of the held-out problems that this senior solves alone, at temperature 1."""
         import torch
-        from model import pass_rate
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+        from tandem_plugin.grading import grade
+        from tandem_plugin.lab.data.problem import prompt_ids
 
         torch.manual_seed(1)
         senior = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        return pass_rate(senior, AutoTokenizer.from_pretrained(self.model), self.held_out)
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        prompts = [{"input_ids": prompt_ids(one.messages, tokenizer)} for one in self.held_out]
+        batch = tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
+        sampling = GenerationConfig(
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            max_new_tokens=64,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        written = senior.generate(**batch, generation_config=sampling)
+        texts = tokenizer.batch_decode(
+            written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        pairs = zip(texts, self.held_out, strict=True)
+        return sum(grade(text, one.answer).reward for text, one in pairs) / len(texts)
 
     def assert_learnt(self, trainer: str, rewards: list[float], checkpoint: Path) -> None:
         """The senior alone solves more held-out problems than before, by four standard errors.
