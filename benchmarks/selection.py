@@ -128,7 +128,7 @@ def measure(results: Results, toy: bool) -> None:
         part, _, rows_text = case.partition("/")
         results.add(
             case,
-            {"part": part, "rows": int(rows_text), "unit": "microseconds a step"}
+            {"part": part, "rows": int(rows_text), "unit": "microseconds per step"}
             | sample.as_json(),
         )
 
@@ -197,8 +197,19 @@ def table(content: Mapping[str, Any]) -> Table:
             total = authors["median"] + selection["median"]
             rows.append([runner, str(batch), spread(authors), spread(selection), f"{total:.0f}"])
     return Table(
+<<<<<<< HEAD
         title="Schedule and author selection, a step",
         columns=["runner", "rows", *PARTS, "both"],
+=======
+        title="Schedule and author selection, per step",
+        columns=[
+            "runner",
+            "rows",
+            *(f"authors, {label}" for label in RULES),
+            "selection",
+            "authors (one schedule) + selection",
+        ],
+>>>>>>> main
         rows=rows,
         unit="microseconds, on one core",
         notes=(

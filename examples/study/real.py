@@ -75,7 +75,7 @@ class Size:
     all others are trained on."""
 
     training: Optimization = field(
-        default_factory=lambda: Optimization(steps=8, prompts=4, learning_rate=2e-5)
+        default_factory=lambda: Optimization(steps=8, prompts=4, learning_rate=1e-5)
     )
     taught: int = 6
     held_out: int = 64
