@@ -197,19 +197,8 @@ def table(content: Mapping[str, Any]) -> Table:
             total = authors["median"] + selection["median"]
             rows.append([runner, str(batch), spread(authors), spread(selection), f"{total:.0f}"])
     return Table(
-<<<<<<< HEAD
-        title="Schedule and author selection, a step",
-        columns=["runner", "rows", *PARTS, "both"],
-=======
         title="Schedule and author selection, per step",
-        columns=[
-            "runner",
-            "rows",
-            *(f"authors, {label}" for label in RULES),
-            "selection",
-            "authors (one schedule) + selection",
-        ],
->>>>>>> main
+        columns=["runner", "rows", *PARTS, "both"],
         rows=rows,
         unit="microseconds, on one core",
         notes=(

@@ -157,23 +157,12 @@ def table(content: Mapping[str, Any]) -> Table:
         columns=[
             "batch",
             "engine",
-<<<<<<< HEAD
-            "decoded tokens a second",
+            "decoded tokens per second",
             "ratio to the single model",
             "ratio to lockstep",
             "acceptance",
-            "tokens a round",
-            "tokens a second by the wall clock",
-=======
-            "drafts per round",
-            "decoded tokens per second",
-            "ratio to the single model on V2",
-            "ratio to lockstep",
-            "acceptance",
             "tokens per round",
-            "computed from passes",
             "tokens per second, wall clock",
->>>>>>> main
         ],
         rows=rows,
         unit=f"median of rounds ({rounds}), with the lowest and the highest",
@@ -183,18 +172,9 @@ def table(content: Mapping[str, Any]) -> Table:
             f"distributions overlap by about 0.96. {DRAFTS} drafts; schedule word, p = 0.5; "
             "temperature 1. Every ratio is to the single model that was measured beside.",
             "Solo: the senior writes every token, as the single model does.",
-<<<<<<< HEAD
-            f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios are by a clock "
-            "that stands still while a kernel is interpreted: compiled, they take microseconds. By "
-            "the wall clock, in the last column, an engine on V2 waits for the interpreter most of "
-            "the time.",
-=======
             f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios exclude the time "
             "spent in the interpreter, since compiled kernels take microseconds; the last column "
             "includes it.",
-            '"Computed from passes" applies the cost model to the measured tokens per round; it '
-            "holds only at batch 1.",
->>>>>>> main
             f"Every engine: prompts of {PROMPT} tokens, {some['threads']} threads, {arguments}.",
         ),
     )
