@@ -48,12 +48,6 @@ def test_kl_agrees_with_scipy_and_is_not_negative(ours: np.ndarray, theirs: np.n
     assert kl_divergence(ours, ours) == 0
 
 
-def test_smoothing_that_leaves_zeros_is_refused():
-    with refused("TP846"):
-        marginal([1, 0], 0)
-    np.testing.assert_array_equal(marginal([1, 3], 0), [0.25, 0.75])
-
-
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
 def test_survival_is_brute_force(ratios: list[float]):
     thresholds = [0.0, 0.5, 1.0, *map(abs, ratios)]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from refused import refused
 
+from tandem_plugin.errors import EngineError
+from tandem_plugin.lab.evaluation import engine_process
 from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
     Sampling,
-    generate,
     read_generations,
 )
 from tandem_plugin.lab.evaluation.results import read_summary
@@ -25,7 +27,6 @@ from tandem_plugin.lab.evaluation.solo_handoff import (
     run_solo,
 )
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-from tandem_plugin.request import OFF
 
 SAMPLING = Sampling(2, max_tokens=9)
 SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")
@@ -152,39 +153,29 @@ def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchm
         list(read_generations(tmp_path / "none.jsonl", 3, 2))
 
 
+def _fails(*_: Any) -> None:
+    raise EngineError("TP765", why="No memory.")
+
+
+def _dies(*_: Any) -> None:
+    os._exit(9)
+
+
+def _is_interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_engine_that_fails_says_why(
     tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ):
-    program = tmp_path / "python"
-    error = {"text": "No memory.", "code": "TP765", "fields": {}}
-    said = f"noise\ntandem-evaluation:{json.dumps(error)}\n"
-    for name, text, code, expected in (
-        ("told", said, 3, "TP765"),
-        ("lost", "noise\n", 9, "TP858"),
-    ):
-        program.write_text(f"#!/bin/sh\ncat > {tmp_path}/job\nprintf '%s' '{text}'\nexit {code}\n")
-        program.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(program))
-        file = GenerationFile(tmp_path / name, benchmark, SENIOR, JUNIOR, STEP)
-        with refused(expected):
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, JUNIOR, STEP)
+    for answer, expected in ((_fails, refused("TP765")), (_dies, refused("TP858"))):
+        monkeypatch.setattr(engine_process, "_answer", answer)
+        with expected:
             generate([file], SAMPLING, {"max_num_seqs": 4})
-    job = json.loads((tmp_path / "job").read_text())
-    assert (job["senior"], job["junior"]) == ("/models/s", "/models/j")
-    assert job["engine"] == {"max_num_seqs": 4}
-    assert job["files"][0]["schedule"] == STEP
-    assert job["files"][0]["questions"][2]["golds"] == ["3"]
-    assert OFF not in json.dumps(job["files"][0]["schedule"])
-
-
-def test_interrupted_engine_interrupts(
-    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
-):
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\ncat > /dev/null\nexit 130\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(engine_process, "_answer", _is_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        generate([GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)], SAMPLING, {})
+        generate([file], SAMPLING, {})
 
 
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):

@@ -95,32 +95,3 @@ def test_not_a_number_is_refused():
 def test_chunks_of_a_large_vocabulary_stay_within_their_memory():
     assert chunk_length(151_936) * 151_936 * 8 * 5 <= 256 * 2**20
     assert chunk_length(10**9) == 1
-
-
-class TinyRMSNorm(torch.nn.Module):
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return states / states.pow(2).mean(-1, keepdim=True).sqrt()
-
-
-class Layer(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = TinyRMSNorm()
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Linear(9, 4))
-        self.attention = torch.nn.Linear(4, 4)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.attention(self.mlp(self.norm(states)))
-
-
-def test_tiles_of_positions_change_nothing():
-    from tandem_plugin.lab.evaluation.hf_model import tile_positions
-
-    layer, states = Layer().double(), torch.randn(1, 50, 4, dtype=torch.float64)
-    seen: list[int] = []
-    layer.mlp[0].register_forward_hook(lambda m, given, made: seen.append(given[0].shape[1]))
-    with torch.inference_mode():
-        whole = layer(states)
-        assert tile_positions(layer, 16) == 2
-        torch.testing.assert_close(layer(states), whole, rtol=0, atol=1e-14)
-    assert seen == [50, 16, 16, 16, 2]

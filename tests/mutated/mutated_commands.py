@@ -241,7 +241,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("eval solo", _fixed(*_SENIOR, *_SUMS), ("problems.jsonl", "results/GRPO/solo/*"), 6,
             _ANSWERED),
-    Command("eval handoff", _fixed(*_SENIOR, *_JUNIOR, *_SUMS),
+    Command("eval handoff", _fixed(*_SENIOR, *_JUNIOR, *_SUMS[:2], "--team-n", *_SUMS[3:]),
             ("problems.jsonl", "results/GRPO/handoff/*/*/*"), 6, _ANSWERED),
     Command("eval legibility", _fixed(*_SENIOR, *_JUNIOR),
             ("results/GRPO/solo/*", "results/GRPO/legibility/*/*"), 6, _ANSWERED),

@@ -89,13 +89,10 @@ def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray
 def marginal(counts: ArrayLike, smoothing: float = SMOOTHING) -> NDArray[np.float64]:
     """The marginal token distribution: float64 ``[vocabulary]`` with the sum 1.
 
-    p(t) = (count(t) + smoothing) / (sum of counts + smoothing * vocabulary). Raises
-    :class:`EvaluationError` for no smoothing where a token was never written. Source: section 4.4
+    p(t) = (count(t) + smoothing) / (sum of counts + smoothing * vocabulary). Source: section 4.4
     of the paper.
     """
     smoothed = np.asarray(counts, dtype=np.float64) + smoothing
-    if smoothed.min() <= 0:
-        raise EvaluationError("TP846", smoothing=smoothing)
     return np.asarray(smoothed / smoothed.sum())
 
 
@@ -301,12 +298,9 @@ def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
 
     Raises :class:`EvaluationError` where counts are missing.
     """
-    found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
-    return DriftRecovery(*np.mean(found, axis=0).tolist())
-
-
-def _recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
-    base, junior = read_counts(baseline)
-    counts, _ = read_counts(other)
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
-    return drift_recovery(junior, base, counts, top, frequent, smoothing)
+    found = []
+    for first, second in product(map(read_counts, baseline.each), map(read_counts, other.each)):
+        counts, junior = first
+        found.append(drift_recovery(junior, counts, second[0], top, frequent, smoothing))
+    return DriftRecovery(*np.mean(found, axis=0).tolist())

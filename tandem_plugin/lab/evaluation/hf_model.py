@@ -6,7 +6,7 @@ Hugging Face's implementation of the model is used, in one forward pass without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,10 +15,7 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.progress import waiting
 
-__all__ = ["HFModel", "tile_positions"]
-
-TILE = 1024
-"""Positions that go through a layer's feed-forward part and norms at a time."""
+__all__ = ["HFModel"]
 
 _PROBE = 8
 
@@ -55,7 +52,6 @@ class HFModel:
         self.vocabulary = int(self._head.weight.shape[0])
         self.longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._check_head()
-        tile_positions(self._body, TILE)
 
     @torch.inference_mode()
     def states(self, prompt: Sequence[int], response: Sequence[int]) -> torch.Tensor:
@@ -101,37 +97,3 @@ class HFModel:
             raise EvaluationError(
                 "TP912", checkpoint=self.checkpoint.name, model_type=type(self._model).__name__
             )
-
-
-def tile_positions(body: Any, rows: int) -> int:
-    """Let feed-forward parts and norms take ``rows`` positions at a time; returns how many will.
-
-    They treat each position by itself, so that the result is the same, and what they need in
-    between no longer grows with the response. Modules called ``mlp`` and those whose class is a
-    norm are meant; one that takes or gives anything but a tensor is left as it is.
-    """
-    tiled = 0
-    for name, module in body.named_modules():
-        is_norm = type(module).__name__.endswith(("RMSNorm", "LayerNorm"))
-        if is_norm or name.rpartition(".")[2] == "mlp":
-            module.forward = _tiled(module.forward, rows)
-            tiled += 1
-    return tiled
-
-
-def _tiled(forward: Callable[..., Any], rows: int) -> Callable[..., Any]:
-    def tiled(states: Any, *more: Any, **options: Any) -> Any:
-        if more or options or not torch.is_tensor(states) or states.dim() < 3:
-            return forward(states, *more, **options)
-        if states.shape[1] <= rows:
-            return forward(states)
-        first = forward(states[:, :rows])
-        if not torch.is_tensor(first):
-            return forward(states)
-        whole = first.new_empty((first.shape[0], states.shape[1], *first.shape[2:]))
-        whole[:, :rows] = first
-        for start in range(rows, states.shape[1], rows):
-            whole[:, start : start + rows] = forward(states[:, start : start + rows])
-        return whole
-
-    return tiled

@@ -115,7 +115,6 @@ def run_legibility(
     juniors: Sequence[Checkpoint],
     samples: int | None = None,
     dtype: str = "auto",
-    device: str | None = None,
     protocol: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """How well each junior predicts the senior's own responses; returns the summaries.
@@ -149,8 +148,8 @@ def run_legibility(
         ]
         if unscored:
             check_same_vocabulary(senior, junior)
-            writer = writer or HFModel(senior, dtype, device)
-            reader = HFModel(junior, dtype, device)
+            writer = writer or HFModel(senior, dtype)
+            reader = HFModel(junior, dtype)
             for name in unscored:
                 _score(files[name], noted[name], solo, name, used, writer, reader)
             reader.close()
