@@ -193,20 +193,10 @@ def _differing_versions(runs: Iterable[Summary]) -> Iterator[str]:
             yield f"Made with different versions of {name}: {', '.join(sorted(seen))}."
 
 
-def ordered_seniors(by_senior: BySenior, order: Sequence[str]) -> list[str]:
-    """The seniors in the order of tables: the last is claimed to be the best.
-
-    The junior's own model comes first, since everything is claimed relative to it; then seniors
-    that ``order`` does not name, by name; then those of ``order``.
-    """
+def ordered_seniors(by_senior: BySenior) -> list[str]:
+    """The seniors of one folder in the order of tables: the juniors' own models, then by name."""
     runs = [run for found in by_senior.values() for run in found.values()]
     juniors = [run.content["junior"] for run in runs if run.content.get("junior")]
     known = {one.get(key) for one in juniors for key in ("name", "fingerprint")} - {None, ""}
     models = {run.senior: {run.senior, run.content["senior"].get("fingerprint")} for run in runs}
-
-    def rank(name: str) -> tuple[int, str]:
-        if name in order:
-            return 1 + list(order).index(name), name
-        return (-1 if models[name] & known else 0), name
-
-    return sorted(models, key=rank)
+    return sorted(models, key=lambda name: (not models[name] & known, name))

@@ -1,4 +1,4 @@
-"""Tables as they are printed: on a terminal, as Markdown, HTML and JSON."""
+"""Tables as they are printed: as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from typing import Any, TypeAlias
 
 __all__ = [
     "DASH",
@@ -22,7 +19,6 @@ __all__ = [
     "markdown",
     "number",
     "probability",
-    "rich_table",
     "safe",
     "signed",
     "table_json",
@@ -100,24 +96,6 @@ def probability(p: float) -> str:
     return f"<1e-{math.floor(-math.log10(p)) if p > 0 else 300}"
 
 
-def rich_table(table: PaperTable) -> Table:
-    """For a terminal: names are text, whatever they hold."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn: Any = Table(title=Text(table.title), box=box.SIMPLE_HEAD, pad_edge=False)
-    if table.note:
-        drawn.caption = Text(table.note)
-    for i, name in enumerate(table.columns):
-        drawn.add_column(Text(name), justify="left" if i < table.text_columns else "right")
-    for i, row in enumerate(table.rows):
-        if i in table.rules:
-            drawn.add_section()
-        drawn.add_row(*(_terminal(cell) for cell in row))
-    return drawn  # type: ignore[no-any-return]
-
-
 def markdown(table: PaperTable) -> str:
     """A heading and a pipe table."""
     marks = ["---" if i < table.text_columns else "---:" for i in range(len(table.columns))]
@@ -167,15 +145,6 @@ def table_json(table: PaperTable) -> dict[str, Any]:
         "columns": list(table.columns),
         "rows": [[asdict(cell) for cell in row] for row in table.rows],
     }
-
-
-def _terminal(cell: Cell) -> Any:
-    from rich.text import Text
-
-    text = Text(cell.text, style="bold" if cell.bold else "")
-    if cell.error:
-        text.append(f" ± {cell.error}", style="not bold dim")
-    return text.append(cell.stars)
 
 
 def _html_cell(cell: Cell) -> str:
