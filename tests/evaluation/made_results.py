@@ -50,12 +50,17 @@ def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None
 def write_legibility(
     out: Path, senior: str, junior: str, nats: list[float], tokens: list[int] | None = None
 ) -> None:
-    rows = [
-        {"problem": i, "tokens": tokens[i] if tokens else 9, "cross_entropy": n, "overlap": 1 - n}
-        for i, n in enumerate(nats)
-    ]
+    rows = [read_problem(i, n, 1 - n, tokens[i] if tokens else 9) for i, n in enumerate(nats)]
     settings = {"junior": junior}
     write_run(out, "legibility", senior, junior, settings=settings, benchmarks={"A": rows})
+
+
+def read_problem(problem: int, nats: float, overlap: float, tokens: int = 9) -> dict[str, Any]:
+    """A problem of a run of legibility, with one response."""
+    return {
+        "problem": problem, "tokens": tokens, "cross_entropy": nats, "overlap": overlap,
+        "responses": 1, "response_cross_entropy": nats, "response_overlap": overlap,
+    }  # fmt: skip
 
 
 def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:

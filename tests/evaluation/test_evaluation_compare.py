@@ -44,7 +44,7 @@ def test_command_gives_the_tables_computed_by_hand(example: Path):
 
 def test_terminal_and_json_say_the_same(example: Path):
     done = run(example / "GRPO", example / "TRL")
-    for text in ("Handoff robustness (step base)", "+25.0", "0.008**", "TRL > GRPO"):
+    for text in ("Handoff robustness (step base)", "+25.0", r"0.008\*\*", "TRL &gt; GRPO"):
         assert text in done.stdout
     found = json.loads(run(example / "GRPO", example / "TRL", "--json").stdout)
     assert (found["seniors"], found["notes"]) == (["GRPO", "TRL"], [])
@@ -67,24 +67,22 @@ def test_results_of_other_settings_are_refused_by_name(example: Path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code"),
     [
-        (lambda c: c["benchmarks"]["A"].pop(), "not about the same problems"),
-        (lambda c: c["benchmarks"].pop("A"), "not about the same problems"),
-        (lambda c: c["benchmarks"]["A"].reverse(), "benchmarks.A: "),
-        (lambda c: c["benchmarks"]["A"][0].pop("correct"), "benchmarks.A.0.correct: "),
-        (lambda c: c["benchmarks"]["A"][0].update(correct=None), "benchmarks.A.0.correct: "),
-        (lambda c: c["benchmarks"]["A"][0].update(correct=7), "7 of 2 samples"),
-        (lambda c: c.update(format=0), "format: "),
-        (lambda c: c["senior"].update(name="a/b"), "senior.name: "),
-        (lambda c: c.update(kind="nonsense"), "not an evaluation summary"),
+        (lambda c: c["benchmarks"]["A"].pop(), "TP835"),
+        (lambda c: c["benchmarks"].pop("A"), "TP835"),
+        (lambda c: c["benchmarks"]["A"].reverse(), "TP891"),
+        (lambda c: c["benchmarks"]["A"][0].pop("correct"), "TP891"),
+        (lambda c: c["benchmarks"]["A"][0].update(correct=7), "TP891"),
+        (lambda c: c.update(format=0), "TP891"),
+        (lambda c: c["senior"].update(name="a/b"), "TP891"),
+        (lambda c: c.update(kind="nonsense"), "TP888"),
     ],
 )
-def test_damaged_results_are_refused(example: Path, change: Any, said: str):
+def test_damaged_results_are_refused(example: Path, change: Any, code: str):
     edit(example / "TRL/handoff/step/base/summary.json", change)
     done = run(example / "GRPO", example / "TRL")
-    assert done.exit_code == 1
-    assert said in done.stderr
+    assert (done.exit_code, code in done.stderr) == (1, True)
 
 
 def test_what_only_one_senior_has_is_said_and_left_out(example: Path):
@@ -184,7 +182,7 @@ def test_hostile_names_stay_text(tmp_path: Path):
         write_run(tmp_path, "solo", senior, settings={}, benchmarks={"<b>": rows})
     done = run(*tmp_path.iterdir(), "--out", tmp_path / "tables")
     assert done.exit_code == 0, done.output
-    assert "[bold]x|y" in done.stdout
     markdown = (tmp_path / "tables" / "tables.md").read_text()
-    assert r"\[bold\]x\|y" in markdown
-    assert "<b>" not in markdown
+    for text in (done.stdout, markdown):
+        assert r"\[bold\]x\|y" in text
+        assert "<b>" not in text

@@ -151,11 +151,6 @@ def test_legibility_over_responses_is_the_releases_mean(tmp_path: Path):
     assert found.macro == pytest.approx(stated["macro_ce"])
     for over in ("problems", "positions"):
         assert next(iter(measured(summary, 10, over).values())).macro != found.macro  # type: ignore[arg-type]
-    for rows in content["benchmarks"].values():  # type: ignore[attr-defined]
-        del rows[0]["response_cross_entropy"]
-    older = read_summary(write_summary(tmp_path, "legibility", content))
-    with refused("TP836"):
-        measured(older, 10, "responses")
 
 
 @dataclass

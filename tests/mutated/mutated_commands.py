@@ -121,6 +121,7 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
         _lines(folder / "sums.grades.jsonl", grades)
     read = [
         {"problem": i, "tokens": 9, "cross_entropy": 0.1 * right + 0.01 * i, "overlap": 0.9}
+        | {"responses": 1, "response_cross_entropy": 0.1, "response_overlap": 0.9}
         for i in problems
     ]
     folder = run_folder(out, "legibility", senior, "base")

@@ -283,7 +283,7 @@ def read_counts(summary: Summary) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         found = _Counts.model_validate(parse_json(read_file(path)))
         return _dense(found.senior, found.vocabulary), _dense(found.junior, found.vocabulary)
     except (OSError, ValueError, IndexError) as error:
-        raise EvaluationError("TP851", path=path, error=error) from error
+        raise EvaluationError("TP851", path=path) from error
 
 
 def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:

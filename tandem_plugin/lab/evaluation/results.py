@@ -133,10 +133,8 @@ def read_summary(path: Path) -> Summary:
     try:
         _SCHEMAS[kind].model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part)[:60] for part in first["loc"])
-        wrong = f"{field}: {first['msg'].removeprefix('Value error, ')}"
-        raise EvaluationError("TP891", path=path, wrong=wrong) from error
+        field = ".".join(str(part)[:60] for part in error.errors()[0]["loc"])
+        raise EvaluationError("TP891", path=path, field=field) from error
     return Summary(
         path.parent,
         kind,
@@ -242,9 +240,9 @@ class _Read(_Problem):
     tokens: Annotated[_Count, Field(ge=1)]
     cross_entropy: _Number
     overlap: _Number
-    responses: Annotated[_Count, Field(ge=1)] | None = None
-    response_cross_entropy: _Number | None = None
-    response_overlap: _Number | None = None
+    responses: Annotated[_Count, Field(ge=1)]
+    response_cross_entropy: _Number
+    response_overlap: _Number
 
 
 def _in_order(rows: list[Any]) -> list[Any]:
@@ -275,13 +273,9 @@ class _DriftSettings(_Settings):
     frequent: Annotated[_Count, Field(ge=1)]
 
 
-class _Share(_Part):
-    mean: _Number | None = None
-    standard_deviation: _Number | None = None
-
-
 class _Metrics(_Part):
-    senior_share: _Share | None = None
+    outcomes: dict[str, _Count] = {}
+    senior_share: dict[str, _Number | None] | None = None
     truncated: _Number | None = None
 
 

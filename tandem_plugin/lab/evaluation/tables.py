@@ -7,7 +7,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
 from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
@@ -31,7 +30,6 @@ from tandem_plugin.lab.evaluation.rendering import (
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import (
     FEWEST_UNITS,
-    Direction,
     TTest,
     paired_test,
     seed_test,
@@ -44,8 +42,6 @@ __all__ = ["paper_tables"]
 
 Runs: TypeAlias = Mapping[str, Summary]
 """The runs of one label by senior."""
-
-_Floats: TypeAlias = NDArray[np.float64]
 
 _Column: TypeAlias = tuple[str, Sequence[Cell | str]]
 """Heading and cells."""
@@ -61,6 +57,7 @@ _TITLES = {
     "handoff": "Handoff robustness",
     "legibility": "Junior legibility of the senior's responses",
 }
+_SHARE_TITLE = "The senior's share of team responses, % of tokens ± one standard deviation"
 _UNGRADED = ("no_answer", "timeout", "error")
 _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
@@ -82,9 +79,16 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
     """
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
-    tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
+    for label, runs in comparison.of("handoff"):
+        about = label.removeprefix("handoff").strip()
+        name, title = f"senior-share-{about}", f"{_SHARE_TITLE} ({about})"
+        tables.append(_metrics_table(name, title, runs, _share_cell))
     for label, runs in comparison.of("solo", "handoff"):
-        tables += [_truncated_table(label, runs), _ungraded_table(label, runs)]
+        for name, title, cell in (
+            ("truncated", "Responses truncated at the token limit, %", _truncated_cell),
+            ("ungraded", "Responses without an answer that could be graded, %", _ungraded_cell),
+        ):
+            tables.append(_metrics_table(f"{name}-{label}", f"{title} ({label})", runs, cell))
     for label, runs in comparison.of("drift"):
         tables += [_drift_table(label, runs), _recovery_table(label, runs, top)]
     tables += [
@@ -177,40 +181,24 @@ def _measure_cells(
     return [Cell(*cell) for cell in zip(texts, spreads, marks, strict=True)]
 
 
-def _share_table(label: str, runs: Runs) -> PaperTable:
+def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     """The senior's share of team responses: mean, and standard deviation over responses.
 
     Of pooled runs both are means over the runs. Source: appendix B.3 of the paper.
     """
-    about = label.removeprefix("handoff").strip()
-    title = f"The senior's share of team responses, % of tokens ± one standard deviation ({about})"
-    return _metrics_table(f"senior-share-{about}", title, runs, _share_cell)
-
-
-def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     shares = [one.get("senior_share") or {} for one in metrics]
     mean = _mean_percentage([share.get("mean") for share in shares])
     spread = _mean_percentage([share.get("standard_deviation") for share in shares])
     return Cell(mean, "" if DASH in (mean, spread) else spread)
 
 
-def _truncated_table(label: str, runs: Runs) -> PaperTable:
-    """How many responses met the limit of tokens: a confound of accuracy, more so of teams."""
-    title = f"Responses truncated at the token limit, % ({label})"
-    return _metrics_table(f"truncated-{label}", title, runs, _truncated_cell)
-
-
 def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    """How many responses met the limit of tokens: a confound of accuracy, more so of teams."""
     return Cell(_mean_percentage([one.get("truncated") for one in metrics]))
 
 
-def _ungraded_table(label: str, runs: Runs) -> PaperTable:
-    """How sensitive accuracy is to the grader: what a more lenient one could add, at most."""
-    title = f"Responses without an answer that could be graded, % ({label})"
-    return _metrics_table(f"ungraded-{label}", title, runs, _ungraded_cell)
-
-
 def _ungraded_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    """How sensitive accuracy is to the grader: what a more lenient one could add, at most."""
     shares = []
     for one in metrics:
         outcomes: Mapping[str, int] = one.get("outcomes", {})
@@ -325,11 +313,6 @@ class _Test(NamedTuple):
     error: float = float("nan")
     """Of the difference, over units."""
 
-    @property
-    def section(self) -> tuple[str, str]:
-        """The part of a table: all k of a run together, each other measure by itself."""
-        return self.label, "" if self.chosen.k is not None else self.chosen.name
-
     def cells(self) -> dict[str, Cell]:
         """Its cells by their headings."""
         sign = ">" if self.chosen.higher_is_better else "<"
@@ -349,10 +332,14 @@ class _Test(NamedTuple):
 def _tests_table(
     name: str, title: str, tests: Iterable[_Test], numbers: Sequence[str], note: str = ""
 ) -> PaperTable:
-    """numbers: the headings after those that name the test."""
+    """A part for all k of a run together, and for each other measure.
+
+    numbers: the headings after those that name the test.
+    """
     groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
     for test in tests:
-        groups.setdefault(test.section, []).append(test.cells())
+        measure = "" if test.chosen.k is not None else test.chosen.name
+        groups.setdefault((test.label, measure), []).append(test.cells())
     headings = ("Run", "Comparison", "Metric", *numbers)
     sections: list[_Section] = [
         [(heading, [row[heading] for row in rows]) for heading in headings]
@@ -366,22 +353,16 @@ def _significance_table(comparison: Comparison) -> PaperTable:
 
     Source: section 5.3 of the paper.
     """
-    title = "Paired one-sided t-tests on per-problem statistics"
-    return _tests_table("significance", title, _paired_tests(comparison), (_DELTA, "t", "p"))
-
-
-def _paired_tests(comparison: Comparison) -> Iterator[_Test]:
     *others, claimed = comparison.seniors
+    tests = []
     for label, runs in comparison.of("handoff", "legibility"):
         for chosen in measures(runs[claimed]):
             pooled = {s: comparison.measured(run)[chosen].pooled for s, run in runs.items()}
             for other in others:
-                result = paired_test(pooled[claimed], pooled[other], _direction(chosen))
-                yield _Test(label, claimed, other, chosen, result, chosen.scale)
-
-
-def _direction(chosen: Measure) -> Direction:
-    return "greater" if chosen.higher_is_better else "less"
+                result = paired_test(pooled[claimed], pooled[other], chosen.direction)
+                tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
+    title = "Paired one-sided t-tests on per-problem statistics"
+    return _tests_table("significance", title, tests, (_DELTA, "t", "p"))
 
 
 class _Seeds(NamedTuple):
@@ -391,32 +372,22 @@ class _Seeds(NamedTuple):
     run: Summary
     chosen: Measure
     values: Mapping[str, Sequence[float]]
-    units: Mapping[str, Sequence[str]]
-    """The unit of each seed, by method; only of methods in units."""
-
-    def of_units(self, method: str) -> dict[str, float]:
-        """The mean of each unit's runs."""
-        units = self.units[method]
-        means = unit_means(self.values[method], units).tolist()
-        return dict(zip(dict.fromkeys(units), means, strict=True))
+    of_units: Mapping[str, Mapping[str, float]]
+    """The mean of each unit's runs, by method; only of methods in units."""
 
     def error(self, method: str) -> float:
         """The standard error over units where they are given, else over seeds."""
-        in_units = method in self.units
-        return unit_error(list(self.of_units(method).values()) if in_units else self.values[method])
+        return unit_error(list(self.of_units.get(method, {}).values()) or self.values[method])
 
     def test(self, claimed: str, other: str) -> _Test:
         """Over units where they are given, else over seeds."""
-        direction = _direction(self.chosen)
-        if not self.units:
-            result = seed_test(self.values[claimed], self.values[other], direction)
-            return _Test(self.label, claimed, other, self.chosen, result)
-        ours, theirs = self.of_units(claimed), self.of_units(other)
+        tested = self.label, claimed, other, self.chosen
+        direction = self.chosen.direction
+        if not self.of_units:
+            return _Test(*tested, seed_test(self.values[claimed], self.values[other], direction))
+        ours, theirs = self.of_units[claimed], self.of_units[other]
         both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
-        error = unit_error(both)
-        return _Test(
-            self.label, claimed, other, self.chosen, unit_test(both, direction), error=error
-        )
+        return _Test(*tested, unit_test(both, direction), error=unit_error(both))
 
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
@@ -426,22 +397,32 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         if not pooled:
             continue
         first = next(iter(pooled.values()))
-        units = {
-            method: [comparison.units[one.senior] for one in run.each]
-            for method, run in pooled.items()
-            if all(one.senior in comparison.units for one in run.each)
-        }
+        by_measure: dict[Measure, dict[str, list[float]]] = {}
         if first.kind == "drift":
             kl = {m: [mean_metric(one, "kl") for one in run.each] for m, run in pooled.items()}
-            yield _Seeds(label, first, _KL, kl, units)
-            continue
-        each = {
-            method: [measured(one, 2, comparison.over) for one in run.each]
-            for method, run in pooled.items()
-        }
-        for chosen in measures(first):
-            values = {m: [chosen.scale * one[chosen].macro for one in s] for m, s in each.items()}
+            by_measure[_KL] = kl
+        else:
+            each = {
+                method: [measured(one, 2, comparison.over) for one in run.each]
+                for method, run in pooled.items()
+            }
+            for one in measures(first):
+                by_measure[one] = {
+                    m: [one.scale * seed[one].macro for seed in seeds] for m, seeds in each.items()
+                }
+        for chosen, values in by_measure.items():
+            units = {
+                method: _of_units(comparison, run, values[method])
+                for method, run in pooled.items()
+                if all(one.senior in comparison.units for one in run.each)
+            }
             yield _Seeds(label, first, chosen, values, units)
+
+
+def _of_units(comparison: Comparison, run: Summary, values: Sequence[float]) -> dict[str, float]:
+    """The mean of each unit's runs, of the values of all of a pool's."""
+    units = [comparison.units[one.senior] for one in run.each]
+    return dict(zip(dict.fromkeys(units), unit_means(values, units).tolist(), strict=True))
 
 
 def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
@@ -467,15 +448,13 @@ def _repeats_section(seeds: _Seeds, most: int) -> _Section:
         cells = [number(v[i], decimals) if i < len(v) else "" for v in seeds.values.values()]
         section.append((str(i + 1), cells))
     means = [float(np.mean(v)) for v in seeds.values.values()]
-    spreads = [_spread(v) for v in seeds.values.values()]
+    spreads = [
+        float(np.std(v, ddof=1)) if len(v) > 1 else float("nan") for v in seeds.values.values()
+    ]
     errors = [seeds.error(method) for method in methods]
     for heading, column in (("mean", means), ("s.d.", spreads), ("s.e.", errors)):
         section.append((heading, [number(one, decimals) for one in column]))
     return section
-
-
-def _spread(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def _method_tests_table(comparison: Comparison) -> PaperTable:
@@ -484,7 +463,14 @@ def _method_tests_table(comparison: Comparison) -> PaperTable:
     Over the given units, or over training seeds where none are given. No rows where no two methods
     have several seeds, or units. The paper has one seed per method.
     """
-    tests = list(_method_tests(comparison))
+    claimed = comparison.seniors[-1]
+    tests = []
+    for one in _seeds(comparison):
+        tested = list(one.of_units)
+        if not comparison.units:
+            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
+        if claimed in tested:
+            tests += [one.test(claimed, other) for other in tested if other != claimed]
     if not comparison.units:
         title = "One-sided t-tests with training seeds as units"
         headings = [_DELTA, "t", "d.f.", "p"]
@@ -496,15 +482,3 @@ def _method_tests_table(comparison: Comparison) -> PaperTable:
     title = f"One-sided t-tests over {count} units"
     headings = [_DELTA, "s.e.", "t", "d.f.", "p"]
     return _tests_table("significance-units", title, tests, headings, note)
-
-
-def _method_tests(comparison: Comparison) -> Iterator[_Test]:
-    claimed = comparison.seniors[-1]
-    for one in _seeds(comparison):
-        if comparison.units:
-            tested = list(one.units)
-        else:
-            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
-        for other in tested:
-            if claimed in tested and other != claimed:
-                yield one.test(claimed, other)
