@@ -85,20 +85,13 @@ def test_damaged_results_are_refused(example: Path, change: Any, code: str):
     assert (done.exit_code, code in done.stderr) == (1, True)
 
 
-def test_what_only_one_senior_has_is_said_and_left_out(example: Path):
+def test_what_only_one_senior_has_and_other_versions_are_noted(example: Path):
+    edit(example / "TRL/legibility/base/summary.json", lambda c: c["versions"].update(vllm="0.0.1"))
     shutil.rmtree(example / "TRL/handoff")
     done = run(example / "GRPO", example / "TRL")
     assert done.exit_code == 0
     assert "No table of handoff step base: there is no such result for TRL." in done.stderr
     assert "Handoff" not in done.stdout
-
-
-def test_other_versions_are_noted(example: Path):
-    edit(
-        example / "TRL/handoff/step/base/summary.json", lambda c: c["versions"].update(vllm="0.0.1")
-    )
-    done = run(example / "GRPO", example / "TRL")
-    assert done.exit_code == 0
     assert "different versions of vllm: 0.0.1" in done.stderr
 
 

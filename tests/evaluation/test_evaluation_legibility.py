@@ -64,15 +64,6 @@ def test_each_position_is_exact_also_with_large_logits_and_half_precision():
             assert float(overlap[i]) == pytest.approx(expected[1], abs=1e-9)
 
 
-def test_by_hand():
-    """p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2): overlap 3/4; token 2 costs log 2 nats."""
-    p = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    q = torch.tensor([[0.25, 0.25, 0.5]]).log()
-    surprise, overlap = chunk_scores(p, q, torch.tensor([2]))
-    assert float(overlap[0]) == pytest.approx(0.75, abs=1e-7)
-    assert float(surprise[0]) == pytest.approx(np.log(2), abs=1e-7)
-
-
 def test_padded_vocabulary_overlaps_with_nothing():
     p, q = torch.zeros(1, 4), torch.zeros(1, 2)  # 1/4 each, and 1/2 each
     surprise, overlap = chunk_scores(p, q, torch.tensor([1]))

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_results import edit, found_tables, texts, write_counted, write_drift
+from made_results import edit, found_tables, texts, write_drift
 from refused import refused
+from scipy import stats
 
-from tandem_plugin.lab.evaluation.drift import drift_recovery, read_counts
-from tandem_plugin.lab.evaluation.results import Summary, read_summary
+from tandem_plugin.lab.evaluation.drift import read_counts
+from tandem_plugin.lab.evaluation.results import read_summary
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
 GRPO = [2, 2, 2, 2, 3, 3, 3, 3]
@@ -23,24 +24,24 @@ TRL_2 = [2, 2, 2, 2, 2, 3, 3, 3]
 """Moves only token 3 back."""
 
 
-def test_drift_table_shows_the_divergence(tmp_path: Path):
-    write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
-    write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    table = found_tables(tmp_path / "GRPO", tmp_path / "TRL")["drift-base"]
-    assert texts(table) == [["GRPO", "0.5000", "0.1250"], ["TRL", "0.2500", "0.1250"]]
-    assert [row[1]["bold"] for row in table["rows"]] == [False, True]
-
-
-def test_recovery_table_shows_what_is_moved_back(tmp_path: Path):
+def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
     """GRPO drops 0 and 1 for 2 and 3, and TRL moves all but 3 back: 3 of 6 tokens, as 4 and 5 are
     never written by anyone."""
     write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
     write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    table = found_tables(tmp_path / "GRPO", tmp_path / "TRL")["recovery-drift-base"]
-    assert texts(table)[0][:3] == ["TRL", "top 6 moved back (%)", "50.0"]
-    assert [row[1]["text"] for row in table["rows"]] == [
-        "top 6 moved back (%)", "ρ, top 6", "ρ, 4 frequent",
-    ]  # fmt: skip
+    found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
+    drift = found["drift-base"]
+    assert texts(drift) == [["GRPO", "0.5000", "0.1250"], ["TRL", "0.2500", "0.1250"]]
+    assert [row[1]["bold"] for row in drift["rows"]] == [False, True]
+    # Shifts over all six, and over the four that the junior wrote: by SciPy's spearmanr.
+    junior, grpo, trl = (np.bincount(ids, minlength=6) for ids in (JUNIOR, GRPO, TRL))
+    displaced, shift = np.log((grpo + 0.5) / (junior + 0.5)), np.log((trl + 0.5) / (grpo + 0.5))
+    rhos = [stats.spearmanr(displaced[:n], shift[:n]).statistic for n in (6, 4)]
+    assert texts(found["recovery-drift-base"]) == [
+        ["TRL", "top 6 moved back (%)", "50.0"],
+        ["", "ρ, top 6", f"{rhos[0]:.2f}"],
+        ["", "ρ, 4 frequent", f"{rhos[1]:.2f}"],
+    ]
 
 
 def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
@@ -67,50 +68,17 @@ def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
     ]  # fmt: skip
 
 
-@pytest.fixture
-def counted(tmp_path: Path) -> tuple[Path, np.ndarray]:
-    """Drift runs of GRPO and TRL, and the counts of junior, GRPO and TRL."""
-    random = np.random.default_rng(0)
-    counts = random.integers(0, 400, size=(3, 60))
-    for senior, own in (("GRPO", counts[1]), ("TRL", counts[2])):
-        write_counted(tmp_path, senior, own, counts[0])
-    return tmp_path, counts
-
-
-def test_recovery_is_that_of_the_counts(counted: tuple[Path, np.ndarray]):
-    out, counts = counted
-    table = found_tables(out / "GRPO", out / "TRL", "--top", 20)["recovery-drift-base"]
-    expected = drift_recovery(*counts, top=20, frequent=1)
-    shown = [float(row[2]) for row in texts(table)]
-    np.testing.assert_allclose(shown, np.array([100, 1, 1]) * expected, atol=0.051)
-
-
-def summary_of(out: Path, senior: str) -> Summary:
-    return read_summary(out / senior / "drift/base/summary.json")
-
-
-def test_counts_are_read_as_they_were_written(counted: tuple[Path, np.ndarray]):
-    out, counts = counted
-    for read, wrote in zip(read_counts(summary_of(out, "TRL")), counts[[2, 0]], strict=True):
-        np.testing.assert_array_equal(read, wrote)
-
-
 @pytest.mark.parametrize(
     "change",
     [
         lambda c: c.update(vocabulary=3),
-        lambda c: c["senior"][0].pop(),
-        lambda c: c["senior"][0].__setitem__(1, -1),
-        lambda c: c["senior"][0].__setitem__(1, 1.5),
+        lambda c: c["senior"][0].__setitem__(0, -1),
         lambda c: c["senior"][0].__setitem__(1, 2**53),
-        lambda c: c["junior"].append(7),
         lambda c: c.pop("junior"),
     ],
 )
-def test_spoiled_counts_are_refused(
-    counted: tuple[Path, np.ndarray], change: Callable[[dict[str, Any]], object]
-):
-    out, _ = counted
-    edit(out / "TRL/drift/base/counts.json", change)
+def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]):
+    write_drift(tmp_path, "TRL", TRL, JUNIOR)
+    edit(tmp_path / "TRL/drift/base/counts.json", change)
     with refused("TP851"):
-        read_counts(summary_of(out, "TRL"))
+        read_counts(read_summary(tmp_path / "TRL/drift/base/summary.json"))

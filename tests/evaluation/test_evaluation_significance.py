@@ -52,9 +52,6 @@ def test_stars_follow_the_paper(p: float, marks: str):
     assert TTest(0, 0, 0, p).stars == marks
 
 
-seeds = st.lists(st.integers(0, 50), min_size=2, max_size=8)
-
-
 # Bootstrap errors.
 
 
@@ -90,24 +87,6 @@ def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
     monkeypatch.setattr(significance, "_MOST_COUNTS", 50)
     chunked = bootstrap_errors({"a": a, "b": b}, seed=1)
     np.testing.assert_allclose(chunked.macro, together.macro, rtol=1e-12)
-
-
-def mixed_model(differences: np.ndarray) -> tuple[float, float]:
-    """(mean, standard error) of y = mean + unit + run by the table of mean squares.
-
-    differences: ``[units, runs]``. E(MS between) = runs * variance of units + variance of runs, and
-    the grand mean has the variance (variance of units + variance of runs / runs) / units.
-    """
-    units, runs = differences.shape
-    grand = differences.sum() / (units * runs)
-    means = [sum(row) / runs for row in differences]
-    between = runs * sum((mean - grand) ** 2 for mean in means) / (units - 1)
-    squares = sum(
-        (y - mean) ** 2 for row, mean in zip(differences, means, strict=True) for y in row
-    )
-    within = squares / (units * (runs - 1))
-    of_units = (between - within) / runs
-    return grand, math.sqrt((of_units + within / runs) / units)
 
 
 def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
