@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
+
+from tandem_plugin.errors import printable
 
 __all__ = [
     "DASH",
@@ -15,20 +16,17 @@ __all__ = [
     "PaperTable",
     "Row",
     "best",
-    "html_table",
+    "escaped",
+    "html_page",
     "markdown",
     "number",
     "probability",
-    "safe",
     "signed",
     "table_json",
 ]
 
 DASH = "–"
 """A cell without a number."""
-
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
-                     "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,6 @@ class PaperTable:
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    rules: tuple[int, ...] = ()
-    """Rows before which there is a rule."""
     text_columns: int = 1
     """How many columns from the left hold names."""
     note: str = ""
@@ -100,40 +96,23 @@ def markdown(table: PaperTable) -> str:
     """A heading and a pipe table."""
     marks = ["---" if i < table.text_columns else "---:" for i in range(len(table.columns))]
     lines = [
-        f"### {_escaped(table.title)}",
+        f"### {escaped(table.title)}",
         "",
-        _piped([_escaped(name) for name in table.columns]),
+        _piped([escaped(name) for name in table.columns]),
         _piped(marks),
         *(_piped([_markdown_cell(cell) for cell in row]) for row in table.rows),
     ]
     if table.note:
-        lines += ["", _escaped(table.note)]
+        lines += ["", escaped(table.note)]
     return "\n".join(lines) + "\n"
 
 
-def html_table(table: PaperTable) -> str:
-    """A section of an HTML page, which gives the classes ``name``, ``rule``, ``wide`` and ``note``
-    their looks."""
-    marks = [" class=name" if i < table.text_columns else "" for i in range(len(table.columns))]
-    names = zip(marks, table.columns, strict=True)
-    head = "".join(f"<th{mark}>{safe(name)}</th>" for mark, name in names)
-    rows = []
-    for i, row in enumerate(table.rows):
-        cells = zip(marks, row, strict=True)
-        rows.append(f"<tr{' class=rule' if i in table.rules else ''}>")
-        rows += [f"<td{mark}>{_html_cell(cell)}</td>" for mark, cell in cells]
-        rows.append("</tr>")
-    note = f"<p class=note>{safe(table.note)}</p>" if table.note else ""
-    return (
-        f"<section><h2>{safe(table.title)}</h2><div class=wide><table><thead><tr>{head}</tr>"
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>{note}</section>"
-    )
+def html_page(text: str) -> str:
+    """The elements of an HTML page from this Markdown; its style gives ``right`` its look."""
+    from markdown_it import MarkdownIt
 
-
-def safe(text: str) -> str:
-    """Text that HTML shows as it is: markup escaped, control characters and those that turn the
-    direction of text replaced by U+FFFD."""
-    return html.escape(_UNSAFE.sub("\ufffd", text))
+    page: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(printable(text))
+    return page.replace(' style="text-align:right"', " class=right")
 
 
 def table_json(table: PaperTable) -> dict[str, Any]:
@@ -147,17 +126,8 @@ def table_json(table: PaperTable) -> dict[str, Any]:
     }
 
 
-def _html_cell(cell: Cell) -> str:
-    text = safe(cell.text)
-    if cell.bold:
-        text = f"<strong>{text}</strong>"
-    if cell.error:
-        text += f"<small> ± {safe(cell.error)}</small>"
-    return text + safe(cell.stars)
-
-
 def _markdown_cell(cell: Cell) -> str:
-    text = _escaped(cell.text)
+    text = escaped(cell.text)
     if cell.bold:
         text = f"**{text}**"
     if cell.error:
@@ -165,7 +135,8 @@ def _markdown_cell(cell: Cell) -> str:
     return text + cell.stars.replace("*", r"\*")
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
     escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", text.replace("\n", " "))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

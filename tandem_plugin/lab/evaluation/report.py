@@ -24,7 +24,7 @@ from tandem_plugin.lab.evaluation.comparison import (
     runs_by_label,
 )
 from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
-from tandem_plugin.lab.evaluation.rendering import PaperTable, html_table, safe
+from tandem_plugin.lab.evaluation.rendering import PaperTable, escaped, html_page, markdown
 from tandem_plugin.lab.evaluation.results import Summary, check_comparable
 from tandem_plugin.lab.evaluation.tables import paper_tables
 
@@ -113,32 +113,30 @@ def _page(notes: Sequence[str], pictures: Sequence[Picture], tables: Sequence[Pa
         f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    body = [
-        "<h1>Tandem evaluation</h1>",
-        *(f"<p class=note>{safe(note)}</p>" for note in notes),
-        *map(_figure, pictures),
-        *map(html_table, tables),
-        f"<footer>Made by tandem-plugin {safe(__version__)}.</footer>",
-    ]
+    title = "Tandem evaluation"
+    head = "\n".join([f"# {title}", *(f"- {escaped(note)}" for note in notes)])
+    foot = f"Made by tandem-plugin {escaped(__version__)}."
+    body = [html_page(head), *map(_figure, pictures)]
+    body.append(html_page("\n".join([*map(markdown, tables), foot])))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Tandem evaluation</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         + "\n".join(body)
-        + "\n</body>\n</html>\n"
+        + "</body>\n</html>\n"
     )
 
 
 def _figure(picture: Picture) -> str:
+    """Its texts have nothing of the results but settings' numbers."""
     wide, narrow = (base64.b64encode(png).decode() for png in (picture.wide, picture.narrow))
-    title, caption = safe(picture.title), safe(picture.caption)
     return (
-        f"<figure><h2>{title}</h2><picture>"
+        f"<figure><h3>{picture.title}</h3><picture>"
         f'<source media="(max-width: 60rem)" srcset="data:image/png;base64,{narrow}">'
-        f'<img alt="{title}. {caption}" src="data:image/png;base64,{wide}"></picture>'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f'<img alt="{picture.title}" src="data:image/png;base64,{wide}"></picture>'
+        f"<figcaption>{picture.caption}</figcaption></figure>"
     )
 
 

