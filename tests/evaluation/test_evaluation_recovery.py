@@ -47,22 +47,21 @@ def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
 def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
     for senior, wrote in {"base": JUNIOR, "GRPO": GRPO, "TRL": TRL}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR)
-    found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "TRL")), "--top", 4)
+    found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "TRL")))
     assert texts(found["drift-base"])[0] == ["base", "0.0000", "0.1250"]
     table = found["recovery-drift-base"]
     assert table["title"].startswith("Recovery of GRPO's drift from base")
     assert [row[0] for row in texts(table) if row[0]] == ["TRL"]
-    # Of the four tokens that are written at all, all but token 3.
-    assert texts(table)[0][1:3] == ["top 4 moved back (%)", "75.0"]
+    assert texts(table)[0][1:3] == ["top 6 moved back (%)", "50.0"]
 
 
 def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
     for senior, wrote in {"GRPO": GRPO, "TRL": TRL, "TRL-2": TRL_2}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR)
     folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
-    found = found_tables(*folders, "--pool", "both=TRL,TRL-2", "--top", 4)
+    found = found_tables(*folders, "--pool", "both=TRL,TRL-2")
     assert texts(found["drift-base"])[1] == ["both", "0.5000", "0.1250"]
-    assert texts(found["recovery-drift-base"])[0][2] == "50.0"  # 3 of 4, and 1 of 4
+    assert texts(found["recovery-drift-base"])[0][2] == "33.3"  # 3 of 6, and 1 of 6
     assert texts(found["repeats"])[0][2:] == [
         "both", "0.2500", "0.7500", "0.5000", "0.3536", "0.2500",
     ]  # fmt: skip

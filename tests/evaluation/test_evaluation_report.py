@@ -76,9 +76,7 @@ def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
     }.items():
         results = make_results(senior, right)
     pools = ("--pool", "G=G-a,G-b", "--pool", "T=T-a,T-b")
-    done = report(
-        results, *pools, "--unit", "a=G-a,T-a", "--unit", "b=G-b,T-b", "--k", 1, "--top", 4
-    )
+    done = report(results, *pools, "--unit", "a=G-a,T-a", "--unit", "b=G-b,T-b", "--k", 1)
     assert done.exit_code == 0, done.output
     page = page_of(results)
     assert "One-sided t-tests over 2 units" in page

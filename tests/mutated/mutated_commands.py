@@ -254,8 +254,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "compare",
         _one_of(
-            ("results/base", "results/GRPO", "--resamples", "2"),
-            ("results/GRPO", "results/TRL", "--resamples", "2", "--out", "tables", "--json"),
+            ("results/base", "results/GRPO"),
+            ("results/GRPO", "results/TRL", "--out", "tables", "--json"),
         ),
         (*_MINE, "results/GRPO/*/summary.json"),
         14, ("tables/*",),

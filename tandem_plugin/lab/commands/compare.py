@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.options import LegibilityOver, OverOption, TopOption
+from tandem_plugin.lab.commands.options import LegibilityOver, OverOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 __all__ = ["compare", "report"]
@@ -60,10 +60,6 @@ def compare(
     pool: PoolOption = None,
     unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
-    top: TopOption = 500,
-    resamples: Annotated[
-        int, typer.Option(min=2, help="Bootstrap resamples for standard errors.")
-    ] = 10_000,
     json: JsonOption = False,
 ) -> None:
     """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
@@ -83,8 +79,8 @@ def compare(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        found = compared.compare(seniors, despite or (), resamples, pools, over.value, units)
-        tables = paper_tables(found, k, top)
+        found = compared.compare(seniors, despite or (), pools, over.value, units)
+        tables = paper_tables(found, k)
     text = "\n".join(map(markdown, tables))
     if out is not None:
         notes = "".join(f"- {sentence}\n" for sentence in found.notes)
@@ -125,7 +121,6 @@ def report(
     pool: PoolOption = None,
     unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
-    top: TopOption = 500,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
@@ -141,7 +136,7 @@ def report(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
-            written = build_report(results, place, k, top, pools, over.value, units)
+            written = build_report(results, place, k, pools, over.value, units)
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:

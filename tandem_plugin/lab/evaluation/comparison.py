@@ -10,7 +10,6 @@ from typing import TypeAlias
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.measures import Measure, Measured, Over, measured
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
-from tandem_plugin.lab.evaluation.significance import RESAMPLES
 
 __all__ = [
     "BySenior",
@@ -38,7 +37,6 @@ class Comparison:
     """By label (kind, schedule and junior), then by senior; only what all of them have."""
     notes: tuple[str, ...]
     """Sentences about runs that some of the seniors lack, and what else a reader should know."""
-    resamples: int = RESAMPLES
     over: Over = "problems"
     """What a benchmark's legibility is the mean over."""
     units: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +48,7 @@ class Comparison:
     def measured(self, run: Summary) -> dict[Measure, Measured]:
         """All measures of one of the runs, resampled once."""
         if id(run) not in self.known:  # the comparison holds its runs: ids stay theirs
-            self.known[id(run)] = measured(run, self.resamples, self.over)
+            self.known[id(run)] = measured(run, over=self.over)
         return self.known[id(run)]
 
     def of(self, *kinds: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
@@ -92,7 +90,6 @@ def runs_by_label(by_senior: BySenior) -> dict[str, dict[str, Summary]]:
 def compare(
     by_senior: BySenior,
     despite: Sequence[str] = (),
-    resamples: int = RESAMPLES,
     pools: Groups | None = None,
     over: Over = "problems",
     units: Groups | None = None,
@@ -122,7 +119,7 @@ def compare(
         seniors = " and ".join(by_senior)
         raise EvaluationError("TP834", seniors=seniors, missing=" ".join(notes))
     noted = tuple(dict.fromkeys(notes))
-    return Comparison(tuple(by_senior), runs, noted, resamples, over, unit_of)
+    return Comparison(tuple(by_senior), runs, noted, over, unit_of)
 
 
 def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:

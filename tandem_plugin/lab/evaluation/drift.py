@@ -33,7 +33,6 @@ __all__ = [
     "TOP",
     "DriftRecovery",
     "drift_metrics",
-    "drift_recovery",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -168,27 +167,6 @@ class DriftRecovery(NamedTuple):
     """The same over the tokens that are frequent in the junior's outputs."""
 
 
-def drift_recovery(
-    junior: ArrayLike,
-    baseline: ArrayLike,
-    other: ArrayLike,
-    top: int = TOP,
-    frequent: int = FREQUENT,
-    smoothing: float = SMOOTHING,
-) -> DriftRecovery:
-    """What the other model recovers of the baseline's drift from the junior.
-
-    junior, baseline, other: counts ``[vocabulary]``. Source: section 4.4 of the paper.
-    """
-    displacement = log_ratio(baseline, junior, smoothing)
-    shift = log_ratio(other, baseline, smoothing)
-    most = most_displaced(displacement, top)
-    often = np.flatnonzero(np.asarray(junior) >= frequent)
-    moved_back, spearman_top = recovery(displacement[most], shift[most])
-    _, spearman_frequent = recovery(displacement[often], shift[often])
-    return DriftRecovery(moved_back, spearman_top, spearman_frequent)
-
-
 # Runs, and their files.
 
 
@@ -293,14 +271,18 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
     return counts
 
 
-def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
+def mean_recovery(baseline: Summary, other: Summary) -> DriftRecovery:
     """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
 
-    Raises :class:`EvaluationError` where counts are missing.
+    Raises :class:`EvaluationError` where counts are missing. Source: section 4.4 of the paper.
     """
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
     found = []
     for first, second in product(map(read_counts, baseline.each), map(read_counts, other.each)):
-        counts, junior = first
-        found.append(drift_recovery(junior, counts, second[0], top, frequent, smoothing))
+        drifted, junior = first
+        displacement = log_ratio(drifted, junior, smoothing)
+        shift = log_ratio(second[0], drifted, smoothing)
+        most, often = most_displaced(displacement), junior >= frequent
+        of_most = recovery(displacement[most], shift[most])
+        found.append([*of_most, recovery(displacement[often], shift[often])[1]])
     return DriftRecovery(*np.mean(found, axis=0).tolist())

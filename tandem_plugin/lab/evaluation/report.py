@@ -53,7 +53,6 @@ def build_report(
     results: Sequence[Path],
     out: Path,
     k: int | None,
-    top: int,
     pools: Groups,
     over: Over,
     units: Groups,
@@ -62,7 +61,7 @@ def build_report(
 
     results: one folder, whose seniors are ordered as by :func:`ordered_seniors`, or several in the
     order of tables and legends: the first that drifted is the baseline of recovery, the last is
-    tested against the others. k, top, pools, over, units: as of :func:`paper_tables` and
+    tested against the others. k, pools, over, units: as of :func:`paper_tables` and
     :func:`compare`; figures show every run by itself, with the colour of its pool and the mark of
     its unit. Raises :class:`EvaluationError` for results that cannot be compared, or where there
     are none.
@@ -80,7 +79,7 @@ def build_report(
     notes = ["There are results of only one senior: tables compare two or more."]
     tables: list[PaperTable] = []
     if comparison is not None:
-        tables, notes = paper_tables(comparison, k, top), list(comparison.notes)
+        tables, notes = paper_tables(comparison, k), list(comparison.notes)
     named = [("Seeds of", pools), ("Unit", units)]
     groups = [f"{what} {one}: {', '.join(all_)}." for what, g in named for one, all_ in g.items()]
     page = out / "index.html"

@@ -51,7 +51,6 @@ class BootstrapErrors:
 def bootstrap_errors(
     values: Mapping[str, NDArray[np.float64]],
     resamples: int = RESAMPLES,
-    seed: int = 0,
     weights: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> BootstrapErrors:
     """Standard errors over resamples of problems, stratified by benchmark.
@@ -60,12 +59,12 @@ def bootstrap_errors(
     problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
     with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
     and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
-    depend only on its name and ``seed``. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
+    depend only on its name. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
     """
     each: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | float = 0.0
     for name, statistics in values.items():
-        own = derive_seed(seed, "bootstrap", name)
+        own = derive_seed(0, "bootstrap", name)
         if weights is None:
             means = _resampled_means(statistics, resamples, own)
         else:

@@ -68,13 +68,11 @@ _UNITS_NOTE = (
 )
 
 
-def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
+def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
-    k: of pass@k in the tables of one k; None takes 8, or the largest there is. top: how many of the
-    baseline's most displaced tokens recovery is about.
-
-    The last senior is the one that is claimed to be better than each of the others.
+    k: of pass@k in the tables of one k; None takes 8, or the largest there is. The last senior is
+    the one that is claimed to be better than each of the others.
     """
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
@@ -89,7 +87,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
         ):
             tables.append(_metrics_table(f"{name}-{label}", f"{title} ({label})", runs, cell))
     for label, runs in comparison.of("drift"):
-        tables += [_drift_table(label, runs), _recovery_table(label, runs, top)]
+        tables += [_drift_table(label, runs), _recovery_table(label, runs)]
     tables += [
         _summary_table(comparison, k),
         _repeats_table(comparison, k),
@@ -260,7 +258,7 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
     return _table(label, f"Drift of the token distribution ({junior})", [section])
 
 
-def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
+def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """What each senior recovers of the drift of the first one that has drifted at all.
 
     No rows where nobody has drifted, or only one senior has. Source: section 4.4 of the paper,
@@ -269,7 +267,7 @@ def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
     sections = [
-        _recovery_section(drifted[baseline], senior, run, top)
+        _recovery_section(drifted[baseline], senior, run)
         for senior, run in drifted.items()
         if senior != baseline
     ]
@@ -278,11 +276,11 @@ def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
     return _table(f"recovery-{label}", title, sections, 2)
 
 
-def _recovery_section(baseline: Summary, senior: str, run: Summary, top: int) -> _Section:
+def _recovery_section(baseline: Summary, senior: str, run: Summary) -> _Section:
     junior = read_counts(baseline.each[0])[1]
-    top = min(top, len(junior))
+    top = min(TOP, len(junior))
     frequent = int((junior >= baseline.settings["frequent"]).sum())
-    recovered = mean_recovery(baseline, run, top)
+    recovered = mean_recovery(baseline, run)
     rows = {
         f"top {top} moved back (%)": number(100 * recovered.moved_back, 1),
         f"ρ, top {top}": number(recovered.spearman_top, 2),
