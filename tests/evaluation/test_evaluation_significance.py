@@ -1,7 +1,10 @@
+"""pass@k, errors of means and tests of differences."""
+
 from __future__ import annotations
 
 import math
-from itertools import product
+from fractions import Fraction
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tandem_plugin.lab.evaluation import significance
+from tandem_plugin.lab.evaluation.measures import pass_at_k, powers_of_two
 from tandem_plugin.lab.evaluation.significance import (
     TTest,
     bootstrap_errors,
@@ -94,3 +98,18 @@ def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
     assert math.isnan(found.p)
     assert math.isnan(unit_error([0.5]))
     assert math.isnan(unit_test([0.5], "greater").difference)
+
+
+@pytest.mark.parametrize("samples", range(1, 8))
+def test_it_is_the_share_of_subsets_that_hold_a_right_sample(samples: int):
+    for correct in range(samples + 1):
+        for k in range(1, samples + 1):
+            subsets = list(combinations(range(samples), k))
+            hits = sum(any(i < correct for i in subset) for subset in subsets)
+            assert pass_at_k(samples, correct, k) == Fraction(hits, len(subsets))
+
+
+def test_shown_ks_are_powers_of_two():
+    assert powers_of_two(32) == (1, 2, 4, 8, 16, 32)
+    assert powers_of_two(31) == (1, 2, 4, 8, 16)
+    assert powers_of_two(1) == (1,)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import Enum
 from itertools import product
 from pathlib import Path
@@ -165,7 +164,7 @@ def evaluate(
     if Part.HANDOFF in parts:
         check_handoffs(seniors, schedules)  # before the hours that solo runs take
     written: list[Path] = []
-    with _interruptible():
+    try:
         if Part.SOLO in parts:
             base = juniors[:1]
             answering = [*base, *(one for one in seniors if one.name not in {b.name for b in base})]
@@ -182,6 +181,9 @@ def evaluate(
             base_name, *_ = (named_path(one)[0] for one in junior or ())
             names = (named_path(one)[0] for one in senior)
             written += [run_drift(out, name, base_name, frequent) for name in names]
+    except KeyboardInterrupt:
+        echo("Stopped. Run the same command again to resume.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     _show(written, json, over)
 
 
@@ -195,16 +197,6 @@ def _check_options(ctx: typer.Context, part: Part) -> None:
         source = getattr(ctx.get_parameter_source(name), "name", "")
         if name in _OPTIONS[Part.ALL] - used and source == "COMMANDLINE":
             raise typer.BadParameter(f"{option} has no effect on {part.value}.")
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turns an interrupt into a sentence and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        echo("Stopped. Run the same command again to resume.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _schedules(names: list[str] | None, parameters: list[str] | None) -> list[dict[str, Any]]:
