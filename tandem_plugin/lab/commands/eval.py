@@ -55,7 +55,7 @@ _OPTIONS: dict[Part, set[str]] = {
     Part.DRIFT: {"junior", "frequent"},
 }
 _OPTIONS[Part.ALL] = set().union(*_OPTIONS.values())
-"""The options of each part, beside those of all parts."""
+"""The options of each part, in addition to those that all parts have."""
 
 
 def evaluate(
@@ -162,7 +162,7 @@ def evaluate(
         seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
     schedules = _schedules(schedule, parameters)
     if Part.HANDOFF in parts:
-        check_handoffs(seniors, schedules)  # before the hours that solo runs take
+        check_handoffs(seniors, schedules)  # before the solo runs, which take hours
     written: list[Path] = []
     try:
         if Part.SOLO in parts:
@@ -188,7 +188,7 @@ def evaluate(
 
 
 def _check_options(ctx: typer.Context, part: Part) -> None:
-    """Raise for an option that this part lacks, or does not have."""
+    """Reject a missing option, or one without effect on this part."""
     used = _OPTIONS[part]
     for parameter in ctx.command.params:
         name, option = str(parameter.name), parameter.opts[0]
@@ -200,9 +200,9 @@ def _check_options(ctx: typer.Context, part: Part) -> None:
 
 
 def _schedules(names: list[str] | None, parameters: list[str] | None) -> list[dict[str, Any]]:
-    """The settings of each schedule that is named; ``step`` where none is.
+    """The settings of each named schedule; ``step`` if none is named.
 
-    parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
+    parameters: ``NAME=VALUE`` of the option ``--set``, applied to each of them.
     """
     from tandem_plugin.lab.evaluation.generation import team_schedule
 
@@ -228,13 +228,13 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
 def _noted(
     ctx: typer.Context, part: Part, benchmarks: Sequence[Benchmark]
 ) -> dict[str, Any] | None:
-    """What results say of the protocol that was followed, with what was used instead."""
+    """The results' record of the protocol, with the settings used instead."""
     used = {name: value for name, value in ctx.params.items() if name in _OPTIONS[part]}
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
     if "over" in used:
         used["over"] = LegibilityOver(used["over"]).value
-    for benchmark in benchmarks[:1]:  # all are asked alike
+    for benchmark in benchmarks[:1]:  # all get the same prompts
         asked = benchmark.template
         used |= {
             "template": asked.template,

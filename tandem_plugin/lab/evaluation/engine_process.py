@@ -1,6 +1,6 @@
-"""The process that answers: it writes what files of responses lack, and ends with its engine.
+"""The generating process: it writes the missing responses of files, and exits with its engine.
 
-So the engine's memory is free for the next pair of models.
+This frees the engine's memory for the next pair of models.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class _Place(NamedTuple):
 def generate(
     files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
 ) -> None:
-    """Write what is missing in ``files``, which share their models, in a process of its own.
+    """Generate the missing responses of ``files``, which share their models, in a separate process.
 
-    Nothing starts where nothing is missing, and a killed run is resumed. The process ends with this
-    one. Raises :class:`TandemError` with what went wrong there, and KeyboardInterrupt where it was
+    Starts nothing if nothing is missing, and resumes a killed run. The process ends with this one.
+    Raises :class:`TandemError` with the error of that process, and KeyboardInterrupt if it was
     interrupted.
     """
     samples = sampling.samples
@@ -73,7 +73,10 @@ def _run(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[st
 
 
 def _enter_process(parent: int) -> None:
-    """Leave stdout to the command's result, and let Linux end this process with its parent."""
+    """Leave stdout to the command's result, and let Linux end this process with its parent.
+
+    A killed command leaves no engine behind.
+    """
     os.dup2(2, 1)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -82,7 +85,7 @@ def _enter_process(parent: int) -> None:
 
 
 def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
-    """Write what is missing; any error becomes one that says what failed."""
+    """Generate the missing responses; any error becomes a :class:`TandemError`."""
     try:
         _write(files, sampling, engine)
     except TandemError as error:
@@ -95,7 +98,7 @@ def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping
 
 
 def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
-    """Write the missing responses, each as it is finished."""
+    """Generate the missing responses, writing each when it is finished."""
     first = files[0]
     with ExitStack() as stack:
         opened = [
@@ -141,7 +144,7 @@ class _Requests:
         return place, prompt, params, None if team is None else {**team, "seed": draws}
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
-        """What a file holds of one response."""
+        """A file's row of one response."""
         (response,) = output.outputs
         question = self.question(place)
         row = {
@@ -172,7 +175,7 @@ class _Requests:
         return self.sampling.seeds(benchmark, place.problem, place.sample)
 
     def ids(self, place: _Place) -> list[int]:
-        """The prompt's token ids; raises :class:`EvaluationError` where they do not fit."""
+        """The prompt's token ids; raises :class:`EvaluationError` if they do not fit."""
         key = place.file, place.problem
         if key not in self._ids:
             ids = prompt_ids(self.question(place)["messages"], self._tokenizer)
@@ -192,7 +195,7 @@ class _Requests:
 def _rows(
     engine: Any, requests: _Requests, todo: Sequence[_Place]
 ) -> Iterator[tuple[_Place, dict[str, Any]]]:
-    """The rows of responses as they are finished; enough requests keep the engine busy."""
+    """The rows of responses as they finish, with enough requests to keep the engine busy."""
     most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
     handoff = TextHandoff(engine, requests.sampling, most)
     others = []
@@ -216,12 +219,12 @@ def _rows(
 def _stream(
     engine: Any, requests: Iterator[tuple[_Place, Any, Any, Any]], most: int
 ) -> Iterator[tuple[_Place, Any]]:
-    """What :meth:`TandemLLM.stream` does, for an engine of the senior alone."""
+    """Like :meth:`TandemLLM.stream`, for an engine of the senior alone."""
     running: dict[str, _Place] = {}
     while True:
         for place, prompt, params, _ in islice(requests, most - len(running)):
             (name,) = engine.enqueue([prompt], params, use_tqdm=False)
-            # Outputs carry the number that LLM gives; vLLM appends a random part to it.
+            # Outputs have the number that LLM assigns; vLLM appends a random part to it.
             running[name.partition("-")[0]] = place
         if not running:
             return

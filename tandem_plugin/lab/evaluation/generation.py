@@ -1,4 +1,4 @@
-"""Generations: how responses are sampled, by which schedule, and the files that hold them."""
+"""Generations: sampling settings, schedules, and the files of responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 class Sampling:
     """Sampling settings.
 
-    The defaults are those of the paper's validation during training, and of its training's response
+    The defaults are those of the paper's validation during training, and its training's response
     length (appendix A.3, table of hyperparameters): it states none for its evaluation.
     """
 
@@ -46,10 +46,10 @@ class Sampling:
     max_tokens: int = 3000
     seed: int = 0
     top_k: int | None = None
-    """None samples among all tokens."""
+    """None samples from all tokens."""
 
     def settings(self) -> dict[str, Any]:
-        """All settings, for a result; ``top_k`` where there is one."""
+        """All settings, for a result; ``top_k`` only if it is set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of_response(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class Sampling:
 
 
 TEXT = "step-text"
-"""Strict alternation of texts up to a blank line, for so many rounds of both: a schedule of calls,
-not of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+"""Strict alternation of texts up to a blank line, for a number of rounds: a schedule of calls, not
+of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
 
 
 def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,12 +99,12 @@ def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an engine that answers under this schedule, and others beside it."""
+    """The tandem settings of an engine with this schedule, and further settings."""
     return {"schedule": "solo"} if team["schedule"] == TEXT else dict(team)
 
 
 def schedule_label(settings: Mapping[str, Any]) -> str:
-    """The name, and what is not by default, as in ``handover,first=senior,after=32``."""
+    """The name with non-default parameters, as in ``handover,first=senior,after=32``."""
     name = settings["schedule"]
     default = team_schedule(name, {})
     changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
@@ -123,11 +123,11 @@ class GenerationFile:
     senior: Checkpoint
     junior: Checkpoint | None
     schedule: Mapping[str, Any] | None
-    """The schedule and its parameters; None where the senior is alone."""
+    """The schedule and its parameters; None for the senior alone."""
 
     @property
     def path(self) -> Path:
-        """Where the responses are, one JSON object a line, as ``tandem view`` reads them."""
+        """The file of responses, one JSON object per line, as ``tandem view`` reads them."""
         return self.folder / f"{self.benchmark.name}.jsonl"
 
     def responses(self, samples: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -135,9 +135,9 @@ class GenerationFile:
         return read_generations(self.path, len(self.benchmark.problems), samples)
 
     def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
-        """All that a response depends on: noted beside the file, and checked when it is resumed.
+        """Everything that a response depends on: recorded beside the file, and checked on resuming.
 
-        ``senior`` is the path, by which ``tandem view`` finds the tokenizer.
+        ``senior`` is the path, from which ``tandem view`` finds the tokenizer.
         """
         return {
             "senior": self.senior.path,
@@ -162,7 +162,7 @@ def read_generations(
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
 
-    Raises :class:`EvaluationError` where some are missing, or a row is no response.
+    Raises :class:`EvaluationError` if some are missing, or a row is not a response.
     """
     return read_rows_of(path, problems, samples, _check_response)
 
@@ -170,9 +170,9 @@ def read_generations(
 def read_rows_of(
     path: Path, problems: int, samples: int, check: Callable[[Mapping[str, Any]], None]
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The same of any file of rows that stand for responses.
+    """The same for any file with rows per response.
 
-    check: raises ValueError for a row that is none of the kind.
+    check: raises ValueError for an invalid row.
     """
     seen: set[tuple[int, int]] = set()
     try:
@@ -190,7 +190,7 @@ def read_rows_of(
 
 
 def _check_response(row: Mapping[str, Any]) -> None:
-    """Raise ValueError for a row that is no response, or whose authorship is not of its tokens."""
+    """Raise ValueError for a row that is not a response, or whose authorship does not match."""
     for name in ("prompt_ids", "response_ids"):
         if not _are_integers(row.get(name), MAX_TOKEN_ID):
             raise ValueError(f"its {name} are not token ids")

@@ -1,4 +1,4 @@
-"""What is measured of a run: per problem, per benchmark, and over benchmarks."""
+"""The measures of a run: per problem, per benchmark, and over benchmarks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Over: TypeAlias = Literal["problems", "positions", "responses"]
-"""What a benchmark's legibility is the mean over."""
+"""Whether a benchmark's legibility is the mean over problems, positions or responses."""
 
 _SUMMARY_K = 8
 """The ablation's table shows pass@8 (section 5.2)."""
@@ -39,9 +39,9 @@ _SUMMARY_K = 8
 def pass_at_k(samples: int, correct: int, k: int) -> Fraction:
     """The unbiased estimate for one problem: 1 - C(n - c, k) / C(n, k), exactly.
 
-    samples: n, how many were drawn, at least k; correct: c, how many of them are right. Source:
-    Chen et al. (2021), "Evaluating Large Language Models Trained on Code", equation 1; sections 4.1
-    and 4.2 of the paper.
+    samples: n, the number drawn, at least k; correct: c, the number of correct ones. Source: Chen
+    et al. (2021), "Evaluating Large Language Models Trained on Code", equation 1; sections 4.1 and
+    4.2 of the paper.
     """
     return 1 - Fraction(math.comb(samples - correct, k), math.comb(samples, k))
 
@@ -58,7 +58,7 @@ def powers_of_two(samples: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One statistic of a run: its name, how it is printed, and which way is better."""
+    """One statistic of a run: its name, its format, and which direction is better."""
 
     name: str
     decimals: int
@@ -71,7 +71,7 @@ class Measure:
 
     @property
     def heading(self) -> str:
-        """Name, unit and direction, as the paper's tables head them."""
+        """Name, unit and direction, as in the headings of the paper's tables."""
         arrow = "↑" if self.higher_is_better else "↓"
         return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
 
@@ -108,12 +108,12 @@ class Measured:
 
     @property
     def pooled(self) -> NDArray[np.float64]:
-        """All problems of all benchmarks, by name: what paired tests take (section 5.3)."""
+        """All problems of all benchmarks, by name, for paired tests (section 5.3)."""
         return np.concatenate([self.values[name] for name in sorted(self.values)])
 
 
 def measures(summary: Summary) -> list[Measure]:
-    """What can be measured of a run; drift has no per-problem numbers."""
+    """The measures that a run allows; drift has no per-problem numbers."""
     if summary.kind in ("solo", "handoff"):
         fewest = min(row["samples"] for rows in summary.problems.values() for row in rows)
         return [Measure(f"pass@{k}", 1, True, 100.0, "%", k=k) for k in powers_of_two(fewest)]
@@ -160,7 +160,7 @@ def measured(
 
 
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
-    """The macro averages of a run, in the units of tables, to print when it is done."""
+    """The macro averages of a run, in the units of tables, to print at its end."""
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     return {
@@ -175,13 +175,13 @@ def mean_metric(summary: Summary, name: str) -> float:
 
 
 def measure_at(summary: Summary, k: int | None) -> Measure:
-    """pass@k for the largest available k that is at most ``k``; None takes 8."""
+    """pass@k for the largest available k up to ``k``; None means 8."""
     largest = _SUMMARY_K if k is None else k
     return [one for one in measures(summary) if (one.k or 0) <= largest][-1]
 
 
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
-    """What is shown of a run where there is room for one k: pass@k of it, or all of legibility."""
+    """The measures to show with a single k: pass@k, or all of legibility."""
     return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
 
 
@@ -193,7 +193,7 @@ def _table(
 
 
 def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64]:
-    """How many tokens, or responses, each problem has, ``[problems, repeats]``."""
+    """The number of tokens, or responses, of each problem: ``[problems, repeats]``."""
     field = "responses" if over == "responses" else "tokens"
     each = [[row[field] for row in one.problems[benchmark]] for one in summary.each]
     return np.array(each, dtype=np.float64).T

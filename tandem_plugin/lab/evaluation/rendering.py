@@ -1,4 +1,4 @@
-"""Tables as they are printed: as Markdown, HTML and JSON."""
+"""Renders tables as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DASH = "–"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its text, its standard error where it has one, and how it is marked."""
+    """One cell: its text, its standard error if any, and its markers."""
 
     text: str
     error: str = ""
@@ -44,7 +44,7 @@ Row: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class PaperTable:
-    """A table as it is printed, in whatever form."""
+    """A table, independent of its output format."""
 
     name: str
     """For files: letters, digits and hyphens."""
@@ -52,13 +52,13 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     text_columns: int = 1
-    """How many columns from the left hold names."""
+    """Number of columns from the left that contain names."""
     note: str = ""
-    """What a reader must know, in a sentence or two."""
+    """A note for the reader, one or two sentences."""
 
 
 def best(texts: Sequence[str], higher: bool) -> list[bool]:
-    """Which are best as printed; none where all are equal."""
+    """Which values are best as printed; none if all are equal."""
     values = [float(text) if text != DASH else math.nan for text in texts]
     known = [value for value in values if not math.isnan(value)]
     if not known or len(set(known)) == 1:
@@ -68,7 +68,7 @@ def best(texts: Sequence[str], higher: bool) -> list[bool]:
 
 
 def number(value: float, decimals: int) -> str:
-    """A number with so many decimals, never a negative zero; a dash for none."""
+    """A number with the given decimals, never a negative zero; a dash for NaN."""
     if math.isnan(value):
         return DASH
     text = f"{value:.{decimals}f}"
@@ -84,7 +84,7 @@ def signed(value: float, decimals: int) -> str:
 
 
 def probability(p: float) -> str:
-    """Three decimals, and powers of ten below, as the paper has them."""
+    """Three decimals, and powers of ten for smaller values, as in the paper."""
     if math.isnan(p):
         return DASH
     if p >= 0.001:
@@ -108,7 +108,7 @@ def markdown(table: PaperTable) -> str:
 
 
 def html_page(text: str) -> str:
-    """The elements of an HTML page from this Markdown; its style gives ``right`` its look."""
+    """Markdown as elements of an HTML page, whose style defines the class ``right``."""
     from markdown_it import MarkdownIt
 
     page: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(printable(text))
@@ -136,7 +136,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text with Markdown's and HTML's special characters escaped."""
     escaped = re.sub(r"([\\`*_\[\]|])", r"\\\1", text.replace("\n", " "))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -37,7 +37,7 @@ _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
-"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+"""Okabe and Ito's colours, distinguishable with colour vision deficiency."""
 
 _MARKS = "os^Dv*PX"
 """The first is of runs without a unit."""
@@ -91,7 +91,7 @@ def build_report(
 
 
 def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -> Comparison | None:
-    """As of ``tandem compare``, of pooled seniors and those with the most runs; None of one."""
+    """The comparison of pooled seniors and those with the most runs; None for a single one."""
     pooled = {name for members in pools.values() for name in members}
     most = max(len(runs) for runs in by_senior.values())
     widest = {name: runs for name, runs in by_senior.items() if len(runs) == most or name in pooled}
@@ -102,9 +102,9 @@ def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -
 
 
 def _page(notes: Sequence[str], pictures: Sequence[Picture], tables: Sequence[PaperTable]) -> str:
-    """One HTML file that runs no code.
+    """One HTML file without scripts.
 
-    Its Content Security Policy allows its own style and pictures, and nothing else.
+    Its Content Security Policy allows only its own style and pictures.
     """
     style = files("tandem_plugin.lab.evaluation").joinpath("report.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -152,10 +152,10 @@ class Look(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure as the page shows it."""
+    """A figure of the page."""
 
     name: str
-    """Of its file."""
+    """The name of its file."""
     title: str
     caption: str
     wide: bytes
@@ -164,7 +164,7 @@ class Picture(NamedTuple):
 
 
 def looks(names: Sequence[str], pools: Groups, units: Groups) -> dict[str, Look]:
-    """A colour per pool and a mark per unit, always the same for the same names."""
+    """A color per pool and a mark per unit, always the same for the same names."""
     method_of, unit_of = (
         {member: group for group, members in groups.items() for member in members}
         for groups in (pools, units)
@@ -182,9 +182,9 @@ def looks(names: Sequence[str], pools: Groups, units: Groups) -> dict[str, Look]
 def _senior_figure(
     runs: _Runs, drawn: Mapping[str, Look], k: int | None, over: Over
 ) -> Picture | None:
-    """Macro averages of every senior alone, as a team and read by juniors; None without any.
+    """Macro averages of every senior alone, in teams and read by juniors; None without any.
 
-    k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
+    k: of pass@k; None means 8, or the largest available. Source: sections 4.2, 4.3 and 4.5.
     """
     panels: list[_Panel] = []
     shown: dict[str, Look] = {}
@@ -223,7 +223,7 @@ def _draw_points(
 
 
 def _drift_figure(runs: _Runs, drawn: Mapping[str, Look]) -> Picture | None:
-    """How many tokens drifted how far, from each junior; None without a run of drift.
+    """Survival curves of drift from each junior; None without a drift run.
 
     Source: section 4.4, left panel of its figure.
     """
@@ -262,7 +262,7 @@ def _picture(
 def _draw(panels: Sequence[_Panel], legend: Sequence[_Entry], across: int) -> bytes:
     """A picture of panels, so many in a line, each drawn by its function, above a legend.
 
-    Text is never taken for mathematics. The same numbers give the same bytes.
+    Text is never parsed as mathematics. The same numbers give the same bytes.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -287,11 +287,11 @@ def _draw(panels: Sequence[_Panel], legend: Sequence[_Entry], across: int) -> by
 
 
 def _draw_legend(figure: Figure, legend: Sequence[_Entry]) -> None:
-    """A legend below all panels, where it hides nothing, in as many columns as fit."""
+    """A legend below all panels, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     points = 8.0
-    # A line, the gaps beside it, and letters that are nearly as wide as they are high.
+    # A line, its gaps, and letters nearly as wide as high.
     widest = (7 + 0.8 * max(len(name) for name, *_ in legend)) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
     lines = [
