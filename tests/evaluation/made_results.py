@@ -71,7 +71,7 @@ def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> 
         "mean_absolute_log_ratio": 0.125,
         "survival": {"thresholds": [], "shares": []},
     }
-    settings = {"smoothing": 0.5, "frequent": 1}
+    settings = {"smoothing": 0.5, "frequent": 2}
     folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)
     write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
 
