@@ -35,7 +35,7 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
     provider = catalogue().provider_of(kind)
     if provider is None:  # made by hand, from a class that no plugin registers
         meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
-    elif provider != BUILT_IN.provider:
+    elif provider != BUILT_IN:
         meaning["plugin"] = [provider.distribution, provider.version]
     text = json.dumps(meaning, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

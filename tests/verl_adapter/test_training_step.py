@@ -111,6 +111,12 @@ def test_rows_of_a_step_are_checked_with_the_rule_of_that_step() -> None:
             run.admit([replace(row(4), settings=settings)])
 
 
+def test_step_of_a_call_with_its_own_schedule_is_the_trainers_unless_it_gives_one() -> None:
+    rules = TandemRules(TandemConfig(schedule="token"), Vocabulary(PIECES, "a test"))
+    for given, step in (({}, 3), ({"training_step": 1}, 1)):
+        assert rules.for_call({"schedule": "warming", **given}, 3).schedule == Warming(step)
+
+
 def test_step_is_the_trainers_and_no_setting() -> None:
     said = announcement(config(), rules().default)
     assert "schedule=warming training_step=(the trainer's) boundaries=every" in said

@@ -117,7 +117,7 @@ def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule_label(settings: Mapping[str, Any]) -> str:
-    """The name, and what is not by default, as in ``handover,first=senior,after=32``."""
+    """The name, and what is not by default, as in ``word,p=0.25,cap=8``."""
     name = settings["schedule"]
     default = team_schedule(name, {})
     changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
