@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     # From the bottom up. A part imports from itself and from the rows below its own, never from
     # its own row or a higher one. The plugin itself and its adapters stand below the lab.
-    ("_version", "refusals"),
+    ("_version",),
     ("errors",),
     ("files",),
     ("progress", "patching", "schedules", "boundaries", "draws", "authorship"),
