@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType
@@ -41,7 +40,7 @@ def test_fingerprint_changes_with_schedule_parameters_and_boundaries(other: str)
 
 def test_fingerprint_changes_with_the_version(monkeypatch: pytest.MonkeyPatch):
     before = of()
-    monkeypatch.setattr(sys.modules["tandem_plugin.fingerprint"], "__version__", "999.0")
+    monkeypatch.setattr("tandem_plugin.rules.__version__", "999.0")
     assert of() != before
 
 

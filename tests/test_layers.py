@@ -18,7 +18,7 @@ LAYERS = (
     ("files",),
     ("progress", "patching", "schedules", "boundaries", "draws", "authorship"),
     ("seeds", "request", "replay", "plugins", "spans"),
-    ("fingerprint", "config"),
+    ("config",),
     ("rules",),
     ("tandem_plugin",),  # the public names
     ("engine", "grading"),
