@@ -83,7 +83,7 @@ class TandemError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         more = {key: value for key, value in vars(self).items() if key not in ("code", "fields")}
-        return _restored, (type(self), str(self), self.code, self.fields), more or None
+        return type(self).restored, (str(self), self.code, self.fields), more or None
 
 
 class ConfigError(TandemError, ValueError):
@@ -177,12 +177,6 @@ def _plain(value: object) -> object:
     if isinstance(value, TandemError):
         return value.message
     return str(value) if isinstance(value, BaseException | PurePath) else shown(value)
-
-
-def _restored(
-    kind: type[TandemError], text: str, code: str | None, fields: Mapping[str, object]
-) -> TandemError:
-    return kind.restored(text, code, fields)
 
 
 _UNPRINTABLE = re.compile(

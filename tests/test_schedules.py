@@ -72,14 +72,6 @@ def test_cap_of_the_authors_release_is_one_more(
     assert replay(tokens, seed, here, boundary_set(ids)).tolist() == expected
 
 
-@given(TOKENS, SETS, P, SEEDS)
-def test_token_schedule_redraws_after_every_token(
-    tokens: list[int], ids: set[int], p: float, seed: int
-):
-    authors = replay(tokens, seed, make_schedule("token", {"p": p}), boundary_set(ids))
-    assert authors.tolist() == [int(u < p) for u in draws(seed, len(tokens))]
-
-
 @given(TOKENS, SETS, SEEDS, st.sampled_from(["senior", "junior"]))
 def test_step_schedule_hands_over_at_every_boundary(
     tokens: list[int], ids: set[int], seed: int, first: str
@@ -92,31 +84,25 @@ def test_step_schedule_hands_over_at_every_boundary(
     assert authors.tolist() == expected
 
 
-@given(TOKENS, SETS, P, SEEDS, st.integers(1, 4) | st.integers(1, 40))
-def test_chunk_schedule_redraws_after_every_n_tokens(
-    tokens: list[int], ids: set[int], p: float, seed: int, n: int
+@given(
+    TOKENS,
+    SETS,
+    P,
+    SEEDS,
+    st.sampled_from(["token", "sentence", "step-bernoulli"]) | st.integers(1, 40),
+)
+def test_other_schedules_redraw_where_they_say_and_nowhere_else(
+    tokens: list[int], ids: set[int], p: float, seed: int, rule: str | int
 ):
-    u, author, since, expected = draws(seed, len(tokens) + 1), 0, n, []
+    """After every token, every boundary, or every n tokens (``chunk``)."""
+    u, author, expected = draws(seed, len(tokens) + 1), 0, []
     for t in range(len(tokens)):
-        if since == n:
-            author, since = int(u[t] < p), 0
+        last = tokens[t - 1]
+        if t == 0 or rule == "token" or (t % rule == 0 if isinstance(rule, int) else last in ids):
+            author = int(u[t] < p)
         expected.append(author)
-        since += 1
-    schedule = make_schedule("chunk", {"p": p, "n": n})
-    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
-
-
-@given(TOKENS, SETS, P, SEEDS, st.sampled_from(["sentence", "step-bernoulli"]))
-def test_sentence_and_step_bernoulli_schedules_redraw_at_every_boundary_and_nowhere_else(
-    tokens: list[int], ids: set[int], p: float, seed: int, name: str
-):
-    u, author, redraw, expected = draws(seed, len(tokens) + 1), 0, True, []
-    for t, token in enumerate(tokens):
-        author = int(u[t] < p) if redraw else author
-        expected.append(author)
-        redraw = token in ids
-    schedule = make_schedule(name, {"p": p})
-    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+    chosen = ("chunk", {"p": p, "n": rule}) if isinstance(rule, int) else (rule, {"p": p})
+    assert replay(tokens, seed, make_schedule(*chosen), boundary_set(ids)).tolist() == expected
 
 
 def test_every_schedule_and_parameter_is_among_those_of_the_property_tests():
