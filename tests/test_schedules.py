@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tandem_plugin import (
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.replay import walk_batch
 from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.schedules.schedule import step_through
 
 SEEDS = st.integers(0, MAX_SEED)
 LONG = st.builds(
@@ -144,6 +146,17 @@ def test_stepping_on_from_a_walk_equals_the_replay(
         is_boundary = boundaries.contains(tokens[t : t + 1])
         author, run = schedule.advance(author, run, is_boundary, u[t + 1 : t + 2])
     assert authors == replay(tokens, seed, schedule, boundaries).senior[cut:].tolist()
+
+
+@given(SCHEDULES, SEEDS)
+def test_steps_of_a_schedule_go_the_way_of_its_walk(schedule: Any, seed: int):
+    """On so many positions that every cap and every chunk is reached."""
+    random = np.random.default_rng(seed)
+    is_boundary, u = random.random((16, 90)) < 0.05, random.random((16, 91))
+    authors, runs = step_through(schedule, is_boundary, u)
+    walked, walked_runs = schedule.walk(is_boundary, u)
+    assert np.array_equal(authors, walked)
+    assert np.array_equal(runs, walked_runs)
 
 
 @given(st.lists(st.tuples(SEEDS, SETS), min_size=1, max_size=5), SCHEDULES, st.integers(1, 50))
