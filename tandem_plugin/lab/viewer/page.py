@@ -1,4 +1,4 @@
-"""A page of rollouts: what it has room for, its index, and its texts in parts read on demand."""
+"""A page of rollouts: the selection that fits, its index, and its texts, unpacked on demand."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tandem_plugin.spans import TokenBytes
 __all__ = ["ShownResponses", "make_page", "page_content"]
 
 _PART = 64
-"""Responses that are packed together: a browser unpacks them in a few milliseconds."""
+"""Responses per chunk: a browser unpacks one in a few milliseconds."""
 _COLUMNS = 24
-"""About the bytes of a response in the index, before Base64."""
+"""Approximate bytes per response in the index, before Base64."""
 _UNREAD = 50
-"""Lines that cannot be shown, of which the page says why."""
+"""Maximum number of unreadable lines that the page explains."""
 _SHORT = 160
 """Characters of a prompt in the index."""
 
@@ -50,14 +50,14 @@ class ShownResponses:
     """By the index of the file."""
     responses: dict[Listed, ViewedResponse] = field(default_factory=dict)
     turns: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    """What each problem asks."""
+    """The text of each problem."""
     misread: list[str] = field(default_factory=list)
-    """What is wrong with responses whose token ids do not give what they record."""
+    """The errors of responses whose token ids do not match their text."""
 
     def take(
         self, chosen: Sequence[Listed], room: int, on_taken: Callable[[], None] = lambda: None
     ) -> None:
-        """Take in responses until they fill about ``room`` bytes of a page."""
+        """Add responses until they fill about ``room`` bytes of a page."""
         packer, size = zlib.compressobj(), 0
         for one in chosen:
             if size * 4 / 3 > room:  # Base64
@@ -141,7 +141,7 @@ def _packed(
 
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:
-    """The beginning of what was asked: of a chat, the last turn of its user."""
+    """The beginning of the prompt; for a chat, the user's last turn."""
     asked = [text for role, text in turns if role == "user"] or [text for _, text in turns]
     line = " ".join(asked[-1].split()) if asked else ""
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
@@ -155,8 +155,8 @@ def make_page(title: str, index: Mapping[str, Any], parts: Sequence[str]) -> str
     """The page of some rollouts.
 
     The index is in a JSON block that a browser does not run, with everything escaped that HTML
-    could take for markup; parts are Base64 in blocks of the same kind. The Content Security Policy
-    lets only this page's own script and style run, by their hashes, and forbids every request.
+    could take for markup; parts are Base64 in the same kind of block. The Content Security Policy
+    allows only this page's own script and style, by their hashes, and forbids every request.
     """
     script = _script()
     style = (_ASSETS / "page.css").read_text(encoding="utf-8")
