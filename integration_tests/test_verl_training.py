@@ -118,6 +118,29 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
     assert max(differences) <= 1e-6
 
 
+@pytest.mark.long
+def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
+    bench: VerlBench, checkpoints: dict[str, Path]
+) -> None:
+    """A frozen expert's prefix, which is not trained on: one handover, at the place of the step."""
+    run = bench.run(
+        *(f"{TANDEM}.schedule=handover", f"{TANDEM}.after=9", f"{TANDEM}.end=0"),
+        *(f"{TANDEM}.steps=3", f"{TANDEM}.junior={checkpoints['junior']}"),
+        "trainer.total_training_steps=3",
+        name="handover",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 3
+    for step in run.steps:
+        assert step["training/rollout_probs_diff_max"] <= 1e-6
+        number = step["training/global_step"]
+        for row in run.rollouts(number):
+            length = len(row["response_ids"])
+            prefix = min(9 - 3 * number, length)
+            assert row["authorship"] == [0] * prefix + [1] * (length - prefix)
+    assert run.steps[-1]["tandem/senior_share"] == 1
+
+
 def test_log_says_that_tandem_is_on(either: Any, rule: Rule) -> None:
     run, _, _ = either
     lines = [line for line in run.log.splitlines() if "tandem is on: schedule=word p=0.5" in line]

@@ -20,7 +20,7 @@ from tandem_plugin import (
 )
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.replay import walk_batch
-from tandem_plugin.schedules import schedule_parameters
+from tandem_plugin.schedules import schedule_parameters, takes_training_step
 from tandem_plugin.schedules.schedule import step_through
 
 SEEDS = st.integers(0, MAX_SEED)
@@ -41,6 +41,15 @@ STRATEGIES = {
     "sentence": st.fixed_dictionaries({"p": P}),
     "step": st.fixed_dictionaries({"first": st.sampled_from(["senior", "junior"])}),
     "step-bernoulli": st.fixed_dictionaries({"p": P}),
+    "handover": st.fixed_dictionaries(
+        {
+            "first": st.sampled_from(["senior", "junior"]),
+            "after": st.integers(0, 40),
+            "end": st.integers(0, 40),
+            "steps": st.integers(0, 5),
+            "training_step": st.integers(0, 7),
+        }
+    ),
     "solo": st.just({}),
     "junior": st.just({}),
 }
@@ -84,6 +93,30 @@ def test_step_schedule_hands_over_at_every_boundary(
         author = 1 - author if token in ids else author
     authors = replay(tokens, seed, make_schedule("step", {"first": first}), boundary_set(ids))
     assert authors.tolist() == expected
+
+
+@given(TOKENS, SETS, SEEDS, st.sampled_from(["senior", "junior"]), st.integers(0, 12))
+def test_handover_schedule_hands_over_once_behind_the_boundary_that_it_counts(
+    tokens: list[int], ids: set[int], seed: int, first: str, after: int
+):
+    expected, passed = [], 0
+    for token in tokens:
+        expected.append(int((first == "senior") == (passed < after)))
+        passed += token in ids
+    schedule = make_schedule("handover", {"first": first, "after": after})
+    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+
+
+def test_prefix_of_a_handover_follows_the_training_step():
+    given = {"after": 10, "end": 3, "steps": 4}
+    lengths = []
+    for step in range(7):
+        schedule = make_schedule("handover", {**given, "training_step": step})
+        authors = replay([0] * 20, 1, schedule, boundary_set(range(32)))
+        lengths.append(authors.tolist().index(1))
+    # Python's own floats of the line 10 - 7 s / 4, rounded down.
+    assert lengths == [10, 8, 6, 4, 3, 3, 3]
+    assert takes_training_step(make_schedule("handover", {}))
 
 
 @given(
@@ -226,7 +259,7 @@ def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
 
 
 def test_catalogue_names_each_schedule_by_its_own_name():
-    built_in = "word token chunk sentence step step-bernoulli solo solo-word junior"
+    built_in = "word token chunk sentence step step-bernoulli handover solo solo-word junior"
     assert list(schedules()) == built_in.split()
     for name in schedules():
         schedule = make_schedule(name, {})
@@ -241,6 +274,7 @@ def test_catalogue_names_each_schedule_by_its_own_name():
         ("TP145", "word", "p", [1.5, -0.1, float("nan"), "0.5", True, None, 10**400]),
         ("TP146", "word", "cap", [0, -3, 2.0, True, 2**63]),
         ("TP146", "chunk", "n", [0, 2**31, True, 10**5000]),
+        ("TP147", "handover", "after", [-1, 1.5]),
         ("TP148", "step", "first", [True, "teacher"]),
         ("TP139", "sentence", "cap", [3]),
         ("TP139", "solo", "p", [1]),

@@ -33,6 +33,7 @@ from tandem_plugin.schedules.bernoulli import (
     TokenSchedule,
     WordSchedule,
 )
+from tandem_plugin.schedules.handover import HandoverSchedule
 from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
 
@@ -156,6 +157,7 @@ _SCHEDULES = (
     SentenceSchedule,
     StepSchedule,
     StepBernoulliSchedule,
+    HandoverSchedule,
     SoloSchedule,
     SoloWordSchedule,
     JuniorSchedule,

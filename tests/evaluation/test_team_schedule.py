@@ -22,7 +22,7 @@ from tandem_plugin.request import TandemRequest
     [
         ("step", {}, "step"),
         ("step", {"first": "senior"}, "step"),
-        ("word", {"cap": 8, "p": 0.25}, "word,p=0.25,cap=8"),
+        ("handover", {"after": 32, "first": "senior"}, "handover,first=senior,after=32"),
         ("word", {"p": 0.25}, "word,p=0.25"),
     ],
 )
@@ -39,7 +39,7 @@ def test_unknown_schedules_and_parameters_are_refused():
     with refused("TP117", kind="schedule", name="leap"):
         team_schedule("leap", {})
     with refused("TP139", parameter="before", value=3):
-        team_schedule("step", {"before": 3})
+        team_schedule("handover", {"before": 3})
 
 
 def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):

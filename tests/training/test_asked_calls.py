@@ -28,6 +28,7 @@ RULES = TandemRules(TandemConfig.from_mapping({"schedule": "token", "p": 0.5}), 
 STEP = 3
 
 JUNIOR = {"schedule": "junior"}
+HANDOVER = {"schedule": "handover", "first": "junior", "after": 2}
 
 
 def played(turns: list[tuple[Any, list[int]]], rules: TandemRules = RULES) -> tuple[Facts, Row]:
@@ -66,6 +67,15 @@ def test_calls_say_what_was_asked_and_the_rest_what_the_run_says():
     assert last is not None
     assert last.parameters == {"p": 0.25, "cap": 32}
     assert last.fingerprint == RULES.for_call(asked[-1], 0).fingerprint != RULES.fingerprint
+
+
+def test_training_step_of_a_schedule_that_has_one_is_the_trainers():
+    annealed = {**HANDOVER, "after": 8, "steps": 4}
+    assert RULES.for_call(annealed, STEP).settings()["training_step"] == STEP
+    assert RULES.for_call({**annealed, "training_step": 1}, STEP).settings()["training_step"] == 1
+    facts, made = played([(annealed, [5] * 9), (None, [7] * 8)])
+    assert facts.mask[:10].astype(int).tolist() == [0] * 2 + [1] * 7 + [0]  # 8 - 8 * 3 / 4
+    check_rows([made], RULES)
 
 
 @pytest.mark.parametrize(

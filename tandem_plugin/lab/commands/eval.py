@@ -69,8 +69,8 @@ ScheduleOption = Annotated[
     list[str] | None,
     typer.Option(
         "--schedule",
-        help="step (strict alternation), step-bernoulli, or any other schedule that "
-        "`tandem plugins` lists. Can be repeated. Default: step.",
+        help="step (strict alternation), step-bernoulli, handover, or any other "
+        "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
     ),
 ]
 ReadOption = Annotated[

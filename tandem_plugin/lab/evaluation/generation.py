@@ -117,7 +117,7 @@ def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule_label(settings: Mapping[str, Any]) -> str:
-    """The name with non-default parameters, as in ``word,p=0.25,cap=8``."""
+    """The name with non-default parameters, as in ``handover,first=senior,after=32``."""
     name = settings["schedule"]
     default = team_schedule(name, {})
     changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
