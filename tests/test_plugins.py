@@ -139,32 +139,6 @@ def test_using_plugins_refuses_one_that_cannot_be_used() -> None:
     assert catalogue() is before
 
 
-COIN_MODULE = """
-from dataclasses import dataclass
-from typing import Any, ClassVar
-
-from tandem_plugin import hookimpl
-
-
-@dataclass(frozen=True, slots=True)
-class CoinFlip:
-    name: ClassVar[str] = "coin-flip"
-    boundaries: ClassVar[str] = "every"
-    p: float = 0.5
-
-    def start(self, u):
-        return u < self.p
-
-    def advance(self, author, run, is_boundary, u):
-        return u < self.p, run * 0
-
-
-@hookimpl
-def register_schedules(register):
-    register(CoinFlip)
-"""
-
-
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Puts a distribution with one entry point where Python finds it, and forgets the catalogue."""
@@ -178,7 +152,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         info = tmp_path / f"{module}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (info / "entry_points.txt").write_text(f"[tandem_plugin]\n{name} = {module}\n")
+        (info / "entry_points.txt").write_text(f"[tandem_plugin]\n{name} = {module}:plugin\n")
         importlib.invalidate_caches()
         modules.append(module)
 
@@ -191,10 +165,10 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
     install: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     install("a-broken", "raise RuntimeError('no licence')\n", "3.1")
-    install("a-coin", COIN_MODULE)
+    install("a-coin", f"from {__name__} import CoinPlugin\nplugin = CoinPlugin()\n")
     for _ in range(3):
-        assert "coin-flip" in schedules()
-    (entry,) = [e for e in catalogue().registrations if e.name == "coin-flip"]
+        assert schedules()["coin"] is Coin
+    (entry,) = [e for e in catalogue().registrations if e.name == "coin"]
     assert entry.provider == Provider("a-coin", "1.0")
     assert [r.getMessage() for r in caplog.records] == [
         "A tandem plugin is skipped: 'a-broken' of a-broken 3.1: RuntimeError: no licence"
