@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
@@ -18,10 +17,12 @@ from tandem_plugin.spans import (
     OTHER,
     SENIOR,
     UNKNOWN,
+    UNTRAINED,
     AuthoredText,
     TokenBytes,
     authored_text,
     token_pieces,
+    writers,
 )
 
 __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response"]
@@ -75,21 +76,14 @@ _PROMPTS = ("prompt", "input", "question", "problem")
 _TURN = re.compile(r"^(?:<\|im_start\|>)?(system|developer|user|assistant|tool)\n", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewedResponse:
+class ViewedResponse(NamedTuple):
     """One response of a page."""
 
-    reward: float | None
-    tokens: int
-    senior: int
-    """Tokens that the senior wrote."""
-    team: int
-    """Tokens with a known author."""
-    spans: int
-    shared: bool
-    """Whether one of its characters has two authors."""
-    scored: bool
-    """Whether both models' scores of its tokens are known."""
+    columns: dict[str, float | int | None]
+    """``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a known
+    author), and ``spans``."""
+    legend: set[str]
+    """What the legend must explain: ``shared``, ``scored``, ``other``, ``untrained``."""
     content: bytes
     """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
     of the span alone) and ``shared`` (span, later span, length), with lengths in UTF-16 code units.
@@ -102,27 +96,30 @@ def view_response(
 ) -> ViewedResponse:
     """A row with its grade, if there is one."""
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
-    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
+    counts = [0] * (UNTRAINED + 1)
     for author, tokens in authored.spans:
         counts[author] += tokens
     spans, shared = _lengths(authored)
-    content = {
-        "text": authored.text,
-        "facts": list(_facts(row, grade)),
-        "spans": spans,
-        "shared": shared,
-        **_scored(row, token_bytes),
+    facts = list(_facts(row, grade))
+    if counts[UNTRAINED]:
+        facts.append(f"{counts[SENIOR]:,} tokens trained on")
+    content = {"text": authored.text, "facts": facts, "spans": spans, "shared": shared}
+    senior = counts[SENIOR] + counts[UNTRAINED]
+    columns = {
+        "reward": _reward(row.fields if grade is None else grade),
+        "tokens": len(row.response_ids),
+        "senior": senior,
+        "team": senior + counts[JUNIOR],
+        "spans": len(authored.spans),
     }
-    return ViewedResponse(
-        _reward(row.fields if grade is None else grade),
-        len(row.response_ids),
-        counts[SENIOR],
-        counts[SENIOR] + counts[JUNIOR],
-        len(authored.spans),
-        bool(shared),
-        row.scores is not None,
-        json.dumps(content, separators=(",", ":")).encode(),
-    )
+    explained = {
+        "shared": shared,
+        "scored": row.scores,
+        "other": counts[OTHER] + counts[UNKNOWN],
+        "untrained": counts[UNTRAINED],
+    }
+    text = json.dumps(content | _scored(row, token_bytes), separators=(",", ":"))
+    return ViewedResponse(columns, {k for k, v in explained.items() if v}, text.encode())
 
 
 def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
@@ -159,9 +156,10 @@ def _authors(row: Rollout) -> Sequence[int]:
     if row.seed is None:
         return row.authorship
     authors: list[int] = []
-    for segment in row.segments:  # 0 and 1 are the junior's and the senior's
+    for segment in row.segments:
         authors += [OTHER] * (segment.start - len(authors))
-        authors += row.authorship[segment.start : segment.stop]
+        marks = row.authorship[segment.start : segment.stop]
+        authors += writers(marks, segment.settings or row.settings)
     authors += [OTHER] * (len(row.response_ids) - len(authors))
     for start, stop in row.unknown:
         authors[start:stop] = [UNKNOWN] * (stop - start)
