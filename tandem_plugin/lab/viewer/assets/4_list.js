@@ -121,6 +121,7 @@ const drawRows = () => {
 
 // ---- reading pane: one response, or the samples of its problem side by side --------------------
 const SIDE = 16; // samples side by side at once
+const isWide = matchMedia("(min-width: 56rem)");
 let isSide = false, isFolded = true;
 
 const beside = (response) => {
@@ -178,17 +179,25 @@ const show = () => whileBusy(async () => {
   find("cards").replaceChildren(...cards);
   find("cards").classList.toggle("side", isSide);
   find("place").textContent = response ? count(at + 1) + " of " + count(selected.length) : "0";
-  find("side").textContent = isSide ? "One" : "Side by side";
+  find("side").textContent = isSide ? "One by one" : "Side by side";
   find("side").title = counted(all, "sample") + " of this problem (s)";
   find("side").disabled = !isSide && all < 2;
   for (const id of ["previous", "next", "fold"]) find(id).disabled = selected.length === 0;
   foldAll();
-  pane.scrollTop = 0;
-  const [match] = CSS.highlights?.get("found") || [];
-  if (match) match.startContainer.parentElement.scrollIntoView({ block: "center" });
-  else cards[some.indexOf(response)]?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  if (!performance.getEntriesByName("shown").length) performance.mark("shown");
+  if (performance.getEntriesByName("shown").length) comeTo(cards[some.indexOf(response)]);
+  else performance.mark("shown");
 });
+
+// Scrolls to the text that was searched for, or else to the top and to the card of the response.
+const comeTo = (opened) => {
+  const [match] = CSS.highlights?.get("found") || [], cards = find("cards");
+  if (!opened) return;
+  pane.scrollTop = 0;
+  pane.scrollIntoView();
+  cards.scrollLeft = opened.offsetLeft - cards.offsetLeft;
+  if (match) match.startContainer.parentElement.scrollIntoView({ block: "center" });
+  else if (isWide.matches && opened.offsetTop > cards.offsetTop) opened.scrollIntoView();
+};
 
 const open = (place) => {
   at = Math.min(Math.max(0, place), Math.max(0, selected.length - 1));

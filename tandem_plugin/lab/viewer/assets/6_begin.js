@@ -80,7 +80,7 @@ const begin = () => {
   fillRewards();
   fillSteps();
   fillProblems();
-  find("filters").open = matchMedia("(min-width: 56rem)").matches;
+  find("filters").open = isWide.matches;
   listen();
   select();
 };
