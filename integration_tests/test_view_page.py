@@ -275,7 +275,7 @@ def test_long_response_is_folded_and_unfolds(page: Any, browser: Any, width: int
     assert browser.execute_script(height) > 50_000
     press(browser, "f")
     assert browser.execute_script(height) < 500
-    elements(browser, ".unfold")[0].click()
+    browser.execute_script("document.querySelector('.unfold').click()")
     assert browser.execute_script(height) > 50_000
     choose(browser, "text", "the end")
     assert texts(browser) == [long], "what was searched for is not folded away"
@@ -324,6 +324,7 @@ def test_keys_and_buttons_lead_through_responses_and_samples_side_by_side(
     assert texts(browser) == ["problem 1 step 2 sample 1"]
     press(browser, "\ue010", "#list")  # End
     assert texts(browser) == ["problem 1 step 10 sample 2"]
+    browser.execute_script("document.getElementById('filters').open = true")
     press(browser, "k", "#text")
     time.sleep(0.3)  # typing is waited for
     wait(browser)

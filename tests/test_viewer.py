@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.page import make_page
-from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -105,6 +105,16 @@ def test_tokens_that_no_model_wrote_are_neithers(view: Any):
     row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 1], [9, 2, 4]])
     _, _, data = view(row)
     assert data["responses"][0]["spans"] == [SENIOR, 1, 1, OTHER, 1, 2, JUNIOR, 2, 2]
+
+
+def test_schedule_that_only_selects_trained_tokens_leaves_all_to_the_senior(view: Any):
+    row = tandem_row(tandem_schedule={"schedule": "solo-word", "p": 0.5})
+    _, _, data = view(row, tandem_row(tandem_schedule={"schedule": "word", "p": 0.5}))
+    selected, tandem = data["responses"]
+    assert selected["spans"] == [SENIOR, 2, 3, UNTRAINED, 2, 2]
+    assert (selected["senior"], selected["team"], tandem["senior"]) == (4, 4, 2)
+    assert "2 tokens trained on" in selected["facts"]
+    assert data["legend"] == ["untrained"]
 
 
 def test_tokens_of_unknown_author_are_neither_models(view: Any):

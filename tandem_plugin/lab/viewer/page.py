@@ -65,8 +65,9 @@ class ShownResponses:
             on_taken()
             if row is None:
                 continue
-            turns = prompts.setdefault(str(one.problem), turns_of(prompt_of(row.fields)))
-            self.problems[one.problem] = self.listing.numbers[one.problem], _summary(turns)
+            if str(one.problem) not in prompts:
+                turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
+                self.problems[one.problem] = self.listing.numbers[one.problem], _summary(turns)
             grades = self.grades.get(one.file)
             viewed = view_response(row, grades.of(row) if grades else None, self.token_bytes)
             place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}

@@ -30,9 +30,6 @@ __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response
 _TEXTS = ("response", "output")
 """Where ``tandem rollout`` and verl's dump record what a response says."""
 
-_DROPPED = re.compile("[\\s\ufffd]+")
-"""What decoders treat differently: white space, and bytes that are not a character."""
-
 
 class Decoding:
     """Compares the text that a row records with what its token ids decode to.
@@ -55,18 +52,22 @@ class Decoding:
         return None
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
-        recorded_text = _DROPPED.sub("", recorded)
-        if self._text(ids).startswith(recorded_text):
+        expected, text = _compared(recorded), self._text(ids)
+        if not text.startswith(expected):
+            text = self._text(i for i in ids if i not in self._special)
+        if text.startswith(expected):
             return None
-        plain = self._text(i for i in ids if i not in self._special)
-        if plain.startswith(recorded_text):
-            return None
-        return f"The row records {shown(recorded_text)}, and its token ids give {shown(plain)}."
+        return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """The decoded text without what decoders differ in; ids of padding give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
-        return _DROPPED.sub("", known.decode("utf-8", "replace"))
+        return _compared(known.decode("utf-8", "replace"))
+
+
+def _compared(text: str) -> str:
+    """Without what decoders treat differently: white space, and bytes that are not a character."""
+    return "".join(text.replace("\ufffd", " ").split())
 
 
 _REWARDS = ("reward", "score")
