@@ -60,7 +60,7 @@ def measure(results: Results, toy: bool) -> None:
             # The single model last: with it the batch size is complete.
             for name, sample in reversed(samples.items()):
                 figures = {"engine": name, "batch": batch, "steps_a_round": steps}
-                figures |= {"unit": "decoded tokens a second", **sample.as_json()}
+                figures |= {"unit": "decoded tokens per second", **sample.as_json()}
                 single = samples["single model"]
                 figures["ratio_to_single"] = ratio(sample, single).as_json()
                 results.add(f"{name}/{batch}", figures | _settings())
@@ -109,7 +109,7 @@ def table(content: Mapping[str, Any]) -> Table:
         columns=[
             "batch",
             "engine",
-            "decoded tokens a second",
+            "decoded tokens per second",
             "ratio to the single model",
         ],
         rows=rows,

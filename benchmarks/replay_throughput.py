@@ -48,7 +48,7 @@ def measure(results: Results, toy: bool) -> None:
         return
     for kind, sample in run_rounds(cases, rounds).items():
         figures = {"token_ids": kind, "responses": responses, "length": length}
-        results.add(kind, figures | {"unit": "tokens a second"} | sample.as_json())
+        results.add(kind, figures | {"unit": "tokens per second"} | sample.as_json())
 
 
 def table(content: Mapping[str, Any]) -> Table:

@@ -131,7 +131,7 @@ def measure(results: Results, toy: bool) -> None:
         part, _, rows_text = case.partition("/")
         results.add(
             case,
-            {"part": part, "rows": int(rows_text), "unit": "microseconds a step"}
+            {"part": part, "rows": int(rows_text), "unit": "microseconds per step"}
             | sample.as_json(),
         )
 
@@ -209,7 +209,7 @@ def table(content: Mapping[str, Any]) -> Table:
                 ]
             )
     return Table(
-        title="Schedule and author selection, a step",
+        title="Schedule and author selection, per step",
         columns=[
             "runner",
             "rows",

@@ -272,14 +272,14 @@ def table(content: Mapping[str, Any]) -> Table:
         columns=[
             "batch",
             "engine",
-            "drafts a round",
-            "decoded tokens a second",
+            "drafts per round",
+            "decoded tokens per second",
             "ratio to the single model on V2",
             "ratio to lockstep",
             "acceptance",
-            "tokens a round",
+            "tokens per round",
             "computed from passes",
-            "tokens a second by the wall clock",
+            "tokens per second, wall clock",
         ],
         rows=rows,
         unit=f"median of rounds ({rounds}), with the lowest and the highest",
@@ -290,12 +290,11 @@ def table(content: Mapping[str, Any]) -> Table:
             "single models are those beside the first tandem engines of a batch size; every ratio "
             "is to those beside its own.",
             "Solo: the senior writes every token, as the single model does.",
-            f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios are by a clock "
-            "that stands still while a kernel is interpreted: compiled, they take microseconds. By "
-            "the wall clock, in the last column, an engine on V2 waits for the interpreter most of "
-            "the time.",
-            "Computed from passes: what the measured tokens a round make of it where a pass takes "
-            "the time of reading the weights, which holds at batch 1 alone.",
+            f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios exclude the time "
+            "spent in the interpreter, since compiled kernels take microseconds; the last column "
+            "includes it.",
+            '"Computed from passes" applies the cost model to the measured tokens per round; it '
+            "holds only at batch 1.",
             f"Every engine: prompts of {PROMPT} tokens, {some['threads']} threads, {arguments}.",
         ),
     )

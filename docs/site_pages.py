@@ -1,9 +1,8 @@
-"""MkDocs' hook: the root folder's pages and the notebook become pages of the site, and links lead
-where they can.
+"""MkDocs' hook: the root folder's pages, the examples and the notebook become pages of the site.
 
-A link to a file that is not of the site goes to where the sources are, by the one address in
-pyproject.toml; while there is none, the link's text stands alone. A link to what is nowhere stays
-as it is, and the strict build fails on it.
+The repository's address is the one in pyproject.toml. While it is empty, the site has no repository
+link and no edit links, and other files of the repository that a page links to are copied into the
+site. A link to a file that does not exist stays as it is, and the strict build fails on it.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 import os
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +21,57 @@ PAGES = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
+    "code-of-conduct.md": "CODE_OF_CONDUCT.md",
     "changelog.md": "CHANGELOG.md",
     "first-steps.md": "docs/notebooks/first_steps.ipynb",
+    "demo.md": "examples/demo/README.md",
+    "study.md": "examples/study/README.md",
+    "study-results.md": "examples/study/results/study.md",
+    "plugin-example.md": "examples/tandem-plugin-curriculum/README.md",
 }
-"""Pages of the site that are no Markdown in docs/, each by the file that it is."""
+"""Pages of the site that are not Markdown files in docs/, and their sources."""
+
+SOURCES = {"cli.md": "docs/generate_cli.py", "troubleshooting.md": "tandem_plugin/refusals.json"}
+"""Generated pages, and the file to edit instead."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
 _FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
 
 
+def on_config(config: Any) -> Any:
+    """Adds the repository link and the edit links, if the repository's address is known."""
+    repository = address()
+    if repository:
+        config.repo_url = repository
+        config.repo_name = repository.split("//")[-1].partition("/")[2]
+        config.edit_uri = "edit/main/docs/"
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the root folder's pages and the notebook's."""
+    """Adds the pages of :data:`PAGES`, and copies of other files that a page links to."""
     from mkdocs.structure.files import File
 
     for page, source in PAGES.items():
         content = (ROOT / source).read_text(encoding="utf-8")
         if source.endswith(".ipynb"):
-            content = notebook_page(content, posixpath.basename(source))
+            content = notebook_page(content)
         files.append(File.generated(config, page, content=content))
+    if not address():
+        pages = [*PAGES.values(), *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+        for file in sorted({file for source in pages for file in _copied(source)}):
+            copy = File.generated(config, f"files/{file}", content=(ROOT / file).read_bytes())
+            files.append(copy)
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lets each link lead to the site's page of its file, or to the sources."""
+    """Rewrites links to files of the repository for the site, and sets the page's edit link."""
     source = PAGES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     repository = address()
+    if repository:
+        page.edit_url = f"{repository}/edit/main/{SOURCES.get(page.file.src_uri, source)}"
     parts = _FENCE.split(markdown)
     return "".join(
         part if part.startswith("```") else linked(part, source, repository) for part in parts
@@ -58,35 +83,63 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     return _ROLE.sub("<code>", html)
 
 
-def notebook_page(notebook: str, name: str) -> str:
-    """A notebook as Markdown: its texts, and its code as Python."""
-    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(notebook)["cells"]]
-    parts = [text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells]
-    title, *rest = parts[0].split("\n", 1)
-    where = f"The notebook `docs/notebooks/{name}` of a checkout; a test runs it whole."
-    return "\n\n".join([title, where, *(text.strip() for text in rest), *parts[1:]]) + "\n"
+def notebook_page(notebook: str) -> str:
+    """A notebook as Markdown: its texts, its code as Python, and its stored outputs."""
+    title, *rest = [
+        part.strip() for cell in json.loads(notebook)["cells"] for part in _cell_parts(cell)
+    ]
+    where = "A notebook of the repository, `docs/notebooks/first_steps.ipynb`, with its outputs."
+    return "\n\n".join([title.split("\n")[0], where, *title.split("\n")[1:], *rest]) + "\n"
+
+
+def _cell_parts(cell: Any) -> Iterator[str]:
+    text = "".join(cell["source"])
+    yield text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "text/html" in data:
+            yield f'<div class="output">{" ".join("".join(data["text/html"]).split())}</div>'
+        elif output.get("name") == "stdout" or "text/plain" in data:
+            printed = "".join(output.get("text", data.get("text/plain", "")))
+            yield f"```text\n{printed.rstrip()}\n```"
 
 
 def linked(text: str, source: str, repository: str) -> str:
-    """The text of a file of the project, with links as the site has them."""
+    """The text of a file of the repository, with its links as they are on the site."""
     own = {file: page for page, file in PAGES.items()}
     page = own.get(source, source.removeprefix("docs/"))
 
     def there(link: re.Match[str]) -> str:
-        picture, said, target, anchor = link[1], link[2], link[3], link[4] or ""
-        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        picture, label, anchor = link[1], link[2], link[4] or ""
+        file = _target(link, source)
         if file in own or file.startswith("docs/"):
             place = own.get(file, file.removeprefix("docs/"))
-            relative = posixpath.relpath(place, posixpath.dirname(page) or ".")
-            return f"{picture}[{said}]({relative}{anchor})"
-        if not (ROOT / file).exists():
+        elif not (ROOT / file).is_file():
             return link[0]
-        return f"{picture}[{said}]({repository}/blob/main/{file}{anchor})" if repository else said
+        elif repository:
+            kind = "raw" if picture else "blob"
+            return f"{picture}[{label}]({repository}/{kind}/main/{file}{anchor})"
+        else:
+            place = f"files/{file}"
+        return f"{picture}[{label}]({posixpath.relpath(place, posixpath.dirname(page))}{anchor})"
 
     return _LINK.sub(there, text)
 
 
+def _target(link: re.Match[str], source: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), link[3]))
+
+
+def _copied(source: str) -> Iterator[str]:
+    """The files of the repository that a page links to and that the site has no page for."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    for link in _LINK.finditer("".join(_FENCE.split(text)[::2])):
+        file = _target(link, source)
+        if file not in PAGES.values() and not file.startswith("docs/") and (ROOT / file).is_file():
+            yield file
+
+
 def address() -> str:
-    """Where the sources are, as pyproject.toml says; empty while nowhere."""
-    said = re.search(r'^repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    return os.environ.get("TANDEM_REPOSITORY", said[1] if said else "").rstrip("/")
+    """The repository's address in pyproject.toml, which ``TANDEM_REPOSITORY`` overrides."""
+    found = re.search(r'^repository = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    return os.environ.get("TANDEM_REPOSITORY", found[1] if found else "").rstrip("/")

@@ -82,7 +82,7 @@ class TandemConfig(BaseModel):
     )
     partner_logprobs: bool = Field(
         False,
-        description="Measure every step, and keep both models' log probability of each token "
+        description="Measure every step, and keep both models' log-probability of each token "
         "for TandemLLM's outputs and `tandem rollout`.",
     )
     validation: Literal["senior", "team", "both"] = Field(

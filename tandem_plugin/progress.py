@@ -70,7 +70,7 @@ class ShownProgress(Progress):
 
 @contextmanager
 def waiting(what: str, console: Console | None = None) -> Iterator[None]:
-    """While something goes on that cannot say how far it is: a line now and then in a log."""
+    """While work of unknown length is running: a line now and then in a log."""
     with ShownProgress(console=console, bar=False) as progress:
         progress.add_task(what, total=None)
         yield

@@ -1,4 +1,4 @@
-"""Every error by its code: its sentence and its remedy, from ``refusals.json``.
+"""Every error by its code: its message and its remedy, from ``refusals.json``.
 
 ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted
 and truncated to fit in a sentence (:func:`tandem_plugin.errors.shown`).

@@ -146,7 +146,7 @@ class TandemRules:
         """The configured rule at a trainer's step: what a trainer sends, checks and replays with.
 
         It is the default rule, with the parameter ``training_step`` filled in where the schedule
-        has one. Raises :class:`ConfigError` for a step that the schedule refuses.
+        has one. Raises :class:`ConfigError` for a step that the schedule rejects.
         """
         schedule = self.default.schedule
         if not takes_training_step(schedule):
@@ -157,7 +157,7 @@ class TandemRules:
     def for_recorded_step(self, settings: Mapping[str, Any] | None) -> Rule:
         """The configured rule at the step that a response's recorded settings name, if they do.
 
-        settings: what :meth:`Rule.settings` said where the response was generated.
+        settings: from :meth:`Rule.settings` in the generating process.
         """
         step = (settings or {}).get(TRAINING_STEP)
         return self.default if step is None else self.for_step(step)
@@ -183,7 +183,7 @@ class TandemRules:
         return self.for_call({**value, TRAINING_STEP: training_step}, training_step)
 
     def for_recorded_call(self, settings: Mapping[str, Any]) -> Rule:
-        """The rule of a call from what :meth:`Rule.settings` said of it where it was generated."""
+        """The rule of a call, from :meth:`Rule.settings` in the generating process."""
         asked = {name: value for name, value in settings.items() if name != "boundaries"}
         return self.for_call(asked, 0)
 

@@ -1,4 +1,4 @@
-"""What an OpenRLHF run may not combine with tandem: rejected before any model is loaded.
+"""Settings of OpenRLHF that are rejected in tandem, before any model is loaded.
 
 The values listed as sound were checked by reading OpenRLHF 0.11.2, in
 ``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``.
@@ -39,7 +39,7 @@ UNPROVEN = {
     "loss": "a policy loss not tested with tandem",
     "version": "another series of OpenRLHF",
 }
-"""What a run may be allowed by ``tandem.unproven``, and what each name stands for."""
+"""The names that ``tandem.unproven`` may contain, and their meanings."""
 
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--actor.policy_loss_type": {"type": str, "default": "ppo"},

@@ -22,7 +22,7 @@ class TandemTrainer(TandemRun):
     """One run's settings and rules, and the metrics of the last admitted batch."""
 
     engines: Sequence[Any] = ()
-    """The handles of the run's rollout actors, which are asked about their drafts."""
+    """The handles of the run's rollout actors, which report their drafts."""
 
     def __init__(self, config: TandemConfig, rules: TandemRules, args: Any) -> None:
         """args: OpenRLHF's arguments."""
@@ -50,7 +50,7 @@ class TandemTrainer(TandemRun):
         return metrics
 
     def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
-        """Write the samples that were admitted last, where the run says to, as those of a step.
+        """Write the last admitted samples as those of a step, if the run dumps rollouts.
 
         decode: the text of token ids.
         """
@@ -76,7 +76,7 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
         name=name,
         group=group,
         response_ids=tokens[start:],
-        # OpenRLHF's masks say something of every token but the first.
+        # OpenRLHF's masks cover every token except the first.
         response_mask=np.concatenate(([False], _mask(sample)))[start:],
     )
 

@@ -62,7 +62,7 @@ class TandemEngine(ClientDelegate):
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
-        """One response to these tokens, with draws of its own."""
+        """One response to these tokens, with its own draws."""
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
         call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
@@ -95,9 +95,9 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
 
 
 def response_length(facts: Facts, most: int) -> int:
-    """OpenRLHF's response length of the whole response, cut off after ``most`` tokens.
+    """OpenRLHF's response length of the whole response, truncated to ``most`` tokens.
 
     That is from the first trained token to the last one, feedback between turns included.
     """
-    trained = np.flatnonzero(facts.trained_mask[1:most])  # a sequence's first token is no action
+    trained = np.flatnonzero(facts.trained_mask[1:most])  # the first token is not an action
     return int(trained[-1] - trained[0] + 1) if trained.size else 0

@@ -16,10 +16,10 @@ from tandem_plugin.training.trajectory import Trajectory
 __all__ = ["TandemEngine", "start_next_engine_in_tandem"]
 
 _next: list[Callable[[Callable[[], None], Any], None]] = []
-"""What starts this process's next engine in tandem; empty where that one is without."""
+"""Starts this process's next engine in tandem; empty if that engine is not in tandem."""
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as the largest rank of adapters (``vllm.config.lora.MaxLoRARanks``)."""
+"""The maximum ranks that vLLM accepts (``vllm.config.lora.MaxLoRARanks``)."""
 
 
 class TandemEngine(Delegate):
@@ -28,16 +28,16 @@ class TandemEngine(Delegate):
     def __init__(self, llm: Any) -> None:
         super().__init__(llm)
         self.trajectories: Sequence[Trajectory] = ()
-        """Of the prompts of the next call of :meth:`generate`, in their order."""
+        """The trajectories of the prompts of the next :meth:`generate`, in order."""
         self.adapter: Any = None
-        """The senior's, where the engine reads its base as the junior."""
+        """The senior's adapter, if its base is the junior."""
 
     def generate(
         self, prompts: Sequence[Mapping[str, Any]], sampling_params: Any, **options: Any
     ) -> Any:
         """As ``vllm.LLM.generate``, with a tandem seed for each prompt."""
         trajectories, self.trajectories = self.trajectories, ()
-        if not trajectories:  # somebody else's call, which the engine rejects
+        if not trajectories:  # a call from elsewhere, which the engine rejects
             return self._target.generate(prompts, sampling_params=sampling_params, **options)
         extra = sampling_params.extra_args or {}
         calls = [
@@ -64,8 +64,8 @@ def start_next_engine_in_tandem(
     known to run in tandem; otherwise creating the trainer raises :class:`EngineError`. If adapters
     (LoRA) are trained and their base is the junior, the engine holds the base once.
 
-    Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it passes ``LLM`` no engine arguments
-    but its own, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` accepts engine
+    Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it accepts no further engine arguments
+    for ``LLM``, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` accepts engine
     arguments, and TRL sends adapters.
     """
     from trl.generation import vllm_generation
@@ -115,7 +115,7 @@ def _lora_arguments(
 
 
 def _is_plain(adapter: Any) -> bool:
-    """Whether vLLM reads the whole adapter by its rank: LoRA of layers that are no head."""
+    """Whether vLLM can read the whole adapter: plain LoRA of layers other than heads."""
     if getattr(adapter, "r", None) is None or adapter.r > _RANKS[-1]:
         return False
     targets = adapter.target_modules
@@ -126,17 +126,17 @@ def _is_plain(adapter: Any) -> bool:
 
 
 _USUAL: tuple[Any, ...] = (None, False, "none", {}, [])
-"""What PEFT has where a setting of an adapter says nothing."""
+"""PEFT's values for unset settings of an adapter."""
 
 
 def _send_adapter(generation: Any, engine: TandemEngine) -> None:
-    """Give the engine the adapter as it is now, in the place of ``sync_weights``."""
+    """Send the engine the current adapter, in place of ``sync_weights``."""
     from vllm.lora.request import LoRARequest
 
     version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
     with tempfile.TemporaryDirectory(prefix="tandem-adapter-") as folder:
         with generation._dist.gather_params(list(generation.model.parameters())):
-            # False: PEFT would ask the Hub whether the embedding has another size.
+            # False: otherwise PEFT queries the Hub for the size of the embedding.
             generation.model.save_pretrained(folder, save_embedding_layers=False)
         engine.adapter = LoRARequest(f"senior-{version}", version, folder)
         engine.llm_engine.add_lora(engine.adapter)

@@ -1,4 +1,4 @@
-"""What a run of TRL's ``GRPOTrainer`` may not combine with tandem: rejected before any update.
+"""Settings of TRL's ``GRPOTrainer`` that are rejected in tandem, before any update.
 
 The values listed as sound were checked by reading TRL 1.16.0, in ``trainer/grpo_trainer.py``: its
 loss, its importance ratios and its metrics use ``env_mask`` wherever they use the completion's own
@@ -27,12 +27,12 @@ UNPROVEN = {
     "loss": "a loss not tested with tandem",
     "version": "another series of TRL",
 }
-"""What a run may be allowed by ``unproven``, and what each name stands for."""
+"""The names that ``unproven`` may contain, and their meanings."""
 
 _REFUSALS = (
     Refusal("use_vllm", lambda value, _: not value, "TP651"),
     Refusal("vllm_mode", lambda value, _: value != "colocate", "TP652"),
-    # Each makes a mask of its own, and TRL then leaves out the one of the rollouts.
+    # Each creates its own mask, and TRL then ignores the mask of the rollouts.
     Refusal("tools", is_on, "TP653"),
     Refusal("environment_factories", is_on, "TP653"),
     Refusal("lambda_jun", is_on, "TP654"),

@@ -45,7 +45,7 @@ class TandemRollouts:
         self._engine = engine
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
-        """One response to each prompt of this process, as TRL asks for them.
+        """One response to each prompt of this process, as TRL requests them.
 
         Raises :class:`ConfigError` for incompatible settings of the trainer, :class:`EngineError`
         if its engine is not in tandem, and like :meth:`TandemTrainer.take`.
@@ -72,7 +72,7 @@ class TandemRollouts:
         return response
 
     def _begin(self, trainer: Any) -> TandemTrainer:
-        """Look whether everything is in place, before the first rollout."""
+        """Verify the setup before the first rollout."""
         check_trainer(trainer, self.config).say()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
             raise EngineError("TP658")
@@ -85,7 +85,7 @@ class TandemRollouts:
 def _checked_loss(
     tandem: TandemTrainer, loss: Any, model: Any, inputs: Any, *args: Any, **more: Any
 ) -> Any:
-    """TRL's loss, of the masks that were admitted and no others.
+    """TRL's loss, computed only with the admitted masks.
 
     Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16). Goes when: TRL calls a callback
     with the inputs of a loss.

@@ -28,15 +28,15 @@ class Batch:
 
     phase: Literal["training", "validation"]
     step: int
-    """As TRL's log numbers it: of training, the step that is generated for."""
+    """The step as numbered in TRL's log; in training, the step that is generated for."""
     by_team: bool
     group_size: int
     first: int
     """The first row of this process."""
     trajectories: Sequence[Trajectory]
-    """Of all rows that this process's engine writes; those of a tensor-parallel group share one."""
+    """The trajectories of all rows of this process's engine, shared by a tensor-parallel group."""
     own: int
-    """Where the trajectories of this process begin among them."""
+    """The index of this process's first trajectory among them."""
 
     def rows(
         self, prompt_ids: Sequence[Ids], completions: Sequence[Ids], generated: Sequence[Ids]
@@ -115,7 +115,7 @@ class TandemTrainer(TandemRun):
         rows = [row for _, row in responses]
         if batch.phase == "validation":
             self.check_validation(rows, "team" if batch.by_team else "senior")
-            self.engine_metrics(self._counters)  # what is counted here is not the next step's
+            self.engine_metrics(self._counters)  # these counts do not belong to the next step
             return
         metrics = self.admit(rows) | self.engine_metrics(self._counters)
         for name, value in metrics.items():
@@ -148,7 +148,7 @@ class TandemTrainer(TandemRun):
         self._dump()
 
     def _dump(self) -> None:
-        """Write the batch that was admitted last, once, with the rewards that TRL gave it."""
+        """Write the last admitted batch, once, with TRL's rewards."""
         if self._to_dump is None:
             return
         (step, responses), self._to_dump = self._to_dump, None
@@ -156,7 +156,7 @@ class TandemTrainer(TandemRun):
             return
         decode = self._trainer.processing_class.decode
         written = [] if self._dumped[0] != step else self._dumped[1]
-        scores = self._scores()[-len(responses) :]  # TRL keeps those of one generation
+        scores = self._scores()[-len(responses) :]  # TRL keeps the rewards of one generation
         for (prompt, row), score in zip(responses, scores, strict=True):
             known = {"input": decode(prompt), "output": decode(row.response_ids), "score": score}
             written.append((row, known))

@@ -12,7 +12,7 @@ __all__ = ["advantages_of_sessions", "reading_whole_sessions"]
 
 
 def reading_whole_sessions(module: Any, keys: Sequence[str]) -> AbstractContextManager[None]:
-    """Let trainer V1 compute the advantages of sessions of several outputs so, meanwhile.
+    """Let trainer V1 compute the advantages of sessions of several outputs in this way.
 
     module: ``verl.trainer.ppo.v1.trainer_base``. Where ``keys`` (uid, session and number of each
     output) have such a session, its ``compute_advantage_for_multi_trajectories`` is exchanged in
@@ -30,10 +30,10 @@ def advantages_of_sessions(
     """verl's advantages, with those of sessions whose last output the junior wrote alone.
 
     Under ``grpo`` trainer V1 reads a session's advantage off the first trained token of its last
-    output and gives it to its other outputs: where there is no trained token, it reads 0. Here such
-    an output has its first token trained while verl reads, and nothing of it afterwards; rewards,
+    output and gives it to its other outputs; without a trained token, it reads 0. Here the first
+    token of such an output is marked as trained while verl reads, and unmarked afterwards; rewards,
     and with them advantages, are of whole responses in any case. Other estimators, which count
-    trained tokens, take each output by itself.
+    trained tokens, treat each output separately.
 
     original: ``compute_advantage_for_multi_trajectories``. data: its ``DataProto``, with
     ``response_mask`` ``[outputs, length]``.

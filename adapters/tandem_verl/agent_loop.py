@@ -134,7 +134,7 @@ def _failed_output(error: TandemError, config: Any) -> Any:
 
     cause = getattr(error, "cause", None)  # of Ray's error, whose own text is a traceback
     reported = cause if isinstance(cause, TandemError) else error
-    # Not a number, whatever verl compares: where all of a prompt's are equal, it drops them unseen.
+    # NaN for every metric: verl drops a prompt's responses unseen if all of them are equal.
     score = float("nan")
     metric = (config.algorithm.get("filter_groups") or {}).get("metric")
     return AgentLoopOutput(

@@ -46,7 +46,7 @@ def trainer_class(mode: type) -> Any:
 def check_versions(unproven: Unproven) -> list[str]:
     """The warnings about verl's and vLLM's versions.
 
-    Raises :class:`ConfigError` for a version with which nothing is started.
+    Raises :class:`ConfigError` for a version that cannot be used.
     """
     found = {name: running_version(name) for name in ("verl", "vllm")}
     name = "development_version" if "dev" in (found["verl"] or "") else ""

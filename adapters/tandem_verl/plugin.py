@@ -1,7 +1,7 @@
 """The ``verl.plugins`` entry point: verl imports this module in every one of its processes.
 
 verl ignores a plugin's import error, and the run would train without tandem. So this module needs
-the standard library alone, and imports the adapter where a tandem run begins.
+only the standard library, and imports the adapter when a tandem run begins.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
 
 
 def _adapter() -> Any:
-    """The adapter itself; what keeps it from being imported is the error of a run in tandem."""
+    """The adapter itself; an import error becomes the error of the tandem run."""
     try:
         return importlib.import_module("tandem_verl.configuration")
     except Exception as error:
@@ -83,9 +83,9 @@ def _refusal(error: BaseException) -> Exception:
 
 
 def _after_import() -> Callable[[str, Callable[[ModuleType], None]], None]:
-    """The core's ``after_import``, from its file alone where the core cannot be imported.
+    """The core's ``after_import``, loaded from its file if the core cannot be imported.
 
-    That file stands on the standard library, as this one does.
+    Like this module, that file needs only the standard library.
     """
     name = "tandem_plugin.patching.after_import"
     try:

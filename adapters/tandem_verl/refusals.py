@@ -1,4 +1,4 @@
-"""What a verl run may not combine with tandem: rejected before any worker starts.
+"""Settings of verl that are rejected in tandem, before any worker starts.
 
 The values listed as sound under a mask with holes were checked by reading verl 0.9.1's
 ``core_algos.py`` and are verified by ``tests/verl_adapter/test_masks_with_holes.py``.
@@ -39,7 +39,7 @@ WHOLE_RESPONSE_ESTIMATORS = (
     "opo",
     "gpg",
 )
-"""Advantage estimators that sum a response's reward wherever it stands, and otherwise use only the
+"""Advantage estimators that sum a response's reward at any position, and otherwise use only the
 trained tokens."""
 
 REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
@@ -48,7 +48,7 @@ reward on a token that is not trained, and are exact once each is on a trained o
 (:func:`tandem_verl.trainer.credit_rewards`)."""
 
 SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
-"""Advantage estimators that give a trained token what it has without the others in between."""
+"""Advantage estimators that ignore the untrained tokens between trained ones."""
 
 BROKEN_ESTIMATORS = ("optimal_token_baseline", "tir_optimal_token_baseline")
 """Advantage estimators that compare responses position by position, the other author's included."""
@@ -66,7 +66,7 @@ SOUND_LOSSES = (
     "dppo_tv",
     "dppo_kl",
 )
-"""Policy losses that neither see nor move a token outside the mask."""
+"""Policy losses that neither depend on nor affect tokens outside the mask."""
 
 _SOUND_ENGINES = ("fsdp", "fsdp2")
 """Training engines (``actor.strategy``) with which real runs were compared with a reference."""
@@ -81,18 +81,18 @@ UNPROVEN = {
     "router_replay": "router_replay.mode=R3",
     "development_version": "a development version of verl",
 }
-"""What is rejected only because it has not been verified, by the name that allows it."""
+"""Settings rejected only because they have not been verified, by the name that allows them."""
 
 _MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
 
 MANAGER_KEY = f"{_ROLLOUT}.agent.agent_loop_manager_class"
-"""Where a configuration names its agent-loop manager."""
+"""The setting for the agent-loop manager."""
 
 
 def _sends_adapter(rank: Any, of: Settings) -> bool:
-    """Whether the engine gets an adapter (LoRA) of this rank by a backend that cannot send one."""
+    """Whether an adapter (LoRA) of this rank is sent by a backend that cannot send one."""
     is_sent = bool(rank) and not of(f"{_MODEL}.lora.merge")
     return is_sent and of(_BACKEND) not in (None, "naive")
 

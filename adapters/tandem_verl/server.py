@@ -15,7 +15,7 @@ from tandem_verl.switch import running_config, tandem_node
 __all__ = ["ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
 
 ROUTER = str(Path(__file__).with_name("router.yaml"))
-"""What names our router to verl."""
+"""The name of our router in verl."""
 
 
 def engines_that_stay(of: Callable[[str], Any]) -> int:
@@ -52,13 +52,13 @@ class ReplicaInTandem(ForeignBase):  # type: ignore[misc]
 
 
 class ServerInTandem(ForeignBase):  # type: ignore[misc]
-    """Before verl's ``vLLMHttpServer``: its engine is checked, and its refusals are passed on."""
+    """Before verl's ``vLLMHttpServer``: checks its engine, and passes its errors on."""
 
     config: Any
     engine: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        put_in_place("verl", (), "")  # what the engine asks for before it starts
+        put_in_place("verl", (), "")  # requested by the engine before it starts
         super().__init__(*args, **options)
         take_junior(self.config.engine_kwargs["vllm"], options.get("replica_rank"))
 
@@ -91,5 +91,5 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
         return junior_of(self.engine.vllm_config)
 
     async def tandem_counters(self, what: str) -> dict[str, Any]:
-        """What a worker tells of its counters; verl's ``collective_rpc`` returns no answers."""
+        """A worker's counters; verl's ``collective_rpc`` returns no answers."""
         return await counters_of_engine(self.engine, what)

@@ -36,7 +36,7 @@ from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 __all__ = ["TrainerInTandem", "restore_mode", "rows_of_keys", "started_run"]
 
 _LISTS = ("inputs", "outputs", "gts", "scores")
-"""What verl dumps of each row."""
+"""The columns that verl dumps for each row."""
 
 
 def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
@@ -176,11 +176,11 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
         restore_mode(config)
         self._tandem_rows: dict[str, Row] = {}
-        """The rows that wait for the dump that follows, by the keys that it will name."""
+        """The rows for the next dump, by key."""
         super().__init__(config, *rest, **options)
 
     def _init_tokenizer(self) -> None:
-        """The first thing that a trainer does, before workers."""
+        """Called first by a trainer, before it creates workers."""
         super()._init_tokenizer()
         self._tandem = started_run(self.config, self.tokenizer)
 
@@ -205,7 +205,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return [servers for servers in found if servers is not None]
 
     def _tandem_engine_metrics(self) -> dict[str, float]:
-        """What the run's engines counted and measured since the last step."""
+        """The metrics counted and measured by the run's engines since the last step."""
         servers = [one for each in self._tandem_servers() for one in each.server_handles]
         return self._tandem.engine_metrics(partial(counters_of_engines, servers))
 
@@ -253,7 +253,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return super()._update_critic(batch, metrics)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        """Check the masks that the update is about to use; say what is to be imitated."""
+        """Check the masks of the next update, and attach the tokens to imitate."""
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
         if weight := self._tandem.config.lambda_jun:
@@ -265,7 +265,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return result
 
     def _validate(self, *merged: Any, **more: Any) -> dict[str, Any]:
-        """Validate once for everyone who is to answer, and return the metrics of all."""
+        """Validate once per answerer, and return the metrics of all."""
         if any(merged) or any(more.values()):
             raise EngineError("TP531", kind=type(self).__name__)
         prompts = self.val_dataloader
@@ -277,7 +277,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
                 metrics |= named(super()._validate(), answerer)
         finally:
             self._tandem_answerer, self.val_dataloader = None, prompts
-        self._tandem_engine_metrics()  # what the team counted here is not the next step's
+        self._tandem_engine_metrics()  # the team's counts here do not belong to the next step
         return metrics
 
     def _dump_generations(self, **dump: Any) -> Any:

@@ -48,13 +48,19 @@ from tandem_plugin.seeds import derive_seed
 
 METHODS = (GRPO, TRL, HALF, *map(kl_reg, KL_COEFFICIENTS))
 """In the order in which they are trained; the first two have one seed more than the others."""
-TEAMS = ("word", "sentence")
-"""Schedules of the evaluated teams. ``step`` is not among them: SmolLM2 writes a blank line as two
-tokens, and the answers here are one line."""
+TEAMS = ("word", "step", "step-bernoulli")
+"""Schedules of the evaluated teams. A step is a sentence: SmolLM2 writes a blank line as two
+tokens, and the answers here are two sentences in one line."""
+HANDOVERS = (2, 5)
+"""Word boundaries after which the junior finishes the senior's response, each on half of the
+problems: within the sum, and once its result is written. How often it is right is the mean of H_t
+(appendix C of the paper, which does not measure it) over these places."""
 MEASURES = {
     "solo": "alone",
     "word": "team, `word`",
-    "sentence": "team, `sentence`",
+    "step": "team, `step`",
+    "step-bernoulli": "team, `step-bernoulli`",
+    "handover": "junior finishes",
     "cross_entropy": "junior's cross-entropy",
     "overlap": "overlap",
     "kl": "drift",
@@ -69,7 +75,7 @@ class Size:
     all others are trained on."""
 
     training: Optimization = field(
-        default_factory=lambda: Optimization(steps=8, prompts=4, learning_rate=2e-5)
+        default_factory=lambda: Optimization(steps=8, prompts=4, learning_rate=1e-5)
     )
     taught: int = 6
     held_out: int = 64
@@ -89,7 +95,14 @@ class Sums:
         self._vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
 
     def rule(self, schedule: str) -> Rule:
-        return TandemRules(TandemConfig(schedule=schedule), self._vocabulary).default
+        boundaries = "sentence" if schedule.startswith("step") else None
+        config = TandemConfig(schedule=schedule, boundaries=boundaries)
+        return TandemRules(config, self._vocabulary).default
+
+    def handover(self, after: int) -> Rule:
+        """The senior writes up to a word boundary, the junior the rest."""
+        config = TandemConfig(schedule="handover", first="senior", after=after, boundaries="word")
+        return TandemRules(config, self._vocabulary).default
 
     def prompts(self, problems: Sequence[Problem]) -> Tensor:
         """int64 ``[problems, length]``: sums of one-digit numbers have prompts of one length."""
@@ -131,6 +144,16 @@ class HFModel(nn.Module):
         if repeats > 1:
             cache.batch_repeat_interleave(repeats)
         return logits.repeat_interleave(repeats, dim=0)
+
+    def response_logits(self, ids: Tensor, start: int) -> Tensor:
+        """Of each token behind a prompt of ``start`` tokens: float32 ``[batch, responses, V]``.
+
+        With its gradients, and the prompt of a group is read once.
+        """
+        cache = self.new_cache(*ids.shape)
+        first = self(ids[:, :start], cache)
+        rest = self.model(input_ids=ids[:, start:-1], past_key_values=cache).logits
+        return torch.cat((first, rest), dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +208,8 @@ def run_one(out: Path, size: Size, run: Run) -> None:
     folder = taught_model(out, size, run.seed)
     task, start = Sums(folder), HFModel(folder).eval()
     training, held_out = problems_of(size)
+    juniors = None if run.method is None else read_note(Run(run.seed, None).note(out))["juniors"]
+    evaluation = Evaluation(task, start, held_out, run.seed, juniors)
     rewards: list[float] = []
     curve: list[dict[str, Any]] = []
 
@@ -192,56 +217,83 @@ def run_one(out: Path, size: Size, run: Run) -> None:
         rewards.append(reward)
         print(f"{run.name}: step {step}, reward {reward:.2f}", flush=True)
         if step % size.evaluate_every == 0 or step == size.training.steps:
-            curve.append({"step": step, **measure(task, senior, start, held_out, run.seed)})
+            curve.append({"step_number": step, **evaluation.measure(senior)})
 
     if run.method is None:
-        curve.append({"step": 0, **measure(task, start, start, held_out, run.seed)})
+        curve.append({"step_number": 0, **evaluation.measure(start)})
     else:
         train(task, start, start, run.method, training, run.seed, size.training, on_step)  # type: ignore[arg-type]
     seconds = round(time.monotonic() - started)
-    write_json(note, {"name": run.name, "seconds": seconds, "rewards": rewards, "curve": curve})
+    found = {"name": run.name, "seconds": seconds, "rewards": rewards, "curve": curve}
+    write_json(note, found if juniors else {**found, "juniors": evaluation.juniors})
 
 
-@torch.no_grad()
-def measure(
-    task: Sums, senior: Any, junior: Any, problems: Sequence[Problem], seed: int
-) -> dict[str, Any]:
+class Evaluation:
     """Accuracy alone and of teams, legibility to the junior, and drift from it, at temperature 1.
 
     Every method of a seed is evaluated with the same random numbers. The junior's own tokens are
-    drawn with others: as taught, where both are one model, drift is that of noise alone. Drift is
-    smoothed by one token over the whole vocabulary, for so few are counted.
+    drawn with others: as taught, where both are one model, drift is that of noise alone, its null.
+    Drift is smoothed by one token over the whole vocabulary, for so few are counted.
     """
-    prompts = task.prompts(problems)
 
-    def answers(name: str, writer: Any, partner: Any = None) -> Responses:
-        noise = torch.Generator().manual_seed(derive_seed(seed, "evaluation", name))
-        rule = None if partner is None else task.rule(name)
-        seeds = [derive_seed(seed, "team", row) for row in range(len(problems))] if rule else []
-        return generate(writer, partner, prompts, task.longest, task.end, noise, rule, seeds)
+    def __init__(
+        self,
+        task: Sums,
+        junior: Any,
+        problems: Sequence[Problem],
+        seed: int,
+        juniors: list[list[int]] | None = None,
+    ) -> None:
+        """juniors: token ids of the junior's own responses, generated here if there are none."""
+        self.task, self.junior, self.problems, self.seed = task, junior, problems, seed
+        self.vocabulary = int(junior.model.config.vocab_size)
+        self.juniors = juniors or self._answers("junior", junior).token_ids()
+        self._counts = token_counts(self.juniors, self.vocabulary)
 
-    def solved(responses: Responses) -> float:
-        return float(task.rewards(responses.token_ids(), problems).mean())
+    @torch.no_grad()
+    def measure(self, senior: Any) -> dict[str, float]:
+        """The :data:`MEASURES` of a senior, and the mean length of its responses in tokens."""
+        alone = self._answers("solo", senior)
+        cross_entropy, overlap = _legibility(senior, self.junior, alone)
+        parts = [self.problems[place :: len(HANDOVERS)] for place in range(len(HANDOVERS))]
+        finished = [
+            self._solved(self._answers("handover", senior, self.task.handover(after), part), part)
+            for after, part in zip(HANDOVERS, parts, strict=True)
+        ]
+        teams = {team: self._answers(team, senior, self.task.rule(team)) for team in TEAMS}
+        return {
+            "solo": self._solved(alone),
+            **{team: self._solved(responses) for team, responses in teams.items()},
+            "handover": float(np.mean(finished)),
+            "cross_entropy": cross_entropy,
+            "overlap": overlap,
+            "kl": kl_divergence(
+                token_counts(alone.token_ids(), self.vocabulary),
+                self._counts,
+                smoothing=1 / self.vocabulary,
+            ),
+            "tokens": float(alone.lengths.float().mean()),
+        }
 
-    alone = answers("solo", senior)
-    juniors = answers("junior", junior)
-    size = int(senior.model.config.vocab_size)
-    counts = [token_counts(each.token_ids(), size) for each in (alone, juniors)]
-    cross_entropy, overlap = _legibility(senior, junior, alone)
-    return {
-        "solo": solved(alone),
-        **{team: solved(answers(team, senior, junior)) for team in TEAMS},
-        "cross_entropy": cross_entropy,
-        "overlap": overlap,
-        "kl": kl_divergence(*counts, smoothing=1 / size),
-        "tokens": float(alone.lengths.float().mean()),
-    }
+    def _answers(
+        self, name: str, writer: Any, rule: Rule | None = None, part: Sequence[Problem] = ()
+    ) -> Responses:
+        """A response to each problem; with a rule, of the team."""
+        problems = part or self.problems
+        noise = torch.Generator().manual_seed(derive_seed(self.seed, "evaluation", name))
+        seeds = [derive_seed(self.seed, "team", row) for row in range(len(problems))]
+        prompts, partner = self.task.prompts(problems), None if rule is None else self.junior
+        longest, end = self.task.longest, self.task.end
+        return generate(writer, partner, prompts, longest, end, noise, rule, seeds if rule else ())
+
+    def _solved(self, responses: Responses, part: Sequence[Problem] = ()) -> float:
+        return float(self.task.rewards(responses.token_ids(), part or self.problems).mean())
 
 
 def _legibility(senior: Any, junior: Any, responses: Responses) -> tuple[float, float]:
     """The junior's cross-entropy in nats and the overlap, means over all positions."""
     start, written = responses.prompt_length, responses.written
-    logits = [model(responses.ids[:, :-1])[:, start - 1 :][written] for model in (senior, junior)]
+    logits = [model.response_logits(responses.ids, start)[written] for model in (senior, junior)]
     targets = responses.ids[:, start:][written]
     parts = zip(*(each.split(CHUNK) for each in (*logits, targets)), strict=True)
     scores = [torch.stack(chunk_scores(*part)) for part in parts]
@@ -276,7 +328,11 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
         last = [note["curve"][-1] for note in found.values()]
         means.append(_row(name, len(last), {key: [one[key] for one in last] for key in MEASURES}))
         each += [
-            _row(f"{name}, step {point['step']}", seed, {key: [point[key]] for key in MEASURES})
+            _row(
+                f"{name}, step {point['step_number']}",
+                seed,
+                {key: [point[key]] for key in MEASURES},
+            )
             for seed, note in found.items()
             for point in note["curve"]
         ]

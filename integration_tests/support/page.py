@@ -12,16 +12,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def page_script(page: str, out: Path, problems: Path) -> Path:
-    """Write the page's shell commands up to its first trainer's, but not how to install.
+    """Write a page's commands up to its first trainer's, which takes the script's arguments.
 
-    "... # every other" in that command becomes the script's own arguments. problems: is copied to
-    where the script runs, under the name that the page uses.
+    problems: is copied to where the script runs, under the name that the page uses.
     """
     blocks = re.findall(r"```\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
-    commands = [block for block in blocks if not block.startswith("pip install")]
-    first = next(i for i, block in enumerate(commands) if "... # every other" in block)
-    typed = re.sub(r"\.\.\. # every other.*", '"$@"', "\n".join(commands[: first + 1]))
-    assert '"$@"' in typed
+    first = next(i for i, block in enumerate(blocks) if "python -m" in block)
+    typed = "\n".join(blocks[: first + 1]).rstrip() + ' "$@"\n'
     script = out / f"{Path(page).stem}.sh"
     script.write_text(f"#!/usr/bin/env bash\nset -e\ncp {problems} problems.jsonl\n{typed}")
     script.chmod(0o755)

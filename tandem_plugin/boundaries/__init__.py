@@ -1,4 +1,4 @@
-"""Boundaries: the tokens after which a schedule may hand over. One resolver per file."""
+"""Boundaries: the tokens after which a schedule may hand off. One resolver per file."""
 
 from tandem_plugin.boundaries.vocabulary import BoundarySet, Vocabulary
 

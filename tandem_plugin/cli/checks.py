@@ -157,7 +157,7 @@ def _vllm_plugins(machine: Machine) -> _Found:
     value = machine.environ.get("VLLM_PLUGINS")
     if value is None:
         return "ok", "Not set: vLLM loads every plugin."
-    if "tandem" in value.split(","):  # vLLM takes the names as they stand, spaces included
+    if "tandem" in value.split(","):  # vLLM uses the names literally, spaces included
         return "ok", f"{value!r} names tandem."
     others = [name.strip() for name in value.split(",") if name.strip() not in ("", "tandem")]
     return (

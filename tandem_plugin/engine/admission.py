@@ -1,4 +1,4 @@
-"""The door of a tandem engine: what a request says about tandem is checked before it enters."""
+"""Admission to a tandem engine: checks a request's tandem parameters before it enters."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _UNDRAFTED: dict[str, Any] = {
     "structured_outputs": None,
     "thinking_token_budget": None,
 }
-"""Parameters that follow the tokens so far, each with the value that asks for nothing."""
+"""Parameters that depend on the tokens so far, each with its neutral value."""
 
 
 def check_sampling(params: Any, *, in_tandem: bool) -> None:
     """Raise :class:`RequestError` for sampling parameters that drafting cannot honour exactly.
 
-    in_tandem: whether the request is; the senior alone is checked by vLLM's own rules. Beside
-    these, vLLM itself refuses ``min_p`` and ``logit_bias`` where tokens are drafted.
+    in_tandem: whether the request is in tandem. A request to the senior alone is checked by vLLM,
+    which rejects ``min_p`` and ``logit_bias`` when tokens are drafted.
     """
     if getattr(params, "logprob_token_ids", None):
         raise RequestError("TP023")
@@ -61,16 +61,16 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
 _OF_A_REQUEST = {"seed", "schedule", "fingerprint"}
-"""Fields of a tandem request that mean nothing to anyone beside ``tandem``."""
+"""Fields of a tandem request that have no effect outside ``tandem``."""
 
 
 def tandem_argument(params: Any) -> object:
-    """What a request says about tandem in ``SamplingParams.extra_args``; None if nothing."""
+    """The tandem parameters in ``SamplingParams.extra_args``; None if there are none."""
     return (params.extra_args or {}).get("tandem")
 
 
 def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
-    """What a request asks for; raise :class:`RequestError` where this engine cannot honour it."""
+    """Resolve a request's parameters; :class:`RequestError` if this engine cannot honour them."""
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
@@ -83,9 +83,9 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
 
 
 def check_arguments(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for what cannot be honoured whatever the prompt is.
+    """Raise :class:`RequestError` for parameters that cannot be honoured with any prompt.
 
-    A server asks before it begins a response, of which a stream could not be taken back.
+    A server calls this before it begins a response, since a stream cannot be taken back.
     """
     with _clients_error():
         _check_names(extra_args)
@@ -94,7 +94,7 @@ def check_arguments(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
 
 
 def _check_names(extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for a name that is nearly ``tandem``'s: nobody would read it."""
+    """Raise :class:`RequestError` for a misspelt ``tandem``, which nothing would read."""
     missed = {name for name in extra_args if "tandem" in name.lower()} - _OWN_NAMES
     if "tandem" not in extra_args:
         missed |= _OF_A_REQUEST & extra_args.keys()
@@ -103,10 +103,10 @@ def _check_names(extra_args: Mapping[str, Any]) -> None:
 
 
 def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
-    """Let the engine's own parameters of a request say all that was resolved for it.
+    """Write everything that was resolved for a request into the engine's copy of its parameters.
 
-    Its workers go by them and refuse a fingerprint or a junior that is not theirs, and a server's
-    responses carry them.
+    The workers use them and reject a fingerprint or a junior other than their own, and a server's
+    responses include them.
     """
     if resolved is not None:
         junior = engine_rules(vllm_config).config.junior_name
@@ -125,7 +125,7 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
 def check_prefix(
     resolved: ResolvedRequest | None, samples: int, token_ids: Sequence[int] | None
 ) -> None:
-    """Raise :class:`RequestError` for a response that cannot be gone on with.
+    """Raise :class:`RequestError` for a response that cannot be continued.
 
     token_ids: what was sent as the prompt.
     """
@@ -138,10 +138,10 @@ def check_prefix(
 
 
 def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
-    """Raise :class:`RequestError` for a request in tandem whose prompt comes in parts.
+    """Raise :class:`RequestError` for a tandem request whose prompt is sent in parts.
 
-    grows: whether further parts of the prompt may follow what was generated. The response would be
-    several, and nobody has shown which draws the later ones follow.
+    grows: whether further parts of the prompt may follow the generated tokens. There would then be
+    several responses, and the draws of the later ones are undefined.
     """
     if resolved is not None and grows:
         with _clients_error():
@@ -155,12 +155,12 @@ def refuse_beam_search() -> None:
 
 
 def check_nobody_asked() -> None:
-    """Raise :class:`RequestError` where a trainer's engine lacks tandem and its environment asks.
+    """Raise :class:`RequestError` if ``TANDEM_CONFIG`` is set but the engine is not in tandem.
 
     Called for a request to an engine without tandem in a process whose ``TANDEM_CONFIG`` is set: in
-    OpenRLHF that variable alone does not bring the adapter, and the run would silently not be in
-    tandem. Not when the engine starts: OpenRLHF 0.11.2's trainer waits five minutes for one that
-    has died (``StatelessProcessGroup.create``), but stops at once where a request fails.
+    OpenRLHF that variable alone does not load the adapter, and the run would silently not be in
+    tandem. Not called at engine startup: OpenRLHF 0.11.2's trainer waits five minutes for an engine
+    that died (``StatelessProcessGroup.create``), but stops at once if a request fails.
     """
     if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
         with _clients_error():
@@ -169,10 +169,10 @@ def check_nobody_asked() -> None:
 
 @contextmanager
 def _clients_error() -> Iterator[None]:
-    """Let vLLM know that what tandem refuses is the client's error.
+    """Let vLLM treat tandem's request errors as client errors.
 
     ``AsyncLLM`` passes on only errors of its own type ``VLLMClientError``, and its server answers
-    them with status 400; any other becomes an internal error without our sentence.
+    them with status 400; any other becomes an internal error without our message.
     """
     try:
         yield
@@ -182,7 +182,7 @@ def _clients_error() -> Iterator[None]:
 
 
 def _client_kind(kind: type[RequestError]) -> type[RequestError]:
-    """A subclass of an error of tandem's that is vLLM's as well."""
+    """A subclass of both tandem's error and vLLM's."""
     from vllm.exceptions import VLLMValidationError
 
     if kind not in _client_kinds:
@@ -197,7 +197,7 @@ _client_kinds: dict[type[RequestError], type[RequestError]] = {}
 def sample_params(params: Any, index: int) -> Any:
     """The parameters of sample ``index`` of a request with n > 1: its tandem seed is its own.
 
-    Returns ``params`` itself where it does not ask for tandem.
+    Returns ``params`` itself if the request is not in tandem.
     """
     request = TandemRequest.parse(tandem_argument(params))
     if request is None:

@@ -1,8 +1,8 @@
 """The junior of a senior with an adapter (LoRA): the senior's own base, held once.
 
-Adapters leave the base as it is, so that both models can read the same weights: the junior has the
-base's layers under attention layers, and with these caches, of its own. The base must not change
-afterwards: what would change it is refused.
+Adapters do not change the base, so both models can read the same weights: the junior shares the
+base's layers and has its own attention layers, and with them its own caches. Anything that would
+change the base after startup is rejected.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ __all__ = ["check_base", "check_may_load", "check_may_sleep", "is_shared", "join
 
 
 def is_shared(vllm_config: Any) -> bool:
-    """Whether an engine's junior is the base that its senior's adapters are for."""
+    """Whether an engine's junior is the base of its senior's adapters."""
     junior: str = vllm_config.additional_config["tandem"]["junior"]
     return vllm_config.lora_config is not None and junior == vllm_config.model_config.model
 
 
 def join_base(senior: nn.Module, vllm_config: Any) -> Any:
-    """The senior's base as a model of its own: its layers, attention excepted.
+    """The senior's base as a separate model that shares all of its layers except attention.
 
-    senior: before vLLM puts adapters around its layers, with or without weights. What only holds
-    other layers is the junior's own, since adapters are put there. Raises :class:`EngineError` for
-    a model that is not made of such layers.
+    senior: before vLLM wraps its layers in adapters, with or without weights. Modules that only
+    contain other layers are the junior's own, since adapters are inserted there. Raises
+    :class:`EngineError` for a model that is not built from such layers.
     """
     from vllm.compilation.backends import set_model_tag
     from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
     from vllm.model_executor.model_loader.utils import initialize_model
 
     config = junior_config(vllm_config)
-    # On no device: its weights are thrown away again.
+    # On the meta device: its weights are discarded.
     with set_model_tag("junior"), torch.device("meta"):
         junior: nn.Module = initialize_model(
             vllm_config=config, model_config=config.model_config, prefix="junior"
@@ -49,8 +49,8 @@ def join_base(senior: nn.Module, vllm_config: Any) -> Any:
 
 
 def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
-    """Give a module of the junior what the senior's counterpart has."""
-    # The very dictionaries: vLLM puts other tensors there where it processes loaded weights.
+    """Give a module of the junior the tensors of the senior's counterpart."""
+    # The same dictionaries: vLLM replaces tensors in them when it processes loaded weights.
     junior._parameters = senior._parameters
     junior._buffers = senior._buffers
     for name, value in list(vars(junior).items()):
@@ -67,7 +67,7 @@ def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
 
 
 def check_base(vllm_config: Any, junior: Any) -> None:
-    """Raise :class:`EngineError` for adapters that this vLLM, or this junior, is not right with.
+    """Raise :class:`EngineError` for adapters that this vLLM or this junior does not support.
 
     junior: its model configuration.
     """
@@ -99,7 +99,7 @@ def check_base(vllm_config: Any, junior: Any) -> None:
 
 
 def check_may_load(senior: Any) -> None:
-    """Raise :class:`EngineError` where weights that came after the start would be the junior's.
+    """Raise :class:`EngineError` if weights sent after startup would change the junior.
 
     senior: the composite model, of any mode.
     """
@@ -108,6 +108,6 @@ def check_may_load(senior: Any) -> None:
 
 
 def check_may_sleep(senior: Any, level: int) -> None:
-    """Raise :class:`EngineError` for a sleep that would discard what nobody loads again."""
+    """Raise :class:`EngineError` for a sleep that would discard weights that nothing reloads."""
     if level == 2 and getattr(senior, "tandem_base_is_junior", False):
         raise EngineError("TP308")

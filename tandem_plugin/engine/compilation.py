@@ -1,4 +1,4 @@
-"""What vLLM's compiler is told about an engine with two models."""
+"""vLLM's compiler settings for an engine with two models."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _COMPILED = ("junior", "mode", "drafts")
 
 
 class AdditionalConfig(Mapping[str, Any]):
-    """An engine's ``additional_config``, hashed by what compiled graphs depend on.
+    """An engine's ``additional_config``, hashed over the settings that compiled graphs depend on.
 
-    vLLM hashes a whole mapping of type ``dict`` into the key of its compilation cache, and asks any
-    other object for ``compute_hash()``: so another schedule, seed or record finds the graphs that
-    were compiled before. What other plugins put here is hashed whole. Source:
-    ``VllmConfig.compute_hash`` of vLLM 0.24 to 0.33.
+    vLLM hashes a whole ``dict`` into the key of its compilation cache, and calls ``compute_hash()``
+    of any other object. So another schedule, seed or record reuses the compiled graphs. Settings of
+    other plugins are hashed whole. Source: ``VllmConfig.compute_hash`` of vLLM 0.24 to 0.33.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -49,12 +48,12 @@ class AdditionalConfig(Mapping[str, Any]):
 
 
 def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
-    """Switch the fusion of all-reduce and RMSNorm off for two models of different width.
+    """Turn off the fusion of all-reduce and RMSNorm if the models differ in width.
 
-    With tensor parallelism on Hopper and Blackwell, vLLM fuses them by FlashInfer, in a workspace
-    that a process has once and that the first compiled model sizes for its own hidden size: a
-    wider model ends the engine by an error there. junior: its model configuration. Source:
-    ``AllReduceFusionPass`` and ``get_fi_ar_workspace`` of vLLM 0.24 to 0.33.
+    With tensor parallelism on Hopper and Blackwell, vLLM fuses them through FlashInfer. A process
+    has one workspace, which the first compiled model sizes for its own hidden size; a wider model
+    then crashes the engine. junior: its model configuration. Source: ``AllReduceFusionPass`` and
+    ``get_fi_ar_workspace`` of vLLM 0.24 to 0.33.
     """
     width, other = vllm_config.model_config.get_hidden_size(), junior.get_hidden_size()
     passes = vllm_config.compilation_config.pass_config
@@ -71,10 +70,10 @@ def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
 
 @contextmanager
 def keep_compile_ranges(vllm_config: Any) -> Iterator[None]:
-    """Leave the ranges of batch sizes that vLLM compiles for as the senior has them.
+    """Keep the senior's ranges of batch sizes that vLLM compiles for.
 
-    A configuration that is made of another one computes them anew by its own model's hidden size,
-    into the compilation config that both share. Source: ``VllmConfig._set_compile_ranges``.
+    A configuration derived from another one recomputes them from its own model's hidden size, in
+    the compilation config that both share. Source: ``VllmConfig._set_compile_ranges``.
     """
     compilation = vllm_config.compilation_config
     ranges = compilation.compile_ranges_endpoints

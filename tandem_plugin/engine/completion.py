@@ -1,4 +1,4 @@
-"""One call of the engine: what it asks in tandem, and what it returns."""
+"""One call of the engine: its tandem parameters, and its outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TandemParams: TypeAlias = int | str | Mapping[str, Any] | None
 
 
 class SeedSource:
-    """Seeds for requests that bring none: fresh ones, or those that follow from a seed.
+    """Seeds for requests without one: random, or derived from a base seed.
 
     seed: the base of a sequence that is the same in every run; None draws from the system.
     """
@@ -49,7 +49,7 @@ class SeedSource:
         self._given = 0
 
     def next(self) -> int:
-        """A tandem seed that was not given before."""
+        """A tandem seed that has not been used before."""
         if self._seed is None:
             return secrets.randbits(63)
         self._given += 1
@@ -62,11 +62,11 @@ def resolve_requests(
     prompts: int,
     seeds: SeedSource,
 ) -> list[ResolvedRequest | None]:
-    """What each of ``prompts`` prompts asks for; None where the senior answers alone.
+    """The resolved request of each of ``prompts`` prompts; None if the senior answers alone.
 
-    One value is for all prompts. Its seed is that of the first one, and the others get seeds
-    derived from it and their place, so that prompts do not share their draws. Raises
-    :class:`RequestError` for parameters that the rules cannot honour or for another number of them.
+    One value applies to all prompts: the first uses its seed as is, and the others get seeds
+    derived from it and their position, so prompts do not share draws. Raises :class:`RequestError`
+    for parameters that the rules cannot honour, or the wrong number of them.
     """
     if isinstance(tandem_params, Sequence) and not isinstance(tandem_params, str):
         if len(tandem_params) != prompts:
@@ -97,12 +97,12 @@ def _resolved(
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """What a request asked for."""
+    """The resolved tandem parameters of a request."""
 
     resolved: ResolvedRequest | None
-    """None where the senior answers alone."""
+    """None if the senior answers alone."""
     name: str | None
-    """Under which the scores of its tokens are kept; None where nobody keeps them."""
+    """The name under which its tokens' scores are kept; None if they are not kept."""
     samples: int
 
     @property
@@ -116,11 +116,11 @@ class SentRequest:
 
 
 NOTHING = SentRequest(None, None, 1)
-"""Of a request that is not known."""
+"""For an unknown request."""
 
 
 def with_tandem(params: SamplingParams, asked: SentRequest) -> SamplingParams:
-    """Sampling parameters that say so to the engine."""
+    """Sampling parameters that carry the request to the engine."""
     wire = "off" if asked.resolved is None else asked.resolved.request().to_wire()
     params = params.clone()
     params.extra_args = {**(params.extra_args or {}), "tandem": wire}
@@ -135,7 +135,7 @@ def signature_of(
     asked: SentRequest,
     scores: Mapping[str, NDArray[np.float32]],
 ) -> Signature | None:
-    """Who wrote a response; None for the senior alone."""
+    """The authorship of a response; None for the senior alone."""
     if asked.resolved is None:
         return None
     rule, seed = asked.resolved.rule, sample_seed(asked.resolved.seed, completion.index)
@@ -150,15 +150,14 @@ def signature_of(
 
 
 class Signature(NamedTuple):
-    """What is known of who wrote a response."""
+    """A response's authorship and its tokens' scores."""
 
     authorship: Authorship
     seed: int
     fingerprint: str
     settings: dict[str, Any]
     scores: NDArray[np.float32] | None = None
-    """float32 ``[length, 3]``: both models' log p of each token, the senior's first, and their
-    overlap there."""
+    """float32 ``[length, 3]``: senior's log p, junior's log p, and overlap of each token."""
 
 
 @dataclass(repr=False, eq=False)
@@ -182,7 +181,7 @@ class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyp
 
     @property
     def spans(self) -> tuple[Span, ...] | None:
-        """The response's spans, in order, each with what it says."""
+        """The response's spans in order, each with its text."""
         if self.authorship is None:
             return None
         pairs = zip(self.authorship.spans, self.authored.span_texts, strict=True)
@@ -196,7 +195,7 @@ class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyp
 def signed_completion(
     completion: CompletionOutput, token_bytes: TokenBytes, signature: Signature | None = None
 ) -> TandemCompletion:
-    """An output with its signature; without one the senior wrote alone."""
+    """An output with its authorship; without a signature the senior wrote alone."""
     given = {one.name: getattr(completion, one.name) for one in fields(completion)}
     ids = list(completion.token_ids)
     if signature is None:

@@ -1,7 +1,8 @@
 """Two models in one: for each architecture and mode, a subclass of the senior's own class.
 
-What a mode adds to the senior is in :mod:`~tandem_plugin.engine.senior` for lockstep and in
-:mod:`~tandem_plugin.engine.speculative.senior`; what both add is here.
+:mod:`~tandem_plugin.engine.senior` has what lockstep adds to the senior,
+:mod:`~tandem_plugin.engine.speculative.senior` what the speculative mode adds, and this module what
+both add.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def composite_class(name: str) -> type[nn.Module]:
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
-    """Model Runner V2 asks for the class that keeps its state: the senior's own, with authors."""
+    """Model Runner V2 calls this for its state class: the senior's own, extended by authors."""
     own = _senior_state(self)
     return type("Tandem" + own.__name__, (self._tandem_mode.state_class(), own), {})
 
@@ -69,10 +70,10 @@ def _senior_state(self: Any) -> type[Any]:
 
 
 def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **options: Any) -> Any:
-    """The senior's own, at its start and at every weight sync.
+    """Load the senior's weights, at startup and at every weight sync.
 
-    What the weights before have sampled is measured by them, where that is still to be done. Raises
-    :class:`EngineError` for a sync of whole weights where they are the junior's as well.
+    Tokens sampled with the previous weights are measured first, if that is still pending. Raises
+    :class:`EngineError` for a sync of whole weights that the junior shares.
     """
     check_may_load(self)
     self.tandem_measures.finish()
@@ -83,7 +84,7 @@ def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **optio
 
 
 def _by_first_name(self: nn.Module, weights: Iterable[Weight]) -> Iterator[Weight]:
-    """The weights of one call; one that comes under its second name alone gets its first.
+    """The weights of one call; a tied weight sent only under its second name gets its first.
 
     vLLM (0.29) ignores ``lm_head.weight`` of a model whose head is its embedding, but raises unless
     the same call brings the embedding. verl sends both, in buckets, which are separate calls.

@@ -109,7 +109,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
 
 def _wrap_front_end() -> None:
-    """Put in place what an engine in tandem alone needs in this process."""
+    """Apply the patches that only a tandem engine needs in this process."""
     wrap_offline_beam_search()
     wrap_model_check()
     wrap_invalid_bodies()

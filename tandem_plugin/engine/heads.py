@@ -16,8 +16,8 @@ __all__ = ["Heads", "in_seniors_ids", "without_foreign_ids"]
 class Heads:
     """Computes, row by row, the logits of the row's author over the senior's vocabulary.
 
-    Vocabularies may be padded to different lengths: ids that one model does not have are never
-    sampled, whoever the author is, since the other model could not read them.
+    Vocabularies may be padded to different lengths. Ids that only one model has are never sampled,
+    whoever the author is, because the other model could not read them.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Heads:
         vllm_config: Any,
         senior_writes: bool = False,
     ) -> None:
-        """senior_writes: whether every row gets the senior's logits, whoever its author is."""
+        """senior_writes: whether every row gets the senior's logits, regardless of its author."""
         self._senior_writes = senior_writes
         self._senior, self._junior, self._senior_class = senior, junior, senior_class
         self._width = vllm_config.model_config.get_hidden_size()
@@ -40,7 +40,7 @@ class Heads:
 
         authors: bool ``[rows]``, true = senior; None when every row is the senior's. On the host
         (NumPy), only the author's head runs for a row; on the device both run and a tensor
-        operation selects, so that the host never waits.
+        operation selects, so the host never waits.
         """
         if self._senior_writes or authors is None:
             return self._of_senior(hidden[:, : self._width])
@@ -60,7 +60,7 @@ class Heads:
         return torch.where(authors[:, None], of_senior, of_junior.to(of_senior.dtype))
 
     def _scatter(self, hidden: torch.Tensor, authors: NDArray[np.bool_]) -> torch.Tensor | None:
-        """Each head over its own rows: these are gathered, and their logits put back in order."""
+        """Run each head over its own rows: gather them, then scatter their logits back in order."""
         of_author = authors.nonzero()[0], (~authors).nonzero()[0]
         rows = _to_device(np.concatenate(of_author), hidden.device)
         count = len(of_author[0])
@@ -106,7 +106,7 @@ def without_foreign_ids(logits: torch.Tensor, shared: int) -> torch.Tensor:
 
 
 def in_seniors_ids(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """The junior's logits over the senior's ids, -inf for those it has not.
+    """The junior's logits over the senior's ids, -inf for ids that it lacks.
 
     logits: ``[rows, junior's vocabulary]``. Returns ``[rows, vocabulary]``.
     """

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
-    """Whether the junior's name is another one of the senior's checkpoint.
+    """Whether the junior's name refers to the senior's checkpoint.
 
     senior: the engine's model, a name or a folder. revision: the senior's.
     """
@@ -35,7 +35,7 @@ def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> boo
 
 
 def _folder(junior: str, revision: str | None) -> str:
-    """The junior's folder; without the Hub vLLM takes that of its cache where a name is given."""
+    """The junior's folder; offline, vLLM resolves a name to the folder in its cache."""
     from huggingface_hub import constants, snapshot_download
 
     path = os.path.expanduser(junior)
@@ -43,12 +43,12 @@ def _folder(junior: str, revision: str | None) -> str:
         return path
     try:
         return str(snapshot_download(junior, revision=revision, local_files_only=True))
-    except (OSError, ValueError):  # the cache has none
+    except (OSError, ValueError):  # not in the cache
         return path
 
 
 def senior_model_config(vllm_config: Any) -> Any:
-    """The senior's model configuration, also from that of the speculative mode's draft model."""
+    """The senior's model configuration, given the engine's or its draft model's configuration."""
     drafting = vllm_config.speculative_config
     return vllm_config.model_config if drafting is None else drafting.target_model_config
 
@@ -57,11 +57,11 @@ def junior_model_config(vllm_config: Any) -> Any:
     """The junior's model configuration: the same in the front end and in every worker.
 
     The senior's own checkpoint is read as the senior reads it: revision, overrides of its
-    configuration (rope among them), quantisation, length. Another checkpoint is read as its own
-    config.json says. In both, what the engine computes with is the junior's too: dtype, the output
-    layer's type (``head_dtype``), ``max_model_len``, ``trust_remote_code``. Raises
-    :class:`EngineError` for a checkpoint that cannot run so, such as one that reads fewer tokens,
-    and :class:`ConfigError` where there is none.
+    configuration (rope among them), quantisation, length. Another checkpoint is read according to
+    its own config.json. In both cases the junior uses the engine's dtype, output layer type
+    (``head_dtype``), ``max_model_len`` and ``trust_remote_code``. Raises :class:`EngineError` for a
+    checkpoint that cannot run with these, such as one with a smaller maximum length, and
+    :class:`ConfigError` if there is no checkpoint.
     """
     from vllm.config import ModelConfig
 
@@ -99,10 +99,10 @@ def junior_model_config(vllm_config: Any) -> Any:
 
 
 def junior_config(vllm_config: Any) -> Any:
-    """The configuration of the engine as the junior meets it while it is built.
+    """The engine's configuration as seen by the junior while it is built.
 
-    As vLLM itself makes a draft model's: the same engine, another model. The compilation config
-    stays shared, since attention layers register themselves in it.
+    Made as vLLM makes a draft model's: the same engine, another model. The compilation config stays
+    shared, because attention layers register themselves in it.
     """
     from vllm.config.utils import replace
 
@@ -119,11 +119,11 @@ def junior_config(vllm_config: Any) -> Any:
 
 
 def _cache_config(vllm_config: Any, junior: Any) -> Any:
-    """The engine's, with the junior's sliding window in place of the senior's.
+    """The engine's cache configuration, with the junior's sliding window in place of the senior's.
 
-    Attention layers take this window where their model gives them none: a junior of full attention
-    would read through the senior's. A model whose layers differ gives each its own. junior: its
-    model configuration. Source: ``EngineArgs.create_engine_config`` of vLLM 0.24 to 0.32.
+    Attention layers use this window if their model gives them none: a junior with full attention
+    would use the senior's. A model whose layers differ gives each its own. junior: its model
+    configuration. Source: ``EngineArgs.create_engine_config`` of vLLM 0.24 to 0.32.
     """
     config = copy.copy(vllm_config.cache_config)
     layer_types = getattr(junior.hf_text_config, "layer_types", None) or []
@@ -135,9 +135,9 @@ def _cache_config(vllm_config: Any, junior: Any) -> Any:
 def load_junior(vllm_config: Any) -> Any:
     """Build and load the junior of a tandem engine, once, from its own checkpoint.
 
-    Every attention layer of it gets the prefix "junior" and with that its own paged KV cache,
-    while block tables, slot mappings and positions are the senior's. Weights always come from the
-    checkpoint, also when the senior's start as dummies.
+    Each of its attention layers gets the prefix "junior" and thus its own paged KV cache, and
+    shares the senior's block tables, slot mappings and positions. Weights always come from the
+    checkpoint, even if the senior's start as dummies.
     """
     from vllm.compilation.backends import set_model_tag
     from vllm.model_executor.model_loader import get_model
@@ -151,7 +151,7 @@ def load_junior(vllm_config: Any) -> Any:
 
 
 def _load_config(vllm_config: Any) -> Any:
-    """How the junior's weights are read: as the senior's where they are the same and no dummies."""
+    """How to load the junior's weights: as the senior's, if they are the same and not dummies."""
     from vllm.config import LoadConfig
 
     of_senior = vllm_config.load_config
@@ -164,11 +164,11 @@ def _load_config(vllm_config: Any) -> Any:
 
 
 def _as_checkpoint(senior: Any, vllm_config: Any) -> dict[str, Any]:
-    """What differs in the configuration of a junior with the senior's own checkpoint.
+    """The overrides in the configuration of a junior with the senior's own checkpoint.
 
-    Its architecture has its plain name. Where the senior starts from dummies, a quantisation that
-    was asked for is that of the weights to come, not the checkpoint's, from which the junior is
-    loaded: it then keeps the checkpoint's.
+    Its architecture has its plain name. If the senior starts from dummies, the engine's
+    quantisation is that of weights to be synced. The junior is loaded from the checkpoint and keeps
+    its quantisation.
     """
     overrides = senior.hf_overrides
     plain = {"architectures": [without_prefix(name) for name in senior.hf_config.architectures]}
@@ -197,6 +197,6 @@ def with_overrides(overrides: Any, more: dict[str, Any]) -> Any:
 
 
 def _told(error: ValueError) -> str:
-    """The sentence of an error, without what pydantic writes around it."""
+    """The message of an error, without pydantic's wrapping."""
     problems = error.errors() if hasattr(error, "errors") else []
     return str(problems[0]["msg"] if problems else error).removeprefix("Value error, ")

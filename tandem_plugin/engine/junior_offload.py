@@ -1,4 +1,4 @@
-"""A frozen model's tensors on the host: copied out once, and back after every deep sleep."""
+"""A frozen model's tensors on the host: copied there once, and back after every level-2 sleep."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import nn
 __all__ = ["HostCopy", "tensors_of"]
 
 _LAYERS = ("vllm.model_executor.", "vllm.v1.attention.", "vllm.attention.")
-"""Whose objects keep tensors of a layer: classes of kernels and of attention backends."""
+"""Packages whose objects keep a layer's tensors: kernels and attention backends."""
 
 
 class HostCopy:
     """The tensors of a frozen model, which a sleep of level 2 would discard.
 
-    Besides parameters and buffers these are the plain tensors that layers work out of their
-    weights (a quantised MLA's ``W_UV``, a kernel's workspace), which nobody loads again. They are
-    found when this is made, which must be before the layers are given their KV caches.
+    Besides parameters and buffers, these include plain tensors that layers derive from their
+    weights (a quantised MLA's ``W_UV``, a kernel's workspace), which nothing reloads. They are
+    collected on construction, which must precede the allocation of KV caches.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -35,11 +35,11 @@ class HostCopy:
 
     @property
     def is_held(self) -> bool:
-        """Whether the tensors are on the host alone, from :meth:`hold` to :meth:`restore`."""
+        """Whether the tensors are only on the host, from :meth:`hold` to :meth:`restore`."""
         return self._is_held
 
     def hold(self) -> None:
-        """See to it that the host has a copy; it is made once, for the model is frozen."""
+        """Copy the tensors to the host, once: the model is frozen."""
         if not self._copies:
             self._copies = {
                 place: _copied(_bytes_of(storage)) for place, storage in self._storages.items()
@@ -47,7 +47,7 @@ class HostCopy:
         self._is_held = True
 
     def restore(self) -> None:
-        """Give the tensors their bits again, where they were held; their memory is there again."""
+        """Restore the tensors' contents if they were held; their memory has been reallocated."""
         if not self._is_held:
             return
         for place, storage in self._storages.items():
@@ -56,9 +56,9 @@ class HostCopy:
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """Every tensor that a model's layers hold, by whatever attribute; some more than once.
+    """Every tensor that a model's layers hold, under any attribute; some appear more than once.
 
-    Other models, configurations and process groups that a layer refers to are none of its own.
+    Skips other models, configurations and process groups that a layer refers to.
     """
     seen: set[int] = set()
     for module in model.modules():
@@ -89,7 +89,7 @@ def _tensors_among(values: Iterable[Any], seen: set[int]) -> Iterator[torch.Tens
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the host, page-locked where it comes from a device: it then returns much faster."""
+    """A copy on the host; page-locked if it comes from a device, for faster copies back."""
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=_pins(tensor.device))
     return copy.copy_(tensor)
 

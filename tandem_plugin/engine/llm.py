@@ -161,7 +161,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         kind = RequestOutput if output_type is None else output_type
         outputs: list[Any] = super().wait_for_completion(kind, use_tqdm=use_tqdm)
         self._sign(outputs)
-        self._forget(list(self._requests))  # the engine is empty: what is left was aborted
+        self._forget(list(self._requests))  # the engine is empty: the others were aborted
         return outputs
 
     def stream(
@@ -191,7 +191,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
                         self._sign([output])
                         yield key, output
                 if not self.llm_engine.has_unfinished_requests():
-                    self._forget(running)  # somebody else aborted them
+                    self._forget(running)  # aborted elsewhere
                     running.clear()
         finally:
             self._forget(running)
@@ -201,7 +201,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     def _in_tandem(
         self, params: Any, tandem_params: TandemParams | Sequence[TandemParams], prompts: int
     ) -> tuple[list[SamplingParams], list[SentRequest]]:
-        """Sampling parameters of each prompt with what it asks for, fingerprint included."""
+        """Sampling parameters of each prompt with its tandem request, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
         each = list(params) if isinstance(params, Sequence) else [params] * prompts
@@ -225,13 +225,13 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         return names
 
     def _forget(self, names: Iterable[str]) -> None:
-        """No output comes of these requests any more."""
+        """Forget requests that will produce no output."""
         gone = [self._requests.pop(name, NOTHING) for name in names]
         if self._scores is not None:
             self._scores.forget(name for one in gone for name in one.names)
 
     def _sign(self, outputs: Sequence[RequestOutput]) -> None:
-        """Replay who wrote each token of outputs, and say so on them."""
+        """Attach the replayed authorship to each output."""
         asked = [self._requests.pop(output.request_id, NOTHING) for output in outputs]
         scores: dict[str, NDArray[np.float32]] = {}
         if self._scores is not None:
@@ -271,5 +271,5 @@ def _is_one_conversation(messages: Any) -> bool:
 
 
 def _external(name: str) -> str:
-    """The id that outputs carry: vLLM appends a random part to the number that ``LLM`` gives."""
+    """The id that outputs have: vLLM appends a random part to the number that ``LLM`` assigns."""
     return name.partition("-")[0]

@@ -1,7 +1,7 @@
-"""How well each model reads what the other one writes, measured while an engine generates.
+"""How well each model predicts what the other one writes, measured during generation.
 
-Runners say which rows of a step sampled and by whom; the rest is the same for both runners and
-both modes.
+The runners report which rows of a step sampled, and the authors; the rest is common to both runners
+and both modes.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MeasureSums:
-    """Sums over the tokens of the measured steps, in tandem alone; nats.
+    """Sums over the tokens of the measured steps, for tandem requests only; in nats.
 
-    Of both models' own distributions, at temperature 1: before temperature, nucleus, penalties and
-    masks, as ``tandem eval legibility`` has them.
+    They use both models' own distributions at temperature 1, before temperature, nucleus, penalties
+    and masks, as ``tandem eval legibility`` does.
     """
 
     senior_tokens: float = 0.0
     """Measured tokens that the senior wrote."""
     junior_cross_entropy: float = 0.0
-    """Over these, the junior's -log p."""
+    """The sum of the junior's -log p over these."""
     overlap: float = 0.0
-    """Over these, the sum over the vocabulary of the smaller of both probabilities: alpha."""
+    """The sum of alpha over these: the sum over the vocabulary of the smaller probability."""
     junior_tokens: float = 0.0
     """Measured tokens that the junior wrote."""
     senior_cross_entropy: float = 0.0
-    """Over these, the senior's -log p."""
+    """The sum of the senior's -log p over these."""
 
     def means(self) -> dict[str, float]:
-        """``junior_cross_entropy``, ``overlap`` and ``senior_cross_entropy`` a token.
+        """``junior_cross_entropy``, ``overlap`` and ``senior_cross_entropy`` per token.
 
-        One over no token is left out.
+        A mean over zero tokens is omitted.
         """
         sums = {
             "junior_cross_entropy": (self.junior_cross_entropy, self.senior_tokens),
@@ -64,7 +64,7 @@ class MeasureSums:
         return {name: total / tokens for name, (total, tokens) in sums.items() if tokens}
 
     def since(self, earlier: MeasureSums) -> MeasureSums:
-        """What came on top of an engine's earlier sums: all, where it was started anew."""
+        """The increase over an engine's earlier sums; everything if the engine was restarted."""
         more = {name: total - getattr(earlier, name) for name, total in self.to_row().items()}
         fewer = min(more["senior_tokens"], more["junior_tokens"]) < 0
         return self if fewer else MeasureSums(**more)
@@ -81,9 +81,9 @@ def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tenso
     """Both models' log p of each token, and their overlap there: float32 ``[rows, 3]``.
 
     senior, junior: each model's own logits ``[rows, V]``, of any floating type; each is normalised
-    over its own vocabulary, and a token that only one has overlaps with nothing. tokens: int64
-    ``[rows]``, ids that both have. The overlap is alpha = sum over v of min(p_sen(v), p_jun(v)),
-    at temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
+    over its own vocabulary, and a token that only one of them has adds no overlap. tokens: int64
+    ``[rows]``, ids that both have. The overlap is alpha = sum over v of min(p_sen(v), p_jun(v)), at
+    temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
     """
     senior, junior = senior.float(), junior.float()
     senior_norm, junior_norm = _log_of_sum(senior), _log_of_sum(junior)
@@ -91,7 +91,7 @@ def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tenso
     smaller = torch.minimum(
         senior[:, :shared] - senior_norm.float(), junior[:, :shared] - junior_norm.float()
     ).exp_()
-    column = tokens.long().clamp(0, shared - 1)[:, None]  # rows without a token have any
+    column = tokens.long().clamp(0, shared - 1)[:, None]  # arbitrary for rows without a token
     scores = [
         senior.gather(1, column) - senior_norm,
         junior.gather(1, column) - junior_norm,
@@ -101,10 +101,10 @@ def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tenso
 
 
 def _log_of_sum(logits: torch.Tensor) -> torch.Tensor:
-    """By what a row's log p are less than its logits: float64 ``[rows, 1]``.
+    """The difference between a row's logits and its log p: float64 ``[rows, 1]``.
 
-    Exponentials are taken in float32, and summed in float64: torch's own log_softmax is some 1e-5
-    off in float32 over vocabularies of today.
+    Exponentials are taken in float32 and summed in float64: torch's own float32 log_softmax is off
+    by about 1e-5 over today's vocabularies.
     """
     largest = logits.amax(dim=-1, keepdim=True)
     total = (logits - largest).exp_().sum(dim=-1, keepdim=True, dtype=torch.float64)
@@ -112,10 +112,11 @@ def _log_of_sum(logits: torch.Tensor) -> torch.Tensor:
 
 
 def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
-    """What rows add to the sums, in the order of :class:`MeasureSums`' fields: float64 ``[5]``.
+    """The rows' contribution to the sums, in the order of :class:`MeasureSums`' fields: float64
+    ``[5]``.
 
     scores: ``[rows, 3]``, as :func:`token_scores` has them. authors: bool ``[rows]``, true =
-    senior. written: bool ``[rows]``; the others count nothing, whatever their scores are.
+    senior. written: bool ``[rows]``; other rows are ignored, whatever their scores.
     """
     senior_log_prob, junior_log_prob, overlap = scores.double().unbind(1)
     senior, junior = written & authors, written & ~authors
@@ -135,21 +136,21 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
 
 
 class MeasuredSteps:
-    """One step of every ``every`` in a row, at a place among them that is drawn anew each time.
+    """Selects one step of every ``every`` consecutive ones, at random.
 
-    Drawn, since the responses of a batch begin together: every sixty-fourth step would always
-    measure the same places of a response. The draws are the same in every process of an engine, and
-    share nothing with its other ones.
+    At random, because the responses of a batch begin together: every sixty-fourth step would always
+    measure the same positions of a response. The selection is the same in every process of an
+    engine, and independent of its other random numbers.
     """
 
     def __init__(self, every: int) -> None:
-        """every: 0 for no step at all."""
+        """every: 0 selects no step."""
         self._every = every
         self._random = random.Random(0)
         self._step = self._chosen = 0
 
     def next(self) -> bool:
-        """Whether the step that comes is measured. Call once for each."""
+        """Whether the next step is measured. Call once per step."""
         if not self._every:
             return False
         if self._step == 0:
@@ -160,16 +161,16 @@ class MeasuredSteps:
 
 
 Head: TypeAlias = Callable[[torch.Tensor], "torch.Tensor | None"]
-"""A model's own logits ``[rows, V]`` from its hidden states ``[rows, width]``; None on ranks of a
-tensor-parallel group that vLLM gives no logits."""
+"""A model's own logits ``[rows, V]`` from its hidden states ``[rows, width]``; None on
+tensor-parallel ranks that have no logits."""
 
 _CHUNK_BYTES = 2**26
-"""The most that one model's logits of a chunk of rows take in float32."""
+"""The maximum size of one model's logits of a chunk of rows, in float32 bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptStates:
-    """Both models' hidden states ``[rows, width]`` behind which a step samples."""
+    """Both models' hidden states ``[rows, width]`` that a step samples from."""
 
     senior: torch.Tensor
     junior: torch.Tensor
@@ -177,49 +178,50 @@ class KeptStates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledRows:
-    """What came of each row of a step."""
+    """The outcome of each row of a step."""
 
     tokens: torch.Tensor
-    """int64 ``[rows]``; anything where none was written."""
+    """int64 ``[rows]``; arbitrary if no token was written."""
     authors: torch.Tensor
     """bool ``[rows]``, true = senior."""
     written: torch.Tensor
     """bool ``[rows]``, whether the row's token is one of a request in tandem."""
     positions: torch.Tensor
-    """int64 ``[rows]``, the token's place in what its request has written."""
+    """int64 ``[rows]``, the token's position in its response."""
     names: Sequence[str | None] = ()
-    """What each row's request is called, where its tokens are to be kept."""
+    """The name of each row's request, if its tokens' scores are to be kept."""
 
 
 class Measures:
-    """Measures the steps that are drawn for it, on the device.
+    """Measures the selected steps, on the device.
 
-    The model keeps the hidden states of such a step where it computes logits (:meth:`is_due`,
-    :meth:`keep`); what was sampled behind them is known later, and then both models' heads run over
-    them once more (:meth:`add`): so it does not matter which logits were needed for sampling, nor
-    what became of them.
+    The model keeps the hidden states of such a step when it computes logits (:meth:`is_due`,
+    :meth:`keep`). The sampled tokens are known later, and then both models' heads run over the
+    states once more (:meth:`add`). So it does not matter which logits sampling needed, or how it
+    changed them.
     """
 
     def __init__(self, config: TandemConfig, vocabulary: int) -> None:
         self._rows = max(1, _CHUNK_BYTES // (4 * vocabulary))
         self._steps = MeasuredSteps(1 if config.partner_logprobs else config.measure_every)
         self.token_log = TokenLog() if config.partner_logprobs else None
-        """What is kept of each token; None where that was not asked for."""
+        """The scores kept of each token; None unless requested."""
         self.is_on = bool(config.partner_logprobs or config.measure_every)
         """Whether any step is measured."""
         self._heads: tuple[Head, Head] | None = None
         self._kept: KeptStates | None = None
-        # Made at the first measured step: a deep sleep discards what is allocated while loading.
+        # Created at the first measured step: a level-2 sleep discards tensors allocated during
+        # loading.
         self._sums: torch.Tensor | None = None
         self.finish: Callable[[], None] = _nothing
-        """Adds what a runner still holds back: a step whose tokens it learns with the next one."""
+        """Adds a step whose tokens the runner has not reported yet."""
 
     def read_by(self, senior: Head, junior: Head) -> None:
-        """Take in both models' heads."""
+        """Set both models' heads."""
         self._heads = senior, junior
 
     def is_due(self) -> bool:
-        """Whether the step that samples now is measured. Call once for each step in tandem."""
+        """Whether the current step is measured. Call once per step in tandem."""
         return self._steps.next()
 
     def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
@@ -229,13 +231,13 @@ class Measures:
         self._kept = KeptStates(senior, junior)
 
     def take(self) -> KeptStates | None:
-        """The hidden states that were kept for this step, once; None where it is not measured."""
+        """Take the hidden states kept for this step; None if it is not measured."""
         kept, self._kept = self._kept, None
         return kept
 
     @torch.inference_mode()
     def add(self, kept: KeptStates, rows: SampledRows) -> None:
-        """Measure a step's rows; waits for nothing."""
+        """Measure a step's rows, without waiting for the device."""
         scores = self._scores(kept, rows.tokens)
         if scores is None:
             return
@@ -247,17 +249,17 @@ class Measures:
             self.token_log.add(rows.names, scores, rows.positions, rows.written)
 
     def sums(self) -> MeasureSums:
-        """Those since the engine's start; waits for the device."""
+        """The sums since startup; waits for the device."""
         self.finish()
         return MeasureSums() if self._sums is None else MeasureSums(*self._sums.tolist())
 
     def take_tokens(self, names: Sequence[str]) -> dict[str, list[list[float]]]:
-        """Each token's scores of these requests: see :meth:`TokenLog.take`."""
+        """The scores of each token of these requests: see :meth:`TokenLog.take`."""
         self.finish()
         return {} if self.token_log is None else self.token_log.take(names)
 
     def _scores(self, kept: KeptStates, tokens: torch.Tensor) -> torch.Tensor | None:
-        """float32 ``[rows, 3]``, some rows at a time: vLLM's profiling does not see this memory."""
+        """float32 ``[rows, 3]``, in chunks of rows: vLLM's profiling does not see this memory."""
         assert self._heads is not None
         senior_head, junior_head = self._heads
         found = []
@@ -276,11 +278,11 @@ def _nothing() -> None:
 
 
 _measures: WeakValueDictionary[str, Measures] = WeakValueDictionary()
-"""Weakly: each lives as long as the model and the runner's binding that share it."""
+"""Weak values: each lives as long as the model and the runner's binding that share it."""
 
 
 def measures_of(vllm_config: Any) -> Measures:
-    """Those of one engine in this process: model, runner and RPC find each other through them."""
+    """The measures of one engine in this process, shared by model, runner and RPC."""
     found = _measures.get(vllm_config.instance_id)
     if found is None:
         vocabulary = int(vllm_config.model_config.get_vocab_size())

@@ -1,8 +1,8 @@
 """The ``vllm.general_plugins`` entry point: vLLM calls it in every one of its processes.
 
-It runs for every user of a machine, tandem or not, so it imports only what is needed to notice an
-engine that asks for tandem, and never raises: what it could not put in place stops engines that
-ask for tandem, and no others.
+It runs for every vLLM user of the environment, in tandem or not. So it imports only what it needs
+to detect a tandem engine, and never raises: if a patch fails, tandem engines stop and others are
+unaffected.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def register() -> None:
 
 
 def _refuse(error: Exception) -> None:
-    """Let every engine that asks for tandem stop with ``error``."""
+    """Make every tandem engine fail with ``error``."""
     try:
         from vllm.engine.arg_utils import EngineArgs
     except ImportError:
-        return  # nothing can be hooked in this vLLM: adapters find the engine without tandem
+        return  # nothing to hook in this vLLM: adapters detect an engine without tandem
     create = EngineArgs.create_engine_config
 
     def refused(args: EngineArgs, *rest: object, **options: object) -> object:

@@ -1,4 +1,4 @@
-"""The engine's own record of who wrote each token, for audits: one JSON line a finished request."""
+"""The engine's own record of who wrote each token, for audits: one JSON line per request."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ class AuthoredRequest:
     output: list[int]
     """The engine's own list of response token ids; it grows as the engine generates."""
     authors: list[bool] = field(default_factory=list)
-    """Who wrote each token, as it was decided then; known once the request has left the batch."""
+    """Who wrote each token, as decided during generation; set when the request leaves the batch."""
     name: str | None = None
-    """Under which its tokens' scores are kept, where somebody asked for them."""
+    """The name under which its tokens' scores are kept, if requested."""
     prefix: list[int] = field(default_factory=list)
-    """How the response began, in an earlier request under the same seed: not among ``output``."""
+    """The beginning of the response, from an earlier request with the same seed; not in
+    ``output``."""
 
 
 class AuthorshipRecord:
     """Appends finished requests to ``<folder>/authorship-<process id>.jsonl``.
 
-    A request that was preempted and resumed leaves a line each time; the last one is whole. So does
-    a response that went on in another request: that one's line is the whole response too, and says
-    in ``tandem_prefix_length`` how many of its tokens came before, whose authors it replayed.
+    A preempted request leaves one line per preemption; the last one is complete. So is the line of
+    a request that continues a response: it contains the whole response, and
+    ``tandem_prefix_length`` is the number of tokens from before, whose authors it replayed.
     """
 
     def __init__(self, folder: str, junior: str | None = None) -> None:
-        """junior: what the engine's is called."""
+        """junior: the name of the engine's junior."""
         self._junior = junior
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
     def write(self, request: AuthoredRequest, more: Mapping[str, Any] | None = None) -> None:
-        """Append one request; the line is on disk when this returns.
+        """Append one request and flush its line to disk.
 
         more: further fields of its line.
         """

@@ -1,4 +1,4 @@
-"""What a tandem engine refuses at its start: better no tokens than tokens that are not tandem's."""
+"""Configurations that a tandem engine rejects at startup, rather than generate wrong tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def check_arguments(args: Any) -> None:
-    """Raise :class:`EngineError` for engine arguments that do not go with tandem."""
+    """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""
     if args.pipeline_parallel_size > 1:
         raise EngineError("TP328", size=args.pipeline_parallel_size)
     if args.speculative_config is not None:
@@ -48,7 +48,7 @@ def check_config(vllm_config: Any) -> None:
 
 
 def check_junior(vllm_config: Any, junior: Any) -> None:
-    """Raise :class:`EngineError` for a junior that would not run, or run wrong, in this engine.
+    """Raise :class:`EngineError` for a junior that would fail, or be wrong, in this engine.
 
     junior: its model configuration.
     """
@@ -68,11 +68,11 @@ class AttentionShape(NamedTuple):
     kv_heads: int
     head_size: int
     is_latent: bool
-    """Multi-head latent attention, whose cache is of another kind."""
+    """Whether it is multi-head latent attention, which has another kind of cache."""
 
     @classmethod
     def of(cls, model: Any, parallel: Any) -> AttentionShape:
-        """A model configuration's."""
+        """Of a model configuration."""
         return cls(
             model.get_num_attention_heads(parallel),
             model.get_num_kv_heads(parallel),
@@ -91,12 +91,13 @@ class AttentionShape(NamedTuple):
 def check_attention_shapes(
     senior: AttentionShape, junior: AttentionShape, device: str, version: str
 ) -> None:
-    """Raise :class:`EngineError` for two attentions that this vLLM does not plan for apart.
+    """Raise :class:`EngineError` for two attention geometries that this vLLM cannot plan
+    separately.
 
     device: vLLM's name of the platform. version: vLLM's. On GPUs, vLLM before 0.29 plans the
-    attention of every layer for the shapes of the engine's own model (vllm-project/vllm#53336), and
-    newer versions do so still for ROCm, for latent attention, and for the head size in Triton's
-    buffers, which a smaller head fits into. CPUs have no such plan: the tests run there.
+    attention of every layer for the shapes of the engine's own model (vllm-project/vllm#53336).
+    Newer versions still do so for ROCm, for latent attention, and for the head size in Triton's
+    buffers, which a smaller head fits into. CPUs have no such plan.
     """
     if senior == junior:
         return
@@ -118,13 +119,12 @@ def check_attention_shapes(
 
 
 def check_experts(vllm_config: Any, junior: Any) -> None:
-    """Raise :class:`EngineError` for a junior of experts that vLLM does not provide for.
+    """Raise :class:`EngineError` for a mixture-of-experts junior that vLLM cannot run here.
 
     vLLM's balancing of experts (``enable_eplb``) counts and moves those of the engine's own model;
-    the junior's layers would be built for it, and nobody would tell them where their experts are.
-    Where the engine's own model is dense, vLLM makes no process group for experts, which their
-    layers need. A senior of experts with a dense junior is as vLLM has it. junior: its model
-    configuration.
+    the junior's layers would be built for it, but never learn where their experts are. If the
+    engine's own model is dense, vLLM creates no process group for experts, which their layers need.
+    A mixture-of-experts senior with a dense junior works. junior: its model configuration.
     """
     if vllm_config.parallel_config.enable_eplb and junior.get_num_experts():
         raise EngineError("TP337", junior=junior.model)
@@ -143,14 +143,14 @@ def _check_kind(model: Any) -> None:
 
 
 _BREAKABLE = frozenset({"DeepseekV4ForCausalLM", "MiniMaxM3SparseForCausalLM"})
-"""What ``DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES`` holds before vLLM has it."""
+"""The default for versions of vLLM without ``DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES``."""
 
 
 def _check_graphs(model: Any) -> None:
     """Raise :class:`EngineError` for a model that vLLM captures in breakable CUDA graphs.
 
-    It goes by the name of the architecture and sets a variable of the process, when the senior is
-    built already under the name that it has in tandem.
+    vLLM decides by the name of the architecture and sets an environment variable, after the senior
+    was built under its tandem name.
     """
     from vllm.config import vllm as config
 

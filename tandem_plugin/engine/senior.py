@@ -1,8 +1,8 @@
 """The senior of an engine in lockstep: its own vLLM class, which holds the junior beside it.
 
-The senior's parameters keep their plain names and everything that a framework touches meets the
-model it expects. The junior is held outside ``named_parameters()``, so that no weight sync, dummy
-initialisation or reprocessing reaches it.
+The senior's parameters keep their plain names, so frameworks find the model that they expect. The
+junior is kept outside ``named_parameters()``, so no weight sync, dummy initialisation or
+reprocessing reaches it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JUNIOR_PREFIX = "tandem_junior."
 
 
 def members() -> dict[str, Any]:
-    """What the class of the senior is given in this mode, by name."""
+    """Attributes of the senior's class in this mode, by name."""
     return {
         "__init__": _init,
         "forward": _forward,
@@ -46,7 +46,7 @@ def members() -> dict[str, Any]:
 
 
 def state_class() -> type[Any]:
-    """What Model Runner V2's model state is given in this mode."""
+    """Attributes of Model Runner V2's model state in this mode."""
     from tandem_plugin.engine.runners.v2.state import AuthorsState
 
     return AuthorsState
@@ -66,7 +66,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     self.tandem_base_is_junior = shared
     object.__setattr__(self, "tandem_host_copy", None if shared else HostCopy(junior))
     if vllm_config.lora_config is not None:
-        self.embedding_modules = {}  # of which adapters may have weights: both heads are the base's
+        self.embedding_modules = {}  # none: both heads are the base's
         refuse_weights_without_a_place()
         refuse_reloading_a_shared_base()
         keep_the_mappers_former_name()
@@ -109,17 +109,17 @@ def _forward(
 
 
 def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:
-    """Row by row the logits of the row's author: ``[rows, vocabulary]``.
+    """Each row's logits, from its author: ``[rows, vocabulary]``.
 
-    Every sampling parameter, mask and logprob that follows applies to the author's logits. None on
-    ranks of a tensor-parallel group that vLLM gives no logits.
+    Every later sampling parameter, mask and logprob applies to the author's logits. None on
+    tensor-parallel ranks that have no logits.
     """
     authors = self.tandem_step_authors.take(hidden_states.shape[0])
     if authors is not None and self.tandem_measures.is_due():
         width = hidden_states.shape[1] - self.tandem_junior_width
         self.tandem_measures.keep(hidden_states[:, :width], hidden_states[:, width:])
     if authors is None and not self.tandem_step_authors.has_sampled:
-        # vLLM measures here what memory logits take: both heads' and the choice between them.
+        # vLLM profiles the memory of logits here: both heads' and the selection between them.
         authors = torch.ones(len(hidden_states), dtype=torch.bool, device=hidden_states.device)
     heads: Heads = self.tandem_heads
     return heads.logits(hidden_states, authors)
@@ -130,9 +130,9 @@ def _named_buffers(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
 
-    vLLM's sleep at level 2 discards all weights and keeps buffers: so the junior survives it, also
-    where a worker knows nothing of its copy on the host. While that copy is held, it does. A junior
-    that is the senior's base has none of its own.
+    vLLM's sleep at level 2 discards all weights and keeps buffers, so the junior survives it even
+    in a worker that has no host copy. While a host copy is held, the buffers are not listed. A
+    junior that is the senior's base has none of its own.
     """
     yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
     host_copy = self.tandem_host_copy

@@ -1,4 +1,4 @@
-"""The authors of a step: where a runner's binding leaves them for the model to take."""
+"""The authors of a step, passed from a runner's binding to the model."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from tandem_plugin.errors import EngineError
 __all__ = ["Authors", "StepAuthors", "step_authors_of"]
 
 Authors: TypeAlias = "NDArray[np.bool_] | torch.Tensor"
-"""bool ``[rows]``, true = senior: on the host (NumPy), or on the device where the host cannot know.
+"""bool ``[rows]``, true = senior: on the host (NumPy), or on the device if the host cannot know.
 """
 
 
 class StepAuthors:
     """The authors of the rows of the next step that samples.
 
-    The runner's binding posts once a step, before the forward pass; the first ``compute_logits``
-    of that step takes; the binding settles the step after it. Other calls (prompt logprobs,
-    profiling) find nothing and get the senior.
+    The runner's binding posts once per step, before the forward pass; the first ``compute_logits``
+    of that step takes the authors; the binding settles the step after it. Other calls (prompt
+    logprobs, profiling) find nothing and use the senior.
     """
 
     def __init__(self) -> None:
         self.bound = False
         self.has_sampled = False
-        """Whether a step has sampled; none has while vLLM profiles."""
+        """Whether any step has sampled; false while vLLM profiles."""
         self._posted = False
         self._authors: Authors | None = None
 
     def bind(self) -> None:
-        """Say that a runner's binding will post authors here."""
+        """Declare that a runner's binding will post authors here."""
         self.bound = True
 
     def post(self, authors: Authors | None) -> None:
-        """Leave the coming step's authors: bool ``[rows]``; None when all rows are the senior's."""
+        """Post the next step's authors: bool ``[rows]``; None if all rows are the senior's."""
         self._authors = authors
         self._posted = True
 
     def settle(self) -> None:
-        """Say that a step has sampled.
+        """Declare that a step has sampled.
 
-        Raises :class:`EngineError` when its authors were never posted, or posted and not taken: the
-        step's tokens would be the senior's, whoever should have written them.
+        Raises :class:`EngineError` if its authors were never posted, or posted but not taken: the
+        step's tokens would be the senior's regardless of their authors.
         """
         if not self._posted:
             raise EngineError("TP364")
@@ -56,10 +56,10 @@ class StepAuthors:
             raise EngineError("TP365")
 
     def take(self, rows: int) -> Authors | None:
-        """The authors that were posted for this step, once; None when nothing was.
+        """Take the authors posted for this step; None if nothing was posted.
 
-        Raises :class:`EngineError` when no runner is bound or the rows do not match: the engine
-        would serve tokens of the wrong author.
+        Raises :class:`EngineError` if no runner is bound or the rows do not match: the engine would
+        serve tokens of the wrong author.
         """
         if not self.bound:
             raise EngineError("TP366")
@@ -70,9 +70,9 @@ class StepAuthors:
 
 
 _step_authors: WeakValueDictionary[str, StepAuthors] = WeakValueDictionary()
-"""Weakly: each lives as long as the model and the runner's binding that share it."""
+"""Weak values: each lives as long as the model and the runner's binding that share it."""
 
 
 def step_authors_of(vllm_config: Any) -> StepAuthors:
-    """Those of one engine in this process: runner and model find each other through them."""
+    """The step authors of one engine in this process, shared by runner and model."""
     return _step_authors.setdefault(vllm_config.instance_id, StepAuthors())

@@ -1,4 +1,4 @@
-"""The scores of tokens, for the front end: requests are named, and asked for when done."""
+"""The scores of tokens, which the front end fetches by request name when a request is done."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tandem_plugin.errors import EngineError
 __all__ = ["RequestScores", "TokenLog", "sample_name", "scores_of"]
 
 _STEPS = 256
-"""So many steps' scores lie on the device before they are copied to the host, all at once."""
+"""Number of steps whose scores stay on the device before one copy to the host."""
 
 
 class TokenLog:
-    """The scores of the tokens of requests that have a name, by the request and its position.
+    """The scores of the tokens of named requests, by request and position.
 
-    A position that is written again (vLLM drops tokens that a preemption overtakes) has its last
+    A position that is written twice (vLLM drops tokens when it preempts a request) keeps its last
     scores.
     """
 
@@ -30,7 +30,7 @@ class TokenLog:
         self._tokens: dict[str, dict[int, list[float]]] = {}
 
     def begin(self, name: str) -> None:
-        """Let a request enter, or go on: of others nothing is kept."""
+        """Start or continue a request; nothing is kept of other requests."""
         self._tokens.setdefault(name, {})
 
     def add(
@@ -40,9 +40,9 @@ class TokenLog:
         positions: torch.Tensor,
         written: torch.Tensor,
     ) -> None:
-        """Take in a step's rows, without waiting for the device but once in many steps.
+        """Add a step's rows; waits for the device only once in many steps.
 
-        names: of each row's request. scores: float32 ``[rows, 3]``. positions: int64 ``[rows]``,
+        names: of the rows' requests. scores: float32 ``[rows, 3]``. positions: int64 ``[rows]``,
         the tokens' places in their responses. written: bool ``[rows]``, false for rows without a
         token.
         """
@@ -53,9 +53,9 @@ class TokenLog:
             self._copy()
 
     def take(self, names: Sequence[str]) -> dict[str, list[list[float]]]:
-        """Of each of these requests that is known, its tokens' scores; they are forgotten here.
+        """Remove and return the token scores of each known request.
 
-        Waits for the device. A request of which a token was not measured keeps the tokens before.
+        Waits for the device. If a token was not measured, only the tokens before it are returned.
         """
         self._copy()
         taken = {}
@@ -67,7 +67,7 @@ class TokenLog:
         return taken
 
     def _copy(self) -> None:
-        """Copy what lies on the device to the requests that are still of interest."""
+        """Copy scores from the device to the requests that still need them."""
         steps, self._steps = self._steps, []
         if not steps:
             return
@@ -89,14 +89,14 @@ class RequestScores:
         self._numbers = count()
 
     def new_name(self) -> str:
-        """A name that no request had before."""
+        """A name not used before."""
         return str(next(self._numbers))
 
     def fetch(self, lengths: dict[str, int]) -> dict[str, NDArray[np.float32]]:
         """float32 ``[length, 3]`` of each response: see :func:`token_scores`.
 
-        lengths: how many tokens each response has, by its name. Raises :class:`EngineError` where
-        the workers do not know the scores of each of its tokens.
+        lengths: number of tokens of each response, by name. Raises :class:`EngineError` if the
+        workers lack the scores of any token.
         """
         if not lengths:
             return {}
@@ -104,7 +104,7 @@ class RequestScores:
         return {name: scores_of(workers, name, length) for name, length in lengths.items()}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Let the workers forget requests that no output comes of."""
+        """Let the workers forget requests that produce no output."""
         if names := list(names):
             self._rpc(RPC_TOKEN_SCORES, args=(names,))
 
@@ -114,9 +114,9 @@ def scores_of(
 ) -> NDArray[np.float32]:
     """The scores of a request's response, float32 ``[length, 3]``: see :func:`token_scores`.
 
-    workers: what each one told. Raises :class:`EngineError` where none knows each token's.
+    workers: each worker's answer. Raises :class:`EngineError` if no worker has every token's.
     """
-    # Behind the end of a response asynchronous scheduling may have measured a token more.
+    # Asynchronous scheduling may have measured one token beyond the end of a response.
     found = next((by_name[name] for by_name in workers if name in by_name), ())[:length]
     if len(found) < length:
         raise EngineError("TP324", length=length, measured=len(found))
@@ -124,5 +124,5 @@ def scores_of(
 
 
 def sample_name(name: str, index: int) -> str:
-    """The name of sample ``index`` of a request for several."""
+    """The name of sample ``index`` of a request with n > 1."""
     return f"{name}/{index}"

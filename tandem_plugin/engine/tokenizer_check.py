@@ -1,4 +1,4 @@
-"""The engine's tokenizer: it gives the rules their boundaries, and the junior must share it."""
+"""The engine's tokenizer, which defines the rules' boundaries and which the junior must share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _sizes: dict[str, int] = {}
 
 
 def engine_rules(vllm_config: Any) -> TandemRules:
-    """The rules of a tandem engine, made once a process from its configuration."""
+    """The rules of a tandem engine, created once per process from its configuration."""
     settings = vllm_config.additional_config["tandem"]
     model = vllm_config.model_config
     key = repr((model.tokenizer, model.tokenizer_revision, sorted(settings.items(), key=str)))
@@ -29,7 +29,7 @@ def engine_rules(vllm_config: Any) -> TandemRules:
 
 
 def check_vocabularies(vllm_config: Any, junior: str) -> None:
-    """Raise :class:`EngineError` unless the junior's token ids mean what the senior's mean.
+    """Raise :class:`EngineError` unless senior and junior have the same token ids.
 
     Their vocabularies may be padded to different lengths past the tokenizer's.
     """
@@ -69,7 +69,7 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
 
 
 def shared_vocabulary(vllm_config: Any) -> int:
-    """How many token ids both models have: those from this number on are never sampled."""
+    """Number of token ids that both models have; higher ids are never sampled."""
     model = vllm_config.model_config
     junior = vllm_config.additional_config["tandem"]["junior"]
     if junior not in _sizes:

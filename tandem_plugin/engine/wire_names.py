@@ -1,4 +1,4 @@
-"""Names that cross processes: what vLLM is told in one of them and looks up in another."""
+"""Names that cross processes: written in one process of vLLM and looked up in another."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ __all__ = [
 
 
 PREFIX = "Tandem"
-"""Begins the name of an architecture in tandem: ``TandemQwen3ForCausalLM``."""
+"""Prefix of an architecture's name in tandem: ``TandemQwen3ForCausalLM``."""
 
 SPECULATIVE_PREFIX = PREFIX + "Speculative"
 """The same in the speculative mode."""
 
 COMPOSITE = "tandem_plugin.engine.composite"
-"""The module that has each architecture's class, of both modes, under its name."""
+"""The module that has the class of each architecture, for both modes, under its name."""
 
 AUTHORS_PROCESSOR = "tandem_plugin.engine.runners.v1.processor:AuthorsLogitsProcessor"
 """The binding to Model Runner V1: vLLM loads it in the worker."""
 
 RPC_DRAFT_STATS = "tandem_draft_stats"
-"""What ``collective_rpc`` asks the workers of a speculative engine for: their counters."""
+"""The ``collective_rpc`` method for a speculative engine's draft counters."""
 
 RPC_MEASURES = "tandem_measures"
-"""What ``collective_rpc`` asks the workers of an engine for: what they have measured."""
+"""The ``collective_rpc`` method for the sums that an engine's workers measured."""
 
 RPC_TOKEN_SCORES = "tandem_token_scores"
-"""The same for the tokens of requests, by the names that these were given."""
+"""The same for the scores of the tokens of requests, by request name."""
 
 TOKEN_LOG_NAME = "tandem_token_log"
 """In a request's ``extra_args``: the name under which its tokens' scores are kept."""
@@ -50,8 +50,8 @@ def without_prefix(architecture: str) -> str:
 
 
 def asks_for_tandem(additional_config: Any) -> bool:
-    """Whether an engine's ``additional_config`` asks for tandem.
+    """Whether an engine's ``additional_config`` enables tandem.
 
-    vLLM takes any object there, and other plugins put theirs.
+    vLLM accepts any object there, and other plugins may use it too.
     """
     return isinstance(additional_config, Mapping) and "tandem" in additional_config

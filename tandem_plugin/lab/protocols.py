@@ -1,7 +1,7 @@
 """The settings that the paper states, and those of its release: one table for all commands.
 
 Run as ``python -m tandem_plugin.lab.protocols NAME [ARGUMENT...]``, it prints the settings of
-training as shell assignments, for the recipes; the arguments are those that the trainer gets.
+training as shell assignments, for the recipes; the arguments are the trainer's.
 """
 
 from __future__ import annotations
@@ -81,11 +81,10 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What an output says of the protocol that it was made under; None without one.
+    """An output's record of its protocol; None without one.
 
-    used: the command's settings. Those that the protocol states stand under ``stated``, with the
-    value that was used instead under ``overridden``; those that only the other one states, under
-    ``not_stated``.
+    used: the command's settings. ``stated`` has those that the protocol states, ``overridden`` the
+    values used instead of them, ``not_stated`` those that only the other protocol states.
     """
     if name is None:
         return None
@@ -111,9 +110,9 @@ def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
 def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any]:
     """The settings of training that a protocol states.
 
-    arguments: what the trainer is to get besides. Raises :class:`ConfigError` for a name that no
-    protocol has, and under ``release`` for a weight of the junior's tokens: there it is one in the
-    policy loss, which no setting here is.
+    arguments: the trainer's further arguments. Raises :class:`ConfigError` for an unknown protocol,
+    and under ``release`` for a weight of the junior's tokens: in the release it is one in the
+    policy loss, which has no counterpart here.
     """
     if name not in PROTOCOLS:
         raise ConfigError("TP127", name=name, known=", ".join(PROTOCOLS))

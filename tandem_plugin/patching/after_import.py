@@ -1,6 +1,6 @@
 """Callbacks that run right after a module is imported, so that waiting for it costs nothing.
 
-Only the standard library is used here: an adapter's last resort stands on this module.
+Only the standard library is used here: adapters load this module as a last resort.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
-    """Bool ``[length]``, true in the ranges (start, stop), which may go on behind its end."""
+    """Bool ``[length]``, true in the ranges (start, stop), which may extend beyond it."""
     bits = np.zeros(length, dtype=np.bool_)
     for start, stop in ranges:
         bits[start:stop] = True
@@ -31,7 +31,7 @@ def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
 
 
 FACTS = "tandem"
-"""What a response says of its authorship: :class:`tandem_plugin.training.authorship_wire.Facts`."""
+"""The column with a response's :class:`~tandem_plugin.training.authorship_wire.Facts`."""
 
 JUNIOR_MASK = "junior_mask"
 """The column with the junior's tokens to imitate, 0 or 1, in runs with ``lambda_jun``."""
@@ -45,7 +45,7 @@ GRADED = "outcome_"
 
 Range = tuple[int, int]
 CallRule = tuple[str, Mapping[str, Any]]
-"""The rule that an agent loop asked for in one of its calls: fingerprint and settings."""
+"""The rule that an agent loop chose for one of its calls: fingerprint and settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,24 @@ class Facts:
     """Who wrote a response, and by which rule: what a trainer's process replays and compares."""
 
     fingerprint: str
-    """Of the rule that decided the authorship."""
+    """The fingerprint of the rule that decided the authorship."""
     settings: Mapping[str, Any]
-    """Of that rule: schedule, parameters (the training step among them), resolver."""
+    """The rule's settings: schedule, parameters (the training step among them), resolver."""
     seed: int
-    """The tandem seed of the first segment; of the first call where there is none."""
+    """The tandem seed of the first segment; of the first call if there are no segments."""
     length: int
-    """How many tokens there are."""
+    """The number of tokens."""
     segments: tuple[tuple[int, int, int], ...]
     """(seed, start, stop) of every generate call with a trained token, from its first token up to
     its last trained one: more than one in multi-turn loops."""
     senior: tuple[Range, ...]
     """(start, stop) of the senior's tokens. Tokens outside all segments have no author."""
     trained: tuple[Range, ...]
-    """(start, stop) of what the agent loop would train."""
+    """(start, stop) of the tokens that the agent loop would train."""
     asked: tuple[CallRule | None, ...] = ()
-    """The rule of each segment whose call asked for one of its own; empty where none did."""
+    """The rule of each segment whose call chose its own; empty if none did."""
     junior: str | None = None
-    """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
+    """The junior's name in the run's settings; None if they name none."""
     unknown: tuple[Range, ...] = ()
     """(start, stop) of the trained tokens that two calls could have written with different authors,
     which are not trained; ``senior`` and ``segments`` name one of the two."""
@@ -109,7 +109,7 @@ class Facts:
     def part(self, start: int, stop: int) -> Facts:
         """The facts of the tokens from ``start`` up to ``stop`` alone, counted from ``start``.
 
-        No segment may begin before ``start``; what lies behind ``stop`` was cut off.
+        No segment may begin before ``start``; tokens from ``stop`` on were truncated.
         """
 
         def within(ranges: tuple[Range, ...]) -> tuple[Range, ...]:

@@ -130,13 +130,13 @@ def _check_row(row: Row, fingerprint: str) -> None:
 
 
 def _check_junior(row: Row, juniors: Sequence[str]) -> None:
-    """Raise unless the row was written with one of the run's juniors, and says with which."""
+    """Raise unless the row names its junior, and it is one of the run's."""
     if row.junior not in juniors and (row.junior is not None or len(juniors) > 1):
         raise AuthorshipError("TP409", row=row.name, junior=row.junior, juniors=list(juniors))
 
 
 def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
-    """Raise unless the authorship that came with the row is the one that its tokens replay to."""
+    """Raise unless the row's authorship equals the replay of its tokens."""
     assert row.authorship is not None
     if row.segments and row.seed != row.segments[0][0]:
         raise AuthorshipError("TP410", row=row.name, seed=row.seed, segment_seed=row.segments[0][0])
@@ -151,7 +151,7 @@ def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
     """Raise unless the masks are the senior's part of what the agent loop would train.
 
     imitates: whether the junior's part is to be imitated. Tokens of unknown author are in no mask.
-    Whether there are more of those cannot be checked here: dropped calls are not sent.
+    Their list cannot be verified here, because dropped calls are not sent.
     """
     if row.trained is None:
         raise AuthorshipError("TP412", row=row.name)
@@ -204,7 +204,7 @@ def _check_unknown(rows: Sequence[Row], most: float) -> None:
 
 
 def _check_trains(rows: Sequence[Row]) -> None:
-    """Raise where the batch as a whole has nothing to learn from."""
+    """Raise if the whole batch has nothing to learn from."""
     if not any(row.response_mask.any() for row in rows):
         raise AuthorshipError("TP418", responses=len(rows))
 
@@ -218,8 +218,8 @@ class AdmittedBatch:
     def check(self, rows: Sequence[Row], rejects: bool) -> None:
         """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
 
-        rows: with the masks that the loss will use. Rows of no batch are padding and must train
-        nothing. rejects: whether tokens may be left out, as rejection sampling does.
+        rows: with the masks that the loss will use. Rows outside the batch are padding and must
+        train nothing. rejects: whether tokens may be dropped, as rejection sampling does.
         """
         for row in rows:
             masks = {"response_mask": row.response_mask, "loss_mask": row.loss_mask}
@@ -263,7 +263,7 @@ class AdmittedTexts:
     ) -> Row:
         """A row of an update, for :meth:`AdmittedBatch.check`.
 
-        Of several admitted responses of one text it is that with this mask, if there is one.
+        Among several admitted responses with the same text, prefers the one with this mask.
         """
         alike = self._rows.get(_text(prompt_ids, response_ids), [])
         same = (row for row in alike if np.array_equal(row.response_mask, mask))
@@ -273,5 +273,5 @@ class AdmittedTexts:
 
 
 def _text(prompt_ids: ArrayLike, response_ids: ArrayLike) -> tuple[bytes, bytes]:
-    """Prompt and response as a key, whatever integers they came as."""
+    """Prompt and response as a key, from any integer types."""
     return np.asarray(prompt_ids, np.int64).tobytes(), np.asarray(response_ids, np.int64).tobytes()

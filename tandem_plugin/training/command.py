@@ -1,4 +1,4 @@
-"""The tandem settings of a run whose trainer cannot hold them.
+"""The tandem settings of a run whose trainer has no place for them.
 
 ``TANDEM_CONFIG`` contains a JSON object, or the path of a file with one; flags
 ``--tandem.NAME VALUE`` override it.
@@ -22,7 +22,7 @@ VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
 
 PREFIX = "--tandem."
-"""How the flags begin that are tandem's, among the trainer's own."""
+"""The prefix of tandem's flags among the trainer's own."""
 
 
 def tandem_config(environ: Mapping[str, str] = os.environ) -> TandemConfig | None:

@@ -21,8 +21,8 @@ def imitation_loss(log_probs: Any, junior_mask: Any, tokens: Any, ranks: int) ->
 
     log_probs: float tensor ``[rows, length]``, the senior's log-probability of each token.
     junior_mask: 0 or 1 of the same shape. tokens: the number of the junior's tokens in the whole
-    optimizer step, over all ranks (where there is none, the term is 0). ranks: over which the
-    framework averages gradients. Values outside the mask do not matter, not even when infinite.
+    optimizer step, over all ranks (with 0, the term is 0). ranks: the number over which the
+    framework averages gradients. Values outside the mask are ignored, even infinite ones.
     """
     is_junior = junior_mask.bool()
     return -log_probs.masked_fill(~is_junior, 0.0).sum() / (tokens + (tokens == 0)) * ranks

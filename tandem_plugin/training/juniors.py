@@ -21,7 +21,7 @@ def junior_of_prompt(juniors: Sequence[str], step: int, place: int) -> str | Non
 
 
 JUNIOR = "junior"
-"""Under which name an engine's junior stands among what it tells."""
+"""The key of the junior's name in an engine's report."""
 
 
 def take_junior(engine: Any, rank: int | None) -> None:
@@ -51,7 +51,7 @@ def junior_of(vllm_config: Any) -> str:
 
 
 def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
-    """The same of each engine, by ``tandem_counters`` of the Ray actors that hold them."""
+    """The same for each engine, through ``tandem_counters`` of their Ray actors."""
     if not engines:
         return []
     import ray

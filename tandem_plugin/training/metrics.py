@@ -107,8 +107,8 @@ def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str,
 class EngineLog:
     """Turns engines' counters, which only grow, into the metrics of each step.
 
-    kind: of the counters: :class:`DraftStats` or :class:`MeasureSums`. juniors: the run's; of a
-    pool, what the engines of each counted is logged apart as well.
+    kind: of the counters: :class:`DraftStats` or :class:`MeasureSums`. juniors: the run's; for a
+    pool, the counts of each junior's engines are also logged separately.
     """
 
     def __init__(self, kind: type[DraftStats | MeasureSums], juniors: Sequence[str] = ()) -> None:
@@ -120,12 +120,12 @@ class EngineLog:
         """The metrics of what was counted since the last step, over all engines and per junior.
 
         engines: :func:`~tandem_plugin.training.juniors.counters_of_engine` of each, always in the
-        same order. A rate or mean over nothing is left out. ``tandem/draft_acceptance``: the share
+        same order. A rate or mean over nothing is omitted. ``tandem/draft_acceptance``: the share
         of drafts for the senior's tokens that it accepted; ``tandem/tokens_per_round``: per forward
         pass of the senior; ``tandem/forwards_per_token``: of both models;
         ``tandem/junior_cross_entropy`` and ``tandem/overlap``: means of the junior's -log p and of
-        alpha over the senior's tokens (section 4.5 of the paper);
-        ``tandem/senior_cross_entropy``: of the senior's -log p over the junior's tokens.
+        alpha over the senior's tokens (section 4.5 of the paper); ``tandem/senior_cross_entropy``:
+        of the senior's -log p over the junior's tokens.
         """
         now = [self._kind(**{k: v for k, v in one.items() if k != JUNIOR}) for one in engines]
         before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)

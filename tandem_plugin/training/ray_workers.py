@@ -22,7 +22,7 @@ from tandem_plugin.training.command import VARIABLE, running_config, tandem_conf
 __all__ = ["FAILURE", "check_worker", "confirmed_actor", "start_jobs_in_tandem", "worker_hook"]
 
 FAILURE = "TANDEM_NOT_READY"
-"""The environment variable in which a worker process notes why it could not be made ready."""
+"""The environment variable with the reason why a worker process could not be prepared."""
 
 
 def start_jobs_in_tandem(framework: str, patches: str) -> None:
@@ -54,8 +54,8 @@ def start_jobs_in_tandem(framework: str, patches: str) -> None:
 def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]:
     """The hook that prepares a worker process; it is pickled by value.
 
-    patches: the adapter's module whose ``apply()`` puts its patches in place. The hook never
-    raises, since Ray would start one worker after the other: it leaves a note for the actor.
+    patches: the adapter's module whose ``apply()`` applies its patches. The hook never raises,
+    because Ray would start one worker after another; it leaves the error for the actor.
     """
     text, variable, note = json.dumps(settings), VARIABLE, FAILURE
 

@@ -1,4 +1,4 @@
-"""Settings of a trainer that are incompatible with tandem: a table of which, when, and why.
+"""Trainer settings that are incompatible with tandem: a table of settings, values and reasons.
 
 Settings that break on a mask with holes are rejected; settings that have not been verified are
 rejected unless the run allows them by name.
@@ -36,7 +36,7 @@ class Unproven:
     """The unproven settings that one run allows, and those that it uses."""
 
     def __init__(self, tandem: TandemConfig, names: Mapping[str, str]) -> None:
-        """names: what can be allowed with this trainer: each name and its meaning.
+        """names: the names that can be allowed with this trainer, and their meanings.
 
         Raises :class:`ConfigError` for an allowed name that is not one of them.
         """
@@ -50,9 +50,9 @@ class Unproven:
         """A sentence for each unproven setting that the run uses."""
 
     def check(self, name: str, refusal: ConfigError) -> None:
-        """Raise ``refusal`` unless the run allows the unproven setting by ``name``.
+        """Raise the error ``refusal`` unless the run allows the unproven setting by ``name``.
 
-        If the name would allow it, the error's advice says so.
+        If the name would allow it, the error's advice mentions it.
         """
         if name not in self._names:
             raise refusal
@@ -72,17 +72,17 @@ class Unproven:
 
 
 Settings = Callable[[str], Any]
-"""The value of a trainer's setting by its name; None where it has none."""
+"""The value of a trainer's setting by its name; None if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One setting that is rejected.
 
-    refused: whether a value is, which may depend on other settings. code: of
-    :mod:`tandem_plugin.refusals`, whose sentences may name ``key``, ``value`` and ``setting``.
-    unproven: the name by which a run may allow it, which may be the ``{value}``; empty for what is
-    known to be wrong. fields: further fields of the sentences, or functions of a run's settings.
+    refused: whether a value is rejected, which may depend on other settings. code: of
+    :mod:`tandem_plugin.refusals`, whose messages may contain ``key``, ``value`` and ``setting``.
+    unproven: the name by which a run may allow it, which may be the ``{value}``; empty for settings
+    known to be wrong. fields: further fields of the messages, or functions of a run's settings.
     """
 
     key: str
@@ -92,7 +92,7 @@ class Refusal:
     fields: Mapping[str, object] = field(default_factory=dict)
 
     def error(self, value: Any, settings: Settings) -> ConfigError:
-        """The error about a value of the setting, beside a run's other settings."""
+        """The error for a value of the setting, given a run's other settings."""
         more = {name: f(settings) if callable(f) else f for name, f in self.fields.items()}
         separator = " " if self.key.startswith("--") else "="
         setting = f"{self.key}{separator}{value}"
@@ -102,8 +102,8 @@ class Refusal:
 def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
     """Rejects a pool with more juniors than engines, since each engine has one.
 
-    key: a setting with the juniors' names, or with settings that have them. engines: how many
-    rollout engines a run has that stay.
+    key: a setting with the juniors' names, or with settings that contain them. engines: the number
+    of a run's permanent rollout engines.
     """
 
     def juniors(of: Settings) -> int:
@@ -117,7 +117,7 @@ def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:
-    """Rejects what a mask with holes breaks. why: what it does; sound: what to choose instead."""
+    """Rejects values that a mask with holes breaks. why: the effect; sound: allowed values."""
     return Refusal(
         key,
         lambda value, _: value in names,
@@ -127,7 +127,7 @@ def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Re
 
 
 def untested(key: str, sound: Sequence[str | None], unproven: str) -> Refusal:
-    """Rejects values outside ``sound``, in which None stands for a setting that is not there."""
+    """Rejects values outside ``sound``, in which None means that the setting is absent."""
     names = ", ".join(filter(None, sound))
     return Refusal(
         key, lambda value, _: value not in sound, "TP443", unproven, fields={"sound": names}
@@ -165,7 +165,7 @@ def check_versions(found: Mapping[str, str | None], unproven: Unproven, name: st
     """The warnings about the versions of a trainer and of vLLM.
 
     found: each version; None where it is not installed. name: what allows a version of another
-    series, or empty. Raises :class:`ConfigError` for a version with which nothing is started.
+    series, or empty. Raises :class:`ConfigError` for a version that cannot be used.
     """
     warnings = []
     for package, version in found.items():

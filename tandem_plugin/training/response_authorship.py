@@ -24,7 +24,7 @@ __all__ = ["AuthoredResponse", "Call", "author_response", "replay_each"]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Where a text goes on as a call did: from ``start``, where it was sent, up to ``stop``."""
+    """Where a text equals a call's tokens: from ``start``, its prompt's end, up to ``stop``."""
 
     start: int
     stop: int
@@ -38,15 +38,15 @@ def trained_stops(stretches: Sequence[Stretch], trained: NDArray[np.bool_]) -> l
     (exclusive); none if that is not after its start.
 
     From the end backwards, a call is part of an explanation if its tokens reach the last trained
-    token, or all trained tokens before the start of a later call that is part of one. What lies
-    before a stretch is always explained.
+    token, or all trained tokens before the start of a later call that is part of one. Tokens before
+    a stretch are always explained.
     """
     # One after the last trained token of those before each position.
     done = np.concatenate(
         ([0], np.maximum.accumulate(np.where(trained, np.arange(1, len(trained) + 1), 0)))
     )
     stops = [0] * len(stretches)
-    ends = [-int(done[-1])]  # negative, so that they ascend: where a call's tokens may end
+    ends = [-int(done[-1])]  # negated to ascend: where a call's tokens may end
     order = sorted(range(len(stretches)), key=lambda i: -stretches[i].start)
     for start, numbers in groupby(order, key=lambda i: stretches[i].start):
         is_part = False
@@ -100,7 +100,7 @@ class AuthoredResponse:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a call may have written of a text: ``[start, stop)``, and its authors there."""
+    """The part of a text that a call may have written, ``[start, stop)``, and its authors."""
 
     rule: Rule
     seed: int
@@ -110,7 +110,7 @@ class _Part:
 
 
 def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
-    """The authorship of each call's tokens, by its own rule and seed; those of a rule at once."""
+    """The authorship of each call's tokens, by its own rule and seed; one batch per rule."""
     found: dict[int, NDArray[np.bool_]] = {}
     of_rule: dict[str, list[int]] = {}
     for number, (rule, _, _) in enumerate(calls):
@@ -161,7 +161,7 @@ def author_response(
 
 
 def _stretch(call: Call, text: Ids) -> Stretch | None:
-    """Where the text goes on as the call did; None where it does not."""
+    """Where the text equals the call's tokens; None if nowhere."""
     start = len(call.prompt_ids)
     if not np.array_equal(text[:start], call.prompt_ids):
         return None
@@ -172,7 +172,7 @@ def _stretch(call: Call, text: Ids) -> Stretch | None:
 
 
 def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]) -> list[_Part]:
-    """What each call may have written, of those that may have written anything trained."""
+    """The part that each call may have written, for calls with any trained token."""
     stops = trained_stops([stretch for _, stretch in candidates], trained)
     found = [
         (call, stretch.start, stop)
@@ -189,9 +189,9 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
 
 
 def _explanation(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> list[_Part]:
-    """One explanation, whatever the order of the calls: the call that begins last goes on.
+    """One explanation, independent of the order of calls: the call that begins last continues.
 
-    Of calls that are alike it is the one with the smallest seed.
+    Among equal calls, the one with the smallest seed.
     """
     parts = sorted(parts, key=lambda part: part.start)
     starts = [part.start for part in parts]
@@ -230,7 +230,7 @@ def _check_explained(
 def _unknown(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> NDArray[np.bool_]:
     """The trained tokens to which two explanations give different authors.
 
-    Every call of ``parts`` is the writer of each of its trained tokens in some explanation.
+    Each trained token of a call of ``parts`` is written by that call in some explanation.
     """
     author = np.full(len(trained), -1, dtype=np.int8)
     differing = np.zeros(len(trained), dtype=np.bool_)

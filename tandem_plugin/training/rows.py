@@ -26,7 +26,7 @@ class Row:
     """
 
     name: str
-    """What error messages call it."""
+    """Its name in error messages."""
     group: str
     """The prompt it answers: responses to one prompt are compared with each other."""
     response_ids: NDArray[np.int64]
@@ -37,26 +37,26 @@ class Row:
     fingerprint: str | None = None
     segments: Sequence[Sequence[int]] = ()
     asked: Sequence[CallRule | None] = ()
-    """The rule of each segment whose generate call asked for one of its own; empty for none."""
+    """The rule of each segment whose generate call chose its own; empty if none did."""
     trained: NDArray[np.bool_] | None = None
     """The tokens that the agent loop would train: ``response_mask`` is the senior's among them."""
     unknown: NDArray[np.bool_] | None = None
     """Those that two calls could have written with different authors; None for no token."""
     loss_mask: NDArray[np.bool_] | None = None
-    """The mask that the loss takes its denominator from, where a trainer has one for that."""
+    """The mask for the loss's denominator, if a trainer has a separate one."""
     junior_mask: NDArray[np.bool_] | None = None
     """The junior's tokens, which the senior imitates in a run with ``lambda_jun`` above 0."""
     error: str | None = None
     settings: Mapping[str, Any] | None = None
     """The schedule that decided the authorship, its parameters and its resolver."""
     junior: str | None = None
-    """Who wrote with the senior, as the run's settings name it; None where they name nobody."""
+    """The junior's name in the run's settings; None if they name none."""
     graded: Mapping[str, float] = field(default_factory=dict)
-    """The outcome of grading, where tandem's own reward gave it: see :data:`GRADED`."""
+    """The outcome of grading, if tandem's own reward graded it: see :data:`GRADED`."""
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
-        # Without a segment a reader takes the whole response for one of the row's seed.
+        # Without segments, readers treat the whole response as one segment of the row's seed.
         nothing = [] if self.seed is None else [[self.seed, 0, 0]]
         asked = [None if one is None else dict(one[1]) for one in self.asked]
         return {

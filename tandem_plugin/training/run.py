@@ -56,13 +56,13 @@ class TandemRun:
     """A run's settings and rules, the last admitted batch, and its metrics."""
 
     rejects = False
-    """Whether the trainer may leave tokens out before an update, as rejection sampling does."""
+    """Whether the trainer may drop tokens before an update, as rejection sampling does."""
 
     def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
         self.rules = rules
         self.metrics: dict[str, float] = {}
-        """Those of the batch that was admitted last."""
+        """The masks of the last admitted batch."""
         self._admitted = AdmittedBatch()
         self._drafting = EngineLog(DraftStats, config.juniors)
         self._measuring = EngineLog(MeasureSums, config.juniors)

@@ -44,7 +44,7 @@ class StartedCall:
         return replace(request, junior=self.junior).to_wire()
 
     def returned(self, token_ids: Sequence[int], index: int = 0) -> None:
-        """Keep what came back; index: the sample's, of a call for several (``n`` > 1)."""
+        """Record the returned tokens; index: of the sample, for a call with ``n`` > 1."""
         if self.rule is not None:
             seed = sample_seed(self.seed, index)
             self._calls.append(Call(self.rule, seed, self.prompt_ids, token_ids))
@@ -54,9 +54,9 @@ class StartedCall:
 class Trajectory:
     """The generate calls of one agent loop.
 
-    rule: of calls that ask for none of their own; None if the senior answers alone. seed_of_call:
-    the tandem seed of each call, by its number from 0. rule_of: the rule that a call asks for; None
-    if a trainer's loops cannot. junior: as the run's settings name it.
+    rule: of calls without their own; None if the senior answers alone. seed_of_call: the tandem
+    seed of each call, by its number from 0. rule_of: resolves a call's own rule; None if a
+    trainer's loops cannot have one. junior: its name in the run's settings.
     """
 
     rule: Rule | None
@@ -64,7 +64,7 @@ class Trajectory:
     rule_of: Callable[[Any], Rule] | None = None
     junior: str | None = None
     calls: list[Call] = field(default_factory=list)
-    """Those that have returned."""
+    """The calls that have returned."""
     started: int = 0
 
     @classmethod
@@ -131,7 +131,7 @@ class Trajectory:
         )
 
     def _asked(self, rules: Sequence[Rule]) -> tuple[CallRule | None, ...]:
-        """What was asked for each segment; empty where nothing was."""
+        """The own rule of each segment; empty if there are none."""
         asked = tuple(
             None if rule == self.rule else (rule.fingerprint, rule.settings()) for rule in rules
         )
@@ -159,7 +159,7 @@ class KeyedLabel:
     step: int = 0
     by_team: bool = True
     samples: int = 0
-    """How many responses to the prompt were begun."""
+    """The number of responses begun for the prompt."""
 
     @classmethod
     def checked(cls, label: Any) -> KeyedLabel:
@@ -169,7 +169,7 @@ class KeyedLabel:
         raise EngineError("TP434", label=label)
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
-        """That of one more response; rules: of the engine that it is written in."""
+        """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
         (junior,) = rules.config.juniors or (None,)
         place = self.phase, self.prompt, sample
@@ -182,19 +182,19 @@ class Numbering:
 
     phase: Phase = "training"
     next_prompt: int | None = None
-    """How many prompts were drawn; None until the trainer said where its checkpoint ended."""
+    """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
     step: int = 1
-    """The trainer's step that the next batch is for, as its log numbers it."""
+    """The trainer's step of the next batch, as numbered in its log."""
     by_team: bool = True
 
     def validating(self, by_team: bool) -> Numbering:
-        """Of a validation behind the step that ended last, whose prompts count from 0."""
+        """Numbers of a validation after the last step, with prompts from 0."""
         return Numbering("validation", 0, self.step - 1, by_team)
 
     def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
-        """The labels of the next prompts, as they travel.
+        """The encoded labels of the next prompts.
 
-        Raises :class:`EngineError` before it is known how many prompts were drawn.
+        Raises :class:`EngineError` if the number of prompts drawn is not yet known.
         """
         if (first := self.next_prompt) is None:
             raise EngineError("TP435")

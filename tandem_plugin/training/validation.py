@@ -27,8 +27,8 @@ def answerers(validation: str) -> tuple[Answerer, ...]:
 def answerer_of(validation: str, said: Answerer | None) -> Answerer:
     """Who is to answer a validation prompt.
 
-    said: what the prompt says. Raises :class:`ConfigError` if both are to answer, and the prompt
-    does not say whose turn it is.
+    said: the prompt's own field. Raises :class:`ConfigError` if both are to answer and the prompt
+    does not name one.
     """
     if said is None and validation == "both":
         raise ConfigError("TP456")

@@ -48,7 +48,7 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
     (_POLICY, _actor("PolicyModelActor", training.Policy)),
     (_MODELS, lambda its: wrap_once(its, "masked_mean", training.masked_mean)),
 )
-"""(module of OpenRLHF, patch that is applied once it is imported), of every run: twelve symbols."""
+"""(module of OpenRLHF, patch to apply once it is imported), for every run: twelve symbols."""
 
 
 def apply() -> None:

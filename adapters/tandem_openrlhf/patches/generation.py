@@ -84,7 +84,7 @@ class Generator(ForeignBase):  # type: ignore[misc]
 class ResumedGenerator(ForeignBase):  # type: ignore[misc]
     """Resumes numbering at the checkpoint of an asynchronous run.
 
-    Touches: ``GenerateSamplesActor.fit``, which is told how many prompts were consumed. Goes when:
+    Touches: ``GenerateSamplesActor.fit``, which gets the number of prompts consumed. Goes when:
     OpenRLHF numbers prompts.
     """
 

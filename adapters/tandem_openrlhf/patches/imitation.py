@@ -49,10 +49,10 @@ def counted_windows(
     size: int,
     mask_of: Callable[[Any], Any],
 ) -> Iterator[Any]:
-    """OpenRLHF's micro-batches with their normalizers, each told the tokens of its step to imitate.
+    """OpenRLHF's micro-batches with their normalizers and their step's tokens to imitate.
 
-    Touches: ``iter_grad_accum_global_norm`` (windows), asked once for its own mask and once for the
-    junior's.
+    Touches: ``iter_grad_accum_global_norm`` (windows), called once with its own mask and once with
+    the junior's.
     """
     seen, ours = tee(micro_batches)
     counts = windows(ours, strategy, size, lambda item: getattr(item, JUNIOR_MASK))

@@ -16,7 +16,7 @@ from tandem_plugin.training.juniors import counters_of_engines
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
 
 _NO_TOKENS = 1e-30
-"""Stands for no trained token where OpenRLHF divides by their number: it changes no other sum."""
+"""Replaces 0 when OpenRLHF divides by the number of trained tokens; changes no other sum."""
 
 
 class Maker(ForeignBase):  # type: ignore[misc]

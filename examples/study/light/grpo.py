@@ -141,7 +141,7 @@ def _log_probs(model: LanguageModel, responses: Responses, temperature: float) -
 
 def _of_tokens(model: LanguageModel, ids: Tensor, start: int, temperature: float) -> Tensor:
     """log p of each response token: ``[batch, longest]``."""
-    logits = model(ids[:, :-1])[:, start - 1 :] / temperature
+    logits = model.response_logits(ids, start) / temperature
     return logits.gather(-1, ids[:, start:, None]).squeeze(-1) - logits.logsumexp(-1)
 
 

@@ -151,6 +151,10 @@ class LanguageModel(nn.Module):
             cache.filled += ids.shape[1]
         return functional.linear(self.model.norm(x), self.model.embed_tokens.weight)
 
+    def response_logits(self, ids: Tensor, start: int) -> Tensor:
+        """Of each token behind a prompt of ``start`` tokens: float32 ``[batch, responses, V]``."""
+        return self(ids[:, :-1])[:, start - 1 :]
+
 
 def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary position embedding of ``[batch, heads, length, head_dim]``."""

@@ -18,9 +18,9 @@ _LAYERS = "vllm.model_executor.layers"
 
 @dataclass(slots=True)
 class _Experts:
-    """A layer's experts: as they are loaded, and as vLLM computes with them; by parameter's name.
+    """A layer's experts, as loaded and as vLLM computes with them, by parameter name.
 
-    One of the two is the layer's own parameters, but while vLLM reloads it in place.
+    One of the two is the layer's own parameters, except while vLLM reloads it in place.
     """
 
     loaded: dict[str, Any]
@@ -33,9 +33,9 @@ def keep_cpu_weights() -> None:
 
     Touches: ``layers.utils.dispatch_cpu_unquantized_gemm``, looked up there by linear layers, and
     ``UnquantizedFusedMoEMethod.process_weights_after_loading``, each once vLLM imports it.
-    Versions: 0.24 to 0.32, CPU builds only. Why: the packed copy replaces the weight, so that a
-    weight sync finds nothing to load into and fails, or loads experts into the packed copy, where
-    they are garbage. Costs the memory of one copy. Goes when: the CPU build can reload weights.
+    Versions: 0.24 to 0.32, CPU builds only. Why: the packed copy replaces the weight. A weight sync
+    then finds nothing to load into and fails, or corrupts experts by loading them into the packed
+    copy. Costs the memory of one copy. Goes when: the CPU build can reload weights.
     """
     after_import(f"{_LAYERS}.utils", _keep_linear_weights)
     after_import(f"{_LAYERS}.fused_moe.unquantized_fused_moe_method", _keep_experts)
@@ -54,13 +54,13 @@ def _keep_experts(module: ModuleType) -> None:
 
 
 def unpack_cpu_experts(model: Any) -> None:
-    """Let a model's experts be loaded into, before ``load_weights``.
+    """Make a model's experts loadable, before ``load_weights``.
 
-    A layer that vLLM is about to reload in place has parameters of its own to load into, and keeps
-    them. Raises :class:`EngineError` where the CPU build has packed weights that no sync reaches:
-    those of quantised layers, which ``load_weights`` does not find and ``reload_weights`` gives
-    wrong values. Touches: the parameters of experts' layers. Why: a layer computes with its packed
-    copy, into which ``load_weights`` would write rows of another layout. Versions and goes when: as
+    A layer that vLLM is about to reload in place has its own parameters to load into, and keeps
+    them. Raises :class:`EngineError` if the CPU build has packed weights that no sync reaches:
+    those of quantised layers, which ``load_weights`` does not find and ``reload_weights`` corrupts.
+    Touches: the parameters of experts' layers. Why: a layer computes with its packed copy, into
+    which ``load_weights`` would write rows of another layout. Versions and goes when: as
     :func:`keep_cpu_weights`.
     """
     if not any("cpu_linear" in vars(module) for module in model.modules()):
@@ -73,15 +73,15 @@ def unpack_cpu_experts(model: Any) -> None:
 
 
 def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
-    """Let the layers that weights were loaded into compute with these weights.
+    """Make layers compute with the weights that were just loaded.
 
-    Some are packed right before the next forward pass: experts, which come in many small tensors,
+    Some are packed right before the next forward pass: experts, which arrive in many small tensors,
     and layers that vLLM is reloading in place and that got no weights, such as a head tied to the
-    embeddings. loaded: the names of the parameters, as ``load_weights`` returns them; all where it
-    says nothing. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight,
-    and ``dispatch_cpu_unquantized_gemm``, which makes it. Why: copies are made when weights are
-    processed after loading, which OpenRLHF's sync leaves out, and vLLM's reloading for a tied head,
-    so that the layer would go on with the old ones. Versions and goes when: as
+    embeddings. loaded: the names of the parameters, as ``load_weights`` returns them; all if it
+    returns none. Touches: ``cpu_linear``, a layer's function over the packed copy of its weight,
+    and ``dispatch_cpu_unquantized_gemm``, which creates it. Why: copies are created when weights
+    are processed after loading. OpenRLHF's sync skips that, and so does vLLM's reloading for a tied
+    head, so the layer would keep using the old ones. Versions and goes when: as
     :func:`keep_cpu_weights`.
     """
     packed = [module for module in model.modules() if "cpu_linear" in vars(module)]
@@ -101,7 +101,7 @@ def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:
 
 
 def _process_experts(process: Callable[..., Any], method: Any, layer: Any) -> None:
-    """vLLM's processing of a layer's experts: only ever of weights that are not packed."""
+    """vLLM's processing of a layer's experts, applied to unpacked weights only."""
     experts: _Experts | None = vars(layer).get("tandem_experts")
     if experts is None:
         loaded = _parameters(layer)
@@ -121,7 +121,7 @@ def _refuse_loading(*_: Any, **__: Any) -> None:
 
 
 def _take_reloaded(process: Callable[..., Any], method: Any, layer: Any, experts: _Experts) -> None:
-    """Keep what vLLM reloaded in place; what the layer has then is copied into what it had."""
+    """Keep the weights that vLLM reloaded in place, by copying them into the previous ones."""
     reloaded = _parameters(layer)
     for name, weight in experts.loaded.items():
         weight.data.copy_(reloaded[name].data)
@@ -130,9 +130,9 @@ def _take_reloaded(process: Callable[..., Any], method: Any, layer: Any, experts
 
 
 def _pack(process: Callable[..., Any], method: Any, layer: Any, experts: _Experts) -> None:
-    """Pack what was loaded, into the place that the last packed copy has."""
+    """Pack the loaded weights into the memory of the last packed copy."""
     _give(layer, _copies(experts.loaded))
-    kernel = getattr(method, "moe_kernel", None)  # of vLLM 0.28 and newer, which packs only once
+    kernel = getattr(method, "moe_kernel", None)  # vLLM 0.28 and newer packs only once
     if kernel is None:
         process(method, layer)
     else:
@@ -144,7 +144,7 @@ def _pack(process: Callable[..., Any], method: Any, layer: Any, experts: _Expert
 
 
 def _pack_before_the_next_pass(model: Any, layers: list[Any]) -> None:
-    """However many syncs come before it."""
+    """However many syncs precede it."""
     due: dict[int, Any] | None = vars(model).get("tandem_due")
     if due is None:
         due = model.tandem_due = {}
@@ -190,7 +190,7 @@ def _check_loadable(model: Any) -> None:
 
 
 def _experts(model: Any) -> Iterator[tuple[Any, _Experts]]:
-    """The layers of a model that keep experts."""
+    """The layers of a model that have experts."""
     for module in model.modules():
         if "tandem_experts" in vars(module):
             yield module, module.tandem_experts
@@ -211,7 +211,7 @@ def _are_own(layer: Any, parameters: dict[str, Any]) -> bool:
 
 
 def _copies(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of the same values, and of the same attributes, such as a weight loader."""
+    """Parameters with the same values and attributes, such as a weight loader."""
     from torch.nn import Parameter
 
     copies = {name: Parameter(p.detach().clone(), False) for name, p in parameters.items()}

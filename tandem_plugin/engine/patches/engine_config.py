@@ -12,11 +12,11 @@ __all__ = ["register_architectures", "wrap_engine_config"]
 
 
 def wrap_engine_config() -> None:
-    """Let engine arguments that ask for tandem pass through :mod:`~tandem_plugin.engine.configure`.
+    """Route engine arguments with tandem through :mod:`~tandem_plugin.engine.configure`.
 
-    Touches: ``EngineArgs.create_engine_config``. Versions: 0.27 to 0.32. Why: the one place
-    that every way into vLLM passes (Python, ``vllm serve``, verl, OpenRLHF), before the model
-    configuration is made. Goes when: vLLM offers a hook that amends engine arguments.
+    Touches: ``EngineArgs.create_engine_config``. Versions: 0.27 to 0.32. Why: every way into vLLM
+    (Python, ``vllm serve``, verl, OpenRLHF) calls it, before the model configuration is created.
+    Goes when: vLLM offers a hook that amends engine arguments.
     """
     from vllm.engine.arg_utils import EngineArgs
 
@@ -36,10 +36,10 @@ def register_architectures() -> None:
     One for each mode of the engine.
 
     Touches: ``ModelRegistry.register_model`` (public) and ``MODELS_CONFIG_MAP``, vLLM's table of
-    per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.27 to 0.32.
-    Why: worker processes look the architecture up by name and do not know which one will come.
-    Goes when: vLLM lets a plugin name the model class of one engine (``model_class_overrides``
-    reaches the oldest supported version).
+    per-architecture settings, mirrored so that a senior keeps its own. Versions: 0.27 to 0.32. Why:
+    worker processes look the architecture up by name and cannot know which one is needed. Goes
+    when: vLLM lets a plugin name the model class of one engine (``model_class_overrides`` reaches
+    the oldest supported version).
     """
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP

@@ -1,4 +1,4 @@
-"""Adapters (LoRA) that an engine is given, and the base that they are for."""
+"""Adapters (LoRA) sent to an engine, and their base."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = [
 
 
 def keep_the_mappers_former_name() -> None:
-    """Let verl send an engine of vLLM 0.29 an adapter.
+    """Let verl send an adapter to an engine of vLLM 0.29.
 
-    Touches: ``WeightsMapper``, whose ``get_rename_mapper`` gets the name that it had before, if it
-    has it no more. Versions: vLLM 0.29 to 0.32, verl 0.9.1. Why: verl's
-    ``utils/vllm/utils.py`` asks for ``get_unstacked_mapper``, and every sync of an adapter fails
-    there, in tandem or not. Goes when: verl asks for the new name.
+    Touches: ``WeightsMapper``, whose ``get_rename_mapper`` also gets its former name, if that is
+    gone. Versions: vLLM 0.29 to 0.32, verl 0.9.1. Why: verl's ``utils/vllm/utils.py`` uses
+    ``get_unstacked_mapper``, and every sync of an adapter fails there, in tandem or not. Goes when:
+    verl uses the new name.
     """
     from vllm.model_executor.models.utils import WeightsMapper
 
@@ -31,11 +31,11 @@ def keep_the_mappers_former_name() -> None:
 
 
 def refuse_weights_without_a_place() -> None:
-    """Refuse an adapter for layers that a tandem engine does not adapt: heads and embeddings.
+    """Reject an adapter for layers that a tandem engine does not adapt: heads and embeddings.
 
-    Touches: ``LoRAModelManager._add_adapter``, before which an adapter has been read from a folder
-    or from a trainer's tensors. Versions: 0.29 to 0.32. Why: vLLM leaves out what it finds no layer
-    for, in silence where a trainer sent it, and the engine's senior would not be the trainer's.
+    Touches: ``LoRAModelManager._add_adapter``, called once an adapter has been read from a folder
+    or from a trainer's tensors. Versions: 0.29 to 0.32. Why: vLLM omits weights without a matching
+    layer, silently if a trainer sent them, and the engine's senior would differ from the trainer's.
     Goes when: vLLM checks the tensors of every adapter.
     """
     from vllm.lora.model_manager import LoRAModelManager
@@ -52,11 +52,11 @@ def refuse_weights_without_a_place() -> None:
 
 
 def refuse_reloading_a_shared_base() -> None:
-    """Refuse vLLM's own reloading in place where the base is the junior as well.
+    """Reject vLLM's own reloading in place if the base is also the junior.
 
-    Touches: ``Worker.reload_weights``. Versions: 0.29 to 0.32. Why: it takes the weights off their
-    layers before it asks the model to load others, and tensors that are in a kernel's own order it
-    writes without asking at all. Goes when: vLLM asks a model first.
+    Touches: ``Worker.reload_weights``. Versions: 0.29 to 0.32. Why: it removes the weights from
+    their layers before it calls the model's loader, and writes tensors in a kernel's own layout
+    without calling it at all. Goes when: vLLM calls the model first.
     """
     from vllm.v1.worker.gpu_worker import Worker
 

@@ -13,13 +13,13 @@ __all__ = ["wrap_beam_search", "wrap_offline_beam_search", "wrap_request_admissi
 
 
 def wrap_request_admission() -> None:
-    """Check what a request says about tandem before it enters a tandem engine.
+    """Check a request's tandem parameters before it enters a tandem engine.
 
-    The engine's request, which vLLM copies from the user's, then says in full what was resolved.
+    The engine's request, which vLLM copies from the user's, then contains all resolved values.
     Touches: ``InputProcessor.process_inputs`` in the front-end process. Versions: 0.27 to 0.32.
-    Why: a bad request must fail alone, with a sentence, and not in the worker, where an error ends
-    the engine. Logits processors could validate on the V1 runner, but V2 does not have them.
-    Goes when: vLLM offers request validation to plugins on both runners.
+    Why: an invalid request must fail alone, with a clear error, and not in the worker, where an
+    error stops the engine. Logits processors could validate on the V1 runner, but V2 has none. Goes
+    when: vLLM offers request validation to plugins on both runners.
     """
     from vllm.v1.engine.input_processor import InputProcessor
 
@@ -60,8 +60,8 @@ def wrap_request_admission() -> None:
 def wrap_samples() -> None:
     """Give each sample of a request with n > 1 a tandem seed of its own.
 
-    Touches: ``ParentRequest.get_child_info``, where vLLM makes n requests of one, in the front-end
-    process. Versions: 0.27 to 0.32. Why: samples of one seed would share their authors. Goes
+    Touches: ``ParentRequest.get_child_info``, where vLLM splits a request into n, in the front-end
+    process. Versions: 0.27 to 0.32. Why: samples with one seed would share their authors. Goes
     when: vLLM lets a plugin amend the parameters of a request's samples.
     """
     from vllm.v1.engine.parallel_sampling import ParentRequest
@@ -78,12 +78,12 @@ def wrap_samples() -> None:
 
 
 def wrap_beam_search() -> None:
-    """Refuse the beam search that a request to a tandem engine's server asks for.
+    """Reject beam search in a request to a tandem engine's server.
 
     Touches: ``BeamSearchOnlineMixin.beam_search`` (``use_beam_search`` over HTTP and in batch
-    files). Versions: 0.24 to 0.32. Why: it makes requests of one token of its own, without what the
-    user's says about tandem, so that the senior alone would answer. Goes when: it passes
-    ``extra_args`` on, which the door then refuses.
+    files). Versions: 0.24 to 0.32. Why: it creates its own one-token requests without the user's
+    tandem parameters, so the senior alone would answer. Goes when: it passes ``extra_args`` on,
+    which admission then rejects.
     """
     from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin
 
@@ -91,10 +91,10 @@ def wrap_beam_search() -> None:
 
 
 def wrap_offline_beam_search() -> None:
-    """Refuse ``LLM.beam_search`` of a tandem engine.
+    """Reject ``LLM.beam_search`` of a tandem engine.
 
     Touches: ``BeamSearchOfflineMixin.beam_search``. Versions, why, goes when: as
-    :func:`wrap_beam_search`, which every process can afford to import and this one's module not.
+    :func:`wrap_beam_search`, whose module, unlike this one's, is cheap to import everywhere.
     """
     from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
 

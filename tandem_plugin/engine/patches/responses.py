@@ -1,4 +1,4 @@
-"""The bodies that a server sends: each choice names the request that it was written for."""
+"""The bodies that a server sends: each choice includes its request."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tandem_plugin.patching.wrapping import wrap_once
 __all__ = ["wrap_outputs", "wrap_responses"]
 
 _FIELD = "tandem"
-"""Of a choice in a response, and the attribute of vLLM's objects that carries it there."""
+"""The key in a response's choice, and the attribute of vLLM's objects that carries it."""
 
 
 def wrap_outputs() -> None:
-    """Let each of the engine's outputs carry the tandem request that the engine went by.
+    """Let each of the engine's outputs carry the tandem request that the engine applied.
 
-    It is the engine's own request, as :func:`wrap_request_admission` admitted it and its workers
-    replay it; for n > 1 that of each sample. None for the senior alone. Touches:
+    This is the engine's own request, as :func:`wrap_request_admission` admitted it and its workers
+    replay it; for n > 1, each sample's. None for the senior alone. Touches:
     ``OutputProcessor.add_request`` and ``RequestState._new_completion_output`` in the front-end
-    process. Versions: 0.24 to 0.32. Why: a server would otherwise only know the body it was sent.
-    Goes when: vLLM's outputs carry their sampling parameters.
+    process. Versions: 0.24 to 0.32. Why: a server otherwise knows only the request body. Goes when:
+    vLLM's outputs carry their sampling parameters.
     """
     from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 
@@ -49,15 +49,15 @@ def wrap_outputs() -> None:
 
 
 def wrap_responses() -> None:
-    """Let each choice of a completion or chat completion say what its output carries.
+    """Let each choice of a completion or chat completion include its output's request.
 
-    In a stream, the first event of a choice for which the engine has said so. Touches: of
+    In a stream, this is the first event of a choice after the engine has reported it. Touches: of
     ``OpenAIServingCompletion``, ``request_output_to_completion_response`` and
     ``completion_stream_generator``; of ``OpenAIServingChat``, ``chat_completion_full_generator``
     and ``chat_completion_stream_generator``; of ``OpenAIServingChatBatch``,
     ``chat_completion_full_generator_batch``; each when a server imports it. Versions: 0.24 to 0.32.
-    Why: a client must be able to tell a response in tandem from the senior's alone, also where
-    something on the way dropped its request. Goes when: vLLM lets a plugin add to a response.
+    Why: a client must be able to distinguish a tandem response from the senior's alone, even if a
+    proxy dropped its request. Goes when: vLLM lets a plugin add to a response.
     """
     for place, wrappers in _WRAPPERS.items():
         name, _, owner = place.partition(":")
@@ -70,17 +70,17 @@ def _wrap_all(module: ModuleType, owner: str, wrappers: Mapping[str, Callable[..
 
 
 class _Signatures:
-    """What the outputs of one response carried, by the choice's index."""
+    """The requests carried by the outputs of one response, by the choice's index."""
 
     def __init__(self, samples: int | None = None) -> None:
-        """samples: of each prompt; None for one prompt."""
+        """samples: samples per prompt; None for one prompt."""
         self._samples = samples or 0
         self.due: dict[int, Mapping[str, Any]] = {}
-        """What no event has said yet."""
+        """Requests that no event has included yet."""
         self._seen: set[int] = set()
 
     def note(self, output: Any, prompt: int = 0) -> None:
-        """Keep what a ``RequestOutput`` carries."""
+        """Keep the request of a ``RequestOutput``."""
         for completion in output.outputs:
             index = completion.index + prompt * self._samples
             admitted = getattr(completion, _FIELD, None)
@@ -89,7 +89,7 @@ class _Signatures:
                 self.due[index] = admitted
 
     async def noted(self, outputs: Any, prompt: int | None = None) -> AsyncIterator[Any]:
-        """The outputs as they come; pairs of prompt and output where ``prompt`` is None."""
+        """The outputs as they arrive; pairs of prompt and output if ``prompt`` is None."""
         async with aclosing(outputs):
             async for one in outputs:
                 if prompt is None:
@@ -99,14 +99,14 @@ class _Signatures:
                 yield one
 
     def sign(self, response: Any) -> Any:
-        """Put it into the choices of a whole response; an error has none."""
+        """Add the requests to the choices of a whole response; an error has none."""
         for choice in getattr(response, "choices", ()):
             if (admitted := self.due.get(choice.index)) is not None:
                 setattr(choice, _FIELD, admitted)
         return response
 
     async def signed(self, events: Any) -> AsyncIterator[str]:
-        """The events of a stream, with it in the first one of each choice that can say so."""
+        """The events of a stream, with the request in the first possible event of each choice."""
         async with aclosing(events):
             async for event in events:
                 yield self._signed(event) if self.due else event

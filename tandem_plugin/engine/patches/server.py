@@ -16,14 +16,14 @@ __all__ = ["wrap_invalid_bodies", "wrap_model_check"]
 
 
 def wrap_model_check() -> None:
-    """Refuse a body to a tandem engine's server that asks for what the engine would not do.
+    """Reject a request body with tandem fields that the engine would ignore.
 
-    That is ``tandem`` where vLLM would ignore it, and a wrong one in ``vllm_xargs``. Touches:
-    ``BaseServing._check_model``, to which every handler of text shows the parsed body first, and
-    its ``engine_client``. Versions: 0.24 to 0.32. Why: bodies may hold fields that vLLM does not
-    know, and the senior alone would answer with status 200; in a stream an engine's refusal comes
-    behind that status, and breaks those of ``/v1/responses`` off. Goes when: vLLM refuses unknown
-    fields, and lets a plugin check a request before its response begins.
+    These are a misplaced ``tandem``, and an invalid one in ``vllm_xargs``. Touches:
+    ``BaseServing._check_model``, which every text handler calls first with the parsed body, and its
+    ``engine_client``. Versions: 0.24 to 0.32. Why: vLLM accepts unknown fields, and the senior
+    alone would answer with status 200. In a stream, an engine's error arrives after that status,
+    and breaks off streams of ``/v1/responses``. Goes when: vLLM rejects unknown fields, and lets a
+    plugin check a request before its response begins.
     """
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
@@ -37,7 +37,7 @@ def wrap_model_check() -> None:
 
 
 def _refusal(serving: Any, request: Any) -> str:
-    """Why this body is refused; empty where it is not."""
+    """Why this body is rejected; empty if it is accepted."""
     from tandem_plugin.engine.admission import check_arguments
 
     for path in _paths(getattr(request, "model_extra", None) or {}):
@@ -56,12 +56,12 @@ def _refusal(serving: Any, request: Any) -> str:
 
 
 def wrap_invalid_bodies() -> None:
-    """Say the right form where a body gives ``tandem`` a value that vLLM's ``vllm_xargs`` rejects.
+    """Show the correct form if ``vllm_xargs`` has a ``tandem`` value that vLLM rejects.
 
     Touches: ``validation_exception_handler`` where the server registers it, when that is imported.
     Versions: 0.24 to 0.32; not under ``python -m vllm.entrypoints.openai.api_server`` before 0.28,
-    which answers in vLLM's own words. Why: a mapping is the commonest mistake, and vLLM answers
-    with four errors of its parser. Goes when: ``vllm_xargs`` takes mappings.
+    which returns vLLM's own message. Why: a mapping is the most common mistake, and vLLM returns
+    four parser errors for it. Goes when: ``vllm_xargs`` accepts mappings.
     """
     for name in _REGISTER_HANDLERS:
         after_import(name, _wrap_handler)
@@ -91,16 +91,16 @@ async def _answer_invalid(handle: Callable[..., Any], request: Any, error: Any) 
 
 
 def _behind(name: str, place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The part behind ``name`` in the place of an error, if there is one."""
+    """The part after ``name`` in an error's location, if any."""
     at = place.index(name) + 1 if name in place else len(place)
     return place[at : at + 1]
 
 
 def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The names of a body's fields, at any depth, each with those above it.
+    """The names of a body's fields at any depth, each with its parents.
 
-    Not of ``metadata``, whose keys OpenAI's API leaves to the user, nor of ``vllm_xargs``, which a
-    batch of chats passes on though it does not declare it: the engine checks those.
+    Excludes ``metadata``, whose keys OpenAI's API leaves to the user, and ``vllm_xargs``, which a
+    batch of chats passes on undeclared and the engine checks.
     """
     apart = dict.fromkeys(("metadata", "vllm_xargs"))
     waiting: list[tuple[tuple[str, ...], Any]] = [((), {**fields, **apart})]

@@ -1,4 +1,4 @@
-"""vLLM's workers: sleeps of level 2, which discard weights, and what they tell of measures."""
+"""vLLM's workers: sleep level 2, which discards weights, and the measures they report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["copy_juniors_out_once", "let_workers_tell_of_measures"]
 
 
 def copy_juniors_out_once() -> None:
-    """Let a frozen junior go through sleeps of level 2 by one copy on the host.
+    """Preserve a frozen junior through sleep level 2 with one copy on the host.
 
     Touches: ``Worker.sleep`` and ``Worker.wake_up`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
-    Why: they copy every buffer to the host at each sleep and back at each wake-up, and so the whole
-    junior, which never changes; and its tensors that are neither parameters nor buffers they lose.
-    Workers with a sleep of their own still find the junior among the model's buffers. What is still
-    to be measured is measured before a sleep of any level. Goes when: vLLM lets a model say how its
-    weights go through a sleep.
+    Why: they copy every buffer to the host at each sleep and back at each wake-up, including the
+    whole junior, which never changes, and they lose its tensors that are neither parameters nor
+    buffers. Workers with their own sleep still find the junior among the model's buffers. Pending
+    measurements are completed before a sleep of any level. Goes when: vLLM lets a model define how
+    its weights survive a sleep.
     """
     from vllm.v1.worker.gpu_worker import Worker
 
@@ -28,7 +28,7 @@ def copy_juniors_out_once() -> None:
         check_may_sleep(worker.model_runner.model, level)
         measures = getattr(worker.model_runner.model, "tandem_measures", None)
         if measures is not None:
-            measures.finish()  # while both heads are there
+            measures.finish()  # while both heads are loaded
         if level == 2:
             for copy in _host_copies(worker):
                 copy.hold()
@@ -46,7 +46,7 @@ def copy_juniors_out_once() -> None:
 
 
 def _host_copies(worker: Any) -> list[Any]:
-    """The host copies of the juniors in a worker: of its model, of its draft model, or none."""
+    """The host copies of a worker's junior: of its model, its draft model, or none."""
     models = [worker.model_runner.model]
     if hasattr(worker, "get_draft_model"):
         models.append(worker.get_draft_model())
@@ -57,11 +57,10 @@ def _host_copies(worker: Any) -> list[Any]:
 def let_workers_tell_of_measures() -> None:
     """Let ``collective_rpc`` return what each worker has measured.
 
-    ``"tandem_measures"``: the sums since the engine's start; ``"tandem_token_scores"`` with a list
-    of requests' names: their tokens' scores, which are forgotten then. Touches: ``WorkerBase``,
-    which gets two methods more. Versions: 0.24 to 0.32. Why, as for drafts: a
-    worker's numbers reach the front end by the names of its methods alone. Goes when: vLLM lets a
-    model state add to its workers' answers.
+    ``"tandem_measures"``: the sums since startup; ``"tandem_token_scores"`` with a list of request
+    names: their tokens' scores, which are then deleted. Touches: ``WorkerBase``, which gets two
+    more methods. Versions: 0.24 to 0.32. Why, as for drafts: the front end can only call a worker's
+    methods by name. Goes when: vLLM lets a model state add to its workers' answers.
     """
     from vllm.v1.worker.worker_base import WorkerBase
 

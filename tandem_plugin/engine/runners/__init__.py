@@ -1,9 +1,9 @@
-"""One folder a model runner of vLLM: how the authors of a step reach the composite model there.
+"""One folder per model runner of vLLM: how a step's authors reach the composite model there.
 
 V2 (the default on GPUs) finds its binding through the composite model's ``get_model_state_cls``
 (:mod:`~tandem_plugin.engine.runners.v2`); V1 through a logits processor
-(:mod:`~tandem_plugin.engine.runners.v1`), which is added only where V1 was chosen, since vLLM
-would otherwise choose V1 because of it.
+(:mod:`~tandem_plugin.engine.runners.v1`), which is added only if V1 was chosen: otherwise its
+presence would make vLLM choose V1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["bind_runner", "check_engine", "is_bound"]
 
 
 def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
-    """Put what the chosen runner needs into a finished configuration.
+    """Add the chosen runner's binding to a finished configuration.
 
-    asked_for_async: what the engine arguments said about asynchronous scheduling. Raises
-    :class:`EngineError` when they ask for it on V1, which learns the last token only after the
-    logits are computed, when the author must be known.
+    asked_for_async: the engine argument for asynchronous scheduling. Raises :class:`EngineError` if
+    it is set on V1, where the last token arrives only after the logits are computed, too late to
+    know the author.
     """
     if _is_v2(vllm_config):
         return

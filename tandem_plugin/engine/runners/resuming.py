@@ -1,4 +1,4 @@
-"""Requests that enter a batch, new or resumed, all at once: their draws, and where they stand."""
+"""Requests that enter a batch together, new or resumed: their draws and schedule states."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Resumed", "fill_draws", "walk_all"]
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A request that enters: new, preempted before, or going on with a response that was cut."""
+    """A request that enters: new, preempted before, or continuing a truncated response."""
 
     rule: Rule
     seed: int
     output: Sequence[int]
-    """What it has written so far."""
+    """The tokens it has written so far."""
     prefix: Sequence[int] = ()
-    """How its response began, in an earlier request under the same seed: not among ``output``."""
+    """The beginning of its response, from an earlier request; not in ``output``."""
 
 
 def fill_draws(rows: Sequence[NDArray[np.float64]], requests: Sequence[Resumed]) -> None:
@@ -43,7 +43,7 @@ def fill_draws(rows: Sequence[NDArray[np.float64]], requests: Sequence[Resumed])
 
 
 def walk_all(requests: Sequence[Resumed]) -> list[Walk]:
-    """Each request's way through its whole response so far: one batch for each rule."""
+    """Replay each request's whole response so far, in one batch per rule."""
     by_rule: dict[Rule, list[int]] = {}
     for place, request in enumerate(requests):
         by_rule.setdefault(request.rule, []).append(place)

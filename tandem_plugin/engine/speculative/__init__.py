@@ -1,8 +1,8 @@
-"""Speculative tandem: the junior drafts and the senior checks; responses follow lockstep's law.
+"""Speculative mode: the junior drafts, the senior verifies; lockstep's distribution.
 
-The junior is vLLM's own draft model, the senior the engine's. Whose token stands at a position
-follows from its author alone: where the junior is the author, the draft stands; where the senior
-is, rejection sampling decides; the token behind the last draft is written only where its author is
-the senior; and a token that nobody drafted, such as a response's first one, comes from its author's
-own logits. Versions: vLLM from 0.29, Model Runner V2.
+The junior is vLLM's draft model, the senior the engine's model. The author decides each position: a
+draft is kept if the junior is the author, and goes through rejection sampling if the senior is. The
+token after the last draft is written only if its author is the senior. A token without a draft,
+such as a response's first, is sampled from its author's own logits. Versions: vLLM from 0.29, Model
+Runner V2.
 """

@@ -10,24 +10,24 @@ __all__ = ["ChainAuthors"]
 
 
 class ChainAuthors(DeviceAuthors):
-    """Who writes each of several tokens at once, when the tokens before each are drafts.
+    """The authors of several tokens at once, given drafts for the tokens before each.
 
-    A round asks :meth:`along` for the authors of a chain of drafts and then tells :meth:`advance`
-    how far the chain held. Both walk the schedule's own ``advance`` over the draws table that
-    lockstep and replay read, so that authorship stays the same function of the tokens.
+    A round calls :meth:`along` for the authors of a chain of drafts, and then :meth:`advance` with
+    the number of tokens written. Both apply the schedule's own ``advance`` to the table of draws
+    that lockstep and replay use, so authorship stays the same function of the tokens.
     """
 
     _authors: torch.Tensor | None = None
-    """bool ``[k + 1, size]``, the chain's authors; None outside of a round with drafts."""
+    """bool ``[k + 1, size]``, the chain's authors; None outside a round with drafts."""
     _runs: torch.Tensor
     """int64 ``[k + 1, size]``, the schedule's run at each of them."""
 
     def along(self, drafts: torch.Tensor) -> torch.Tensor:
-        """Who writes each drafted position and the one behind the last: bool ``[size, k + 1]``.
+        """Who writes each drafted position and the one after the last: bool ``[size, k + 1]``.
 
-        drafts: int64 ``[size, k]``, the drafted tokens of every slot; where a slot has fewer, or
-        none, whatever else is there leads to authors that nobody may use. Slots without a request
-        in tandem are the senior's.
+        drafts: int64 ``[size, k]``, the drafted tokens of every slot. If a slot has fewer, its
+        other entries are arbitrary, and their authors must not be used. Slots without a tandem
+        request are the senior's.
         """
         author, run, place = self._author, self._run, self._place
         authors, runs = [author], [run]
@@ -43,7 +43,7 @@ class ChainAuthors(DeviceAuthors):
     def at(self, slots: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         """Who writes these positions of a round: bool ``[positions]``, true = senior.
 
-        slots, steps: int64 ``[positions]``, the slot of each and its place in the round. Asked
+        slots, steps: int64 ``[positions]``, the slot of each and its place in the round. Call
         before :meth:`advance`.
         """
         if self._authors is None:
@@ -53,11 +53,11 @@ class ChainAuthors(DeviceAuthors):
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
     ) -> None:
-        """Take in a round's tokens: choose who writes next behind the last one of every row.
+        """Advance by a round's tokens: choose the next author after the last one of every row.
 
         slots: int ``[rows]``. num_sampled: int ``[rows]``, how many tokens each row wrote: all but
         the last one are the first drafts that :meth:`along` was given. last_tokens: int64
-        ``[size]``, the last token of every slot. Without a chain, at most one token a row.
+        ``[size]``, the last token of every slot. Without a chain, at most one token per row.
         """
         if self._authors is not None:
             self._follow(slots, num_sampled)
@@ -65,7 +65,7 @@ class ChainAuthors(DeviceAuthors):
         super().advance(slots, num_sampled, last_tokens)
 
     def _follow(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> None:
-        """Go along the chain to the last token that a row wrote."""
+        """Follow the chain to the last token that a row wrote."""
         authors = self._authors
         assert authors is not None
         count = torch.zeros_like(self._run).scatter_(0, slots.long(), num_sampled.long())

@@ -1,4 +1,4 @@
-"""What the speculative mode needs of an engine's configuration, and what it cannot do."""
+"""Configures an engine for the speculative mode, and rejects what it does not support."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandem_plugin.errors import EngineError
 __all__ = ["ask_for_drafts", "check_drafting", "make_junior_the_draft"]
 
 _OLDEST = (0, 29)
-"""The first vLLM whose Model Runner V2 and rejection sampler are what this mode stands on."""
+"""The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
 
 
 def ask_for_drafts(
@@ -23,10 +23,10 @@ def ask_for_drafts(
     revision: str | None,
     code_revision: str | None,
 ) -> None:
-    """Ask vLLM for a draft model, in engine arguments that ask for the speculative mode.
+    """Configure the junior as vLLM's draft model, in engine arguments with the speculative mode.
 
-    revision, code_revision: the junior's, where they are not its newest. Raises
-    :class:`EngineError` where this vLLM is too old for the mode.
+    revision, code_revision: the junior's, if not its newest. Raises :class:`EngineError` if this
+    vLLM is too old for the mode.
     """
     import vllm
 
@@ -49,10 +49,10 @@ def ask_for_drafts(
 
 
 def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
-    """Let the speculator make tandem's junior, in a finished configuration.
+    """Let the speculator build tandem's junior, in a finished configuration.
 
-    junior: the junior's model configuration, read as in lockstep; vLLM's own of a draft model
-    knows nothing of the senior's. Only the number of token ids is another one, the senior's
+    junior: the junior's model configuration, read as in lockstep; vLLM's own draft model
+    configuration ignores the senior's. Only the number of token ids differs: it is the senior's
     (:func:`~tandem_plugin.engine.speculative.patches.give_drafts_their_targets_ids`).
     """
     speculative = vllm_config.speculative_config
@@ -63,7 +63,7 @@ def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
 def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] | None:
     """A table of drafts as vLLM's, of (first batch size, last, drafts); None without one.
 
-    vLLM carries the last number on to all larger batch sizes.
+    vLLM applies the last number to all larger batch sizes.
     """
     if not isinstance(drafts, dict) or len(set(drafts.values())) == 1:
         return None
@@ -72,7 +72,7 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
 
 
 def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
-    """Raise :class:`EngineError` for a finished configuration whose drafts nobody has proven."""
+    """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
         raise EngineError("TP355")
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
@@ -106,11 +106,11 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
 
 
 def _check_room(scheduler: Any, table: dict[int, int]) -> None:
-    """Raise :class:`EngineError` where a step has no room for the drafts of a whole batch.
+    """Raise :class:`EngineError` if a step has no room for the drafts of a whole batch.
 
-    vLLM counts two tokens of a request more than its drafts, lets requests that do not fit wait,
-    and chooses the number of drafts by those that did: so there must be room for one more, which
-    may still have the most drafts.
+    vLLM counts each request's drafts plus two tokens, lets requests that do not fit wait, and
+    chooses the number of drafts by the rest. So there must be room for one more request with the
+    largest number of drafts.
     """
     largest, most = scheduler.max_num_seqs, max(table.values())
     room = min(

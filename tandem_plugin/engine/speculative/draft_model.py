@@ -25,11 +25,11 @@ from tandem_plugin.errors import EngineError
 __all__ = ["JuniorPass", "TandemJunior", "junior_of", "read_step"]
 
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
-"""Weakly: where vLLM clears an engine, its junior goes, though another one starts here later."""
+"""A weak reference: a junior is freed with its engine, even if another engine starts later."""
 
 
 class TandemJunior(nn.Module):
-    """The draft model that vLLM sees: the junior is inside."""
+    """The draft model that vLLM sees; it contains the junior."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class TandemJunior(nn.Module):
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
         self.banned: torch.Tensor | None = None
-        """bool ``[vocabulary]``, the ids that nobody may write; None for none."""
+        """bool ``[vocabulary]``, the banned ids; None if there are none."""
         self._frozen = False
         _juniors[_key(vllm_config)] = self
 
@@ -53,31 +53,31 @@ class TandemJunior(nn.Module):
         return hidden
 
     def logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """The junior's own logits, over the senior's ids: ``[rows, vocabulary]``.
+        """The junior's own logits over the senior's ids: ``[rows, vocabulary]``.
 
-        Those of banned ids are -inf.
+        Banned ids get -inf.
         """
         logits: torch.Tensor = self.junior.compute_logits(hidden_states)
         logits = in_seniors_ids(logits, self._vocabulary)
         return logits if self.banned is None else logits.masked_fill_(self.banned, -torch.inf)
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        """Load nothing: the junior inside was loaded when it was made, and is frozen.
+        """Load nothing: the junior was loaded when it was built, and is frozen.
 
-        Raises :class:`EngineError` for any load after the engine's start.
+        Raises :class:`EngineError` for any load after startup.
         """
         if self._frozen:
             raise EngineError("TP351")
         return set()
 
     def freeze(self) -> None:
-        """Say that vLLM's start is over: from now on weights sent here are a mistake."""
+        """Mark the end of startup: weights sent here from now on are an error."""
         self._frozen = True
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor of the junior, unless its copy on the host is held.
+        """Every tensor of the junior, unless a host copy is held.
 
         vLLM's sleep at level 2 keeps buffers.
         """
@@ -87,9 +87,9 @@ class TandemJunior(nn.Module):
 
 
 def junior_of(vllm_config: Any) -> TandemJunior:
-    """The junior that was made last for an engine of this process.
+    """The junior built most recently in this process.
 
-    Raises :class:`EngineError` where vLLM drafts with something else.
+    Raises :class:`EngineError` if vLLM drafts with another model.
     """
     junior = _juniors.get(_key(vllm_config))
     if junior is None:
@@ -103,11 +103,11 @@ def _key(vllm_config: Any) -> int:
 
 
 class JuniorPass:
-    """Forward passes over ``width`` tokens of each of up to ``size`` requests.
+    """Forward passes over ``width`` tokens for each of up to ``size`` requests.
 
-    Whatever a pass reads lies where it always lies, so that a CUDA graph can hold passes. Rows
-    behind those of the batch are padding: they have no tokens, and nothing of them is kept. Each
-    kind of pass has metadata builders of its own, since these keep what a graph reads.
+    All inputs of a pass are at fixed addresses, so a CUDA graph can contain passes. Rows beyond the
+    batch are padding: they have no tokens, and their results are discarded. Each kind of pass has
+    its own metadata builders, because these hold the tensors that a graph reads.
     """
 
     def __init__(self, vllm_config: Any, width: int, size: int, device: torch.device) -> None:
@@ -118,7 +118,7 @@ class JuniorPass:
         self._every = torch.arange(size + 1, dtype=torch.int32, device=device) * width
 
     def bind(self, kv_cache_config: Any, block_tables: Any, layers: set[str]) -> None:
-        """Take in the caches, when they are made. layers: the names of the junior's."""
+        """Set the caches once they are allocated. layers: the names of the junior's layers."""
         self._kv_cache_config, self._block_tables = kv_cache_config, block_tables
         self._groups, self.support, _ = init_attn_backend(
             kv_cache_config, self._vllm_config, self._device, active_layer_names=layers
@@ -136,7 +136,7 @@ class JuniorPass:
         )
 
     def lay_out(self, requests: int) -> None:
-        """Let the batch that comes have so many requests; all other rows are padding."""
+        """Set the number of requests in the next batch; all other rows are padding."""
         torch.clamp(self._every, max=requests * self._width, out=self._starts)
 
     def metadata(
@@ -145,7 +145,7 @@ class JuniorPass:
         """The attention metadata of a pass over ``rows``, padding included.
 
         seq_lens: int32 ``[rows]`` on the device, this pass's tokens included. longest: int32
-        ``[rows]`` on the host, at least as much.
+        ``[rows]`` on the host, an upper bound.
         """
         found: dict[str, Any] = build_attn_metadata(
             attn_groups=self._groups,
@@ -167,7 +167,7 @@ class JuniorPass:
         return found
 
     def refresh(self, metadata: dict[str, Any]) -> None:
-        """Let metadata that was built before follow the lengths by now, on the device alone."""
+        """Update existing metadata to the current lengths, on the device only."""
         for groups in self._groups:
             for group in groups:
                 group.update_draft_decode_metadata(metadata)
@@ -175,10 +175,10 @@ class JuniorPass:
     def run(
         self, junior: Any, rows: int, slots: torch.Tensor, metadata: dict[str, Any] | None
     ) -> torch.Tensor:
-        """The junior's hidden states behind the last token of each row: ``[rows, hidden]``.
+        """The junior's hidden states at the last token of each row: ``[rows, hidden]``.
 
         slots: int ``[rows]``, the slot of each row's request. metadata: None while vLLM profiles,
-        when there are no caches.
+        before there are caches.
         """
         tokens, by_layer = rows * self._width, None
         if metadata is not None:
@@ -206,8 +206,8 @@ def read_step(
 ) -> torch.Tensor:
     """The junior's hidden states over a step's own tokens, padding included: ``[tokens, hidden]``.
 
-    metadata, slot_mappings: the step's, which cover the junior's layers too; its cache holds these
-    tokens then. None while vLLM profiles.
+    metadata, slot_mappings: the step's, which include the junior's layers; its cache then contains
+    these tokens. None while vLLM profiles.
     """
     tokens = batch.num_tokens_after_padding
     ids, positions = batch.input_ids[:tokens], batch.positions[:tokens]

@@ -1,4 +1,4 @@
-"""What became of drafts: counters, and the rates that follow from them."""
+"""Draft stats: counters of the drafts' outcomes, and rates derived from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DraftStats", "Rounds", "worker_draft_stats"]
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:
-    """What became of the drafts of a request or of an engine, in tandem alone."""
+    """The outcomes of a request's or an engine's drafts, for tandem requests only."""
 
     rounds: int = 0
     """Forward passes of the senior over a request's drafts."""
@@ -21,32 +21,32 @@ class DraftStats:
     tokens: int = 0
     """Tokens that these rounds wrote."""
     senior_drafts: int = 0
-    """Drafts that the senior checked as its own tokens, up to each round's first rejection."""
+    """Drafts verified as the senior's tokens, up to each round's first rejection."""
     senior_accepted: int = 0
-    """Of them, those that it wrote."""
+    """The accepted ones among them."""
     junior_drafts: int = 0
-    """Drafts that stood because the junior is their author."""
+    """Drafts kept because the junior is their author."""
 
     @property
     def acceptance(self) -> float:
-        """The share of the senior's drafts that it accepted; not a number without drafts."""
+        """The accepted share of the drafts verified as the senior's tokens; NaN without drafts."""
         return self.senior_accepted / self.senior_drafts if self.senior_drafts else float("nan")
 
     @property
     def tokens_per_round(self) -> float:
-        """Tokens a forward pass of the senior; not a number without rounds."""
+        """Tokens per forward pass of the senior; NaN without rounds."""
         return self.tokens / self.rounds if self.rounds else float("nan")
 
     @property
     def forwards_per_token(self) -> float:
-        """Forward passes of both models a token; not a number without tokens.
+        """Forward passes of both models per token; NaN without tokens.
 
-        Prompts, and rounds that write a token without drafts, are left out.
+        Prompts, and rounds that write a token without drafts, are excluded.
         """
         return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
 
     def since(self, earlier: DraftStats) -> DraftStats:
-        """What came on top of an engine's earlier counters: all, where it was started anew."""
+        """The increase over an engine's earlier counters; all of them after a restart."""
         more = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
         return self if min(more.values()) < 0 else DraftStats(**more)
 
@@ -59,7 +59,7 @@ class DraftStats:
 
 
 class Rounds:
-    """Counters of each of ``size`` slots and of the engine, written without waiting."""
+    """Counters of ``size`` slots and of the engine, updated without waiting for the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         counters = len(DraftStats.__dataclass_fields__)
@@ -67,7 +67,7 @@ class Rounds:
         self._engine = torch.zeros(counters, dtype=torch.int64, device=device)
 
     def begin(self, slot: int) -> None:
-        """Let a request enter a slot."""
+        """Reset the counters of a slot for a new request."""
         self._slots[slot].zero_()
 
     def add(
@@ -79,12 +79,12 @@ class Rounds:
         written: torch.Tensor,
         counted: torch.Tensor,
     ) -> None:
-        """Take in a round.
+        """Count a round.
 
         slots: int64 ``[rows]``. authors: bool ``[rows, k + 1]``, who writes each position. held,
-        accepted, written: int ``[rows]``, the drafts of each row, how many of them were accepted
-        before the first that was not, and the tokens that came of it. counted: bool ``[rows]``, the
-        rows in tandem; those without drafts count nothing.
+        accepted, written: int ``[rows]``, each row's drafts, those accepted before the first
+        rejection, and the tokens written. counted: bool ``[rows]``, the rows in tandem; rows
+        without drafts are not counted.
         """
         steps = torch.arange(authors.shape[1] - 1, device=authors.device)
         kept = steps < accepted[:, None]
@@ -111,11 +111,11 @@ class Rounds:
         return DraftStats(*self._slots[slot].tolist())
 
     def of_engine(self) -> DraftStats:
-        """The counters of all requests since the engine's start; waits for the device."""
+        """The counters of all requests since startup; waits for the device."""
         return DraftStats(*self._engine.tolist())
 
 
 def worker_draft_stats(worker: Any) -> dict[str, int]:
-    """A worker's counters since the engine's start; those of all workers are the same."""
+    """A worker's counters since startup; all workers have the same."""
     found: DraftStats = worker.model_runner.model_state.rounds.of_engine()
     return found.to_row()

@@ -1,4 +1,4 @@
-"""What the junior's drafts are sampled from: its own logits, masked as each request asks."""
+"""The distribution of drafts: the junior's own logits, masked according to each request."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NOTHING: dict[str, Any] = {
     "allowed_token_ids": None,
     "logit_bias": None,
 }
-"""Parameters that a draft's logits follow, each with the value that asks for nothing."""
+"""Parameters that apply to a draft's logits, each with its neutral value."""
 
 
 def asks_for_masks(params: Any) -> bool:
-    """Whether a request's sampling parameters change more of its logits than their temperature."""
+    """Whether a request's sampling parameters change its logits beyond the temperature."""
     if params.top_k > 0:
         return True
     return any(getattr(params, name, nothing) != nothing for name, nothing in _NOTHING.items())
@@ -32,12 +32,12 @@ def asks_for_masks(params: Any) -> bool:
 
 @dataclass
 class Drafting:
-    """One round's drafting, where a request asks for more than a temperature.
+    """One round's drafting, if a request has more parameters than a temperature.
 
-    A draft that stands where the junior is the author must come from the law that the request's
-    sampling parameters make of the junior's logits. The temperature is applied where drafts are
-    sampled; masks (top-k, top-p, allowed ids, stop ids before ``min_tokens``) are put on here.
-    Whatever would change the values of logits is refused at the door.
+    A draft kept as the junior's token must follow the distribution that the request's sampling
+    parameters give for the junior's logits. The temperature is applied when drafts are sampled;
+    masks (top-k, top-p, allowed ids, stop ids before ``min_tokens``) are applied here. Admission
+    rejects parameters that would change the values of logits.
     """
 
     slots: torch.Tensor
@@ -46,10 +46,10 @@ class Drafting:
     sampler: Any
     """vLLM's own ``Sampler``, with every request's parameters."""
     positions: torch.Tensor
-    """int64 ``[rows]``, the position of the last token that was written."""
+    """int64 ``[rows]``, the position of the last written token."""
 
     def masked(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """A step's logits, as each row's request asks, before the temperature.
+        """A step's logits, masked according to each row's request, before the temperature.
 
         logits: ``[rows, vocabulary]``, the junior's. Allowed ids keep their values; the others get
         -inf.
@@ -60,7 +60,7 @@ class Drafting:
         return logits.masked_fill(processed == -torch.inf, -torch.inf)
 
     def _processed(self, logits: torch.Tensor, step: int) -> torch.Tensor:
-        """vLLM's processed logits, the same object where no row's request asks for anything."""
+        """vLLM's processed logits; the same object if no row's request has parameters."""
         zeros = torch.zeros_like(self.slots, dtype=torch.int32)
         takes_lengths = _takes_lengths(type(self.sampler))  # type: ignore[arg-type]
         lengths = [np.zeros(len(self.slots), dtype=np.int32)] if takes_lengths else []
@@ -79,5 +79,5 @@ class Drafting:
 
 @cache
 def _takes_lengths(sampler: Any) -> bool:
-    """Whether vLLM's sampler is told the lengths of sequences: from 0.31."""
+    """Whether vLLM's sampler takes sequence lengths: from 0.31."""
     return "seq_lens_upper_bound_np" in inspect.signature(sampler.apply_sampling_params).parameters

@@ -1,9 +1,9 @@
-"""What the speculative mode takes of a device's memory beside weights and KV cache.
+"""The device memory that the speculative mode takes beside weights and KV cache.
 
-Computed from the configuration: kept are the logits that drafts were sampled from and the junior's
-hidden states behind them; a round takes, and gives back, the logits of every row that it verifies
-and what is worked out of them. vLLM's profiling sees the first, and of the second only the logits
-of one row a request.
+Computed from the configuration. Permanent: the logits that drafts were sampled from and the
+junior's hidden states there. Temporary, within a round: the logits of every row that it verifies
+and the intermediate results. vLLM's profiling sees the permanent part, and of the temporary one
+only the logits of one row per request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError
 
-if TYPE_CHECKING:  # the planner takes the sizes from here, without torch
+if TYPE_CHECKING:  # the planner imports this module without torch
     import torch
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 2**30
-"""The most that logits of one chunk take in float32, as in vLLM's rejection sampler."""
+"""The maximum size of one chunk's logits in float32, as in vLLM's rejection sampler."""
 
 _FLOAT32 = 4
 _GIB = 2**30
@@ -38,16 +38,16 @@ class DraftMemory:
     """Bytes on each device."""
 
     kept: int
-    """As long as the engine runs."""
+    """Permanently, while the engine runs."""
     a_round: int
-    """The most at any moment of a round, its logits included."""
+    """The peak within a round, its logits included."""
     logits: int
-    """Of ``a_round``, what vLLM's profiling sees itself: the logits of one row a request."""
+    """The part of ``a_round`` that vLLM's profiling sees: the logits of one row per request."""
     settings: str = ""
-    """The settings that it follows from, in words."""
+    """The settings that determine it, in words."""
 
     def describe(self) -> str:
-        """What is needed, for a sentence."""
+        """The required memory, for an error message."""
         return (
             f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts "
             f"and {self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
@@ -57,16 +57,16 @@ class DraftMemory:
 def draft_bytes(
     *, requests: int, drafts: int, vocabulary: int, head: int, hidden: int, batch: int, chunk: int
 ) -> DraftMemory:
-    """Upper bounds, by the shapes of the largest batch.
+    """Upper bounds, from the shapes of the largest batch.
 
-    requests: ``max_num_seqs``. head: bytes of one logit. hidden: bytes of the junior's hidden
-    state of one token. batch: ``max_num_batched_tokens``. chunk: the most rows of logits that are
-    worked on at once.
+    requests: ``max_num_seqs``. head: bytes of one logit. hidden: bytes of the junior's hidden state
+    of one token. batch: ``max_num_batched_tokens``. chunk: the maximum number of rows of logits
+    processed at once.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
-    values are kept, one row of them for padding. A round verifies n = S (k + 1) rows, at most the
-    tokens of a batch: n V logits, and of a chunk of them twice their values in float32, with the
-    requests' parameters and without what is rejected, and both distributions of one row a request.
+    values are permanent, including one row for padding. A round verifies n = S (k + 1) rows, at
+    most the tokens of a batch: n V logits; per chunk, two float32 copies of its values, before and
+    after the requests' parameters and rejection; and both distributions of one row per request.
     Drafting works on S rows.
     """
     kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
@@ -75,7 +75,7 @@ def draft_bytes(
     checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
     with_logprobs = chunk * 3 * head
     verifying = vocabulary * (rows * head + max(checked, with_logprobs))
-    # Masks: a copy in float32, which of it is masked, and what is left.
+    # Masks: a float32 copy, the mask, and the result.
     masked = 2 * head + _FLOAT32 + 1
     return DraftMemory(
         kept, max(verifying, requests * vocabulary * masked), requests * vocabulary * head
@@ -83,7 +83,7 @@ def draft_bytes(
 
 
 def draft_memory(vllm_config: Any) -> DraftMemory:
-    """What a finished configuration needs: :func:`draft_bytes`."""
+    """The memory for a finished configuration: :func:`draft_bytes`."""
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
@@ -103,9 +103,9 @@ def draft_memory(vllm_config: Any) -> DraftMemory:
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
-    """Take what a round needs for a moment, while vLLM profiles: the KV cache then leaves it free.
+    """Allocate a round's memory briefly while vLLM profiles, so the KV cache leaves it free.
 
-    Raises :class:`EngineError` where there is not as much beside the weights.
+    Raises :class:`EngineError` if it does not fit beside the weights.
     """
     import torch
 
@@ -116,7 +116,7 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
 
 def row_chunks(rows: int, vocabulary: int) -> Iterator[slice]:
-    """Rows of logits in chunks as large as vLLM's rejection sampler takes them."""
+    """Rows of logits, in chunks of the size that vLLM's rejection sampler uses."""
     size = _chunk_rows(vocabulary)
     for start in range(0, rows, size):
         yield slice(start, min(rows, start + size))

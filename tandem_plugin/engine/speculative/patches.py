@@ -1,4 +1,4 @@
-"""Every touch on vLLM's internals that the speculative mode needs, beside its own subclasses."""
+"""The patches of vLLM's internals that only the speculative mode needs."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
 
 
 def draft_with_the_junior() -> None:
-    """Let Model Runner V2 take tandem's speculator for an engine in the speculative mode.
+    """Make Model Runner V2 use tandem's speculator for an engine in the speculative mode.
 
-    Touches: ``init_speculator`` as the runner's module has it, once that is imported, and
-    ``GPUModelRunner.execute_model`` and ``take_draft_token_ids`` where the runner does not tell a
-    speculator how many drafts the scheduler asked for, and gives the scheduler as many as there can
-    be. Versions: 0.29 to 0.32. Why: the runner makes speculators of vLLM's own kinds alone. Until
-    0.30 it has none with a model of its own; the later one reads every draft a second time and runs
-    without CUDA graphs. Goes when: a configuration can name a speculator's class, and all supported
-    runners pass ``num_speculative_tokens`` (0.32 does).
+    Touches: ``init_speculator`` in the runner's module, once imported, and
+    ``GPUModelRunner.execute_model`` and ``take_draft_token_ids`` if the runner does not pass a
+    speculator the number of drafts that the scheduler requested, and always returns the maximum.
+    Versions: 0.29 to 0.32. Why: the runner only creates vLLM's own speculators. Until 0.30 none has
+    its own model; the later one reads every draft twice and runs without CUDA graphs. Goes when: a
+    configuration can name a speculator's class, and all supported runners pass
+    ``num_speculative_tokens`` (0.32 does).
     """
     after_import(_RUNNER, _wrap_runner)
 
 
 def capture_each_batch_size() -> None:
-    """Give every batch size a whole CUDA graph where the number of drafts depends on it.
+    """Give every batch size a whole CUDA graph if the number of drafts depends on it.
 
     Touches: ``CudaGraphManager._init_candidates``, of Model Runner V2. Versions: 0.29 to 0.32. Why:
-    vLLM captures every draft length at every size, and looks for a graph only among those of the
-    next captured token count: where that count belongs to another length, a batch runs without its
-    whole graph. Goes when: vLLM's dispatch looks for the next graph of a batch's own length.
+    vLLM captures every draft length at every size, and searches only the graphs of the next
+    captured token count. If that count belongs to another length, the batch runs without a whole
+    graph. Goes when: vLLM's dispatch searches for the next graph of a batch's own length.
     """
     after_import(_GRAPHS, _wrap_graphs)
 
 
 def let_runner_v2_draft() -> None:
-    """Let vLLM choose Model Runner V2 for an engine in the speculative mode.
+    """Make vLLM choose Model Runner V2 for an engine in the speculative mode.
 
-    Touches: ``VllmConfig._get_v2_model_runner_unsupported_features``. Versions: 0.29, 0.30. Why:
-    it names every draft model there, because vLLM's own speculators of V2 have none. Goes when:
-    vLLM 0.31 is the oldest that is supported.
+    Touches: ``VllmConfig._get_v2_model_runner_unsupported_features``. Versions: 0.29, 0.30. Why: it
+    lists every draft model as unsupported, because vLLM's own V2 speculators have none. Goes when:
+    vLLM 0.31 is the oldest supported version.
     """
     from vllm.config import VllmConfig
 
     name = "_get_v2_model_runner_unsupported_features"
-    if not hasattr(VllmConfig, name):  # before 0.29, where the mode is refused by its version
+    if not hasattr(VllmConfig, name):  # before 0.29, where the mode is rejected by version
         return
 
     def wrapper(unsupported: Callable[..., Any], vllm_config: Any) -> list[str]:
@@ -70,12 +70,12 @@ def let_runner_v2_draft() -> None:
 
 
 def give_drafts_their_targets_ids() -> None:
-    """Let a junior draft whose vocabulary is padded to another length than the senior's.
+    """Support a junior whose vocabulary is padded to another length than the senior's.
 
     Touches: ``SpeculativeConfig.verify_equal_vocab_size_if_draft_model`` and the number of token
-    ids in the draft's ``model_arch_config``, by which the speculator sizes its buffers; the junior
-    gives its logits over as many. Versions: 0.29 to 0.32. Why: vLLM's draft models must have as
-    many ids as their targets, padding included. Goes when: they need no more.
+    ids in the draft's ``model_arch_config``, from which the speculator sizes its buffers; the
+    junior's logits have the same length. Versions: 0.29 to 0.32. Why: vLLM requires a draft model
+    to have as many ids as its target, padding included. Goes when: it no longer does.
     """
     from vllm.config import SpeculativeConfig
 
@@ -92,11 +92,10 @@ def give_drafts_their_targets_ids() -> None:
 def let_workers_tell_of_drafts() -> None:
     """Let ``collective_rpc("tandem_draft_stats")`` return each worker's counters of drafting.
 
-    Touches: ``WorkerBase``, which gets one method more. Versions: 0.29 to 0.32. Why: a worker's
-    numbers reach the front end by ``collective_rpc`` alone, which takes functions only where
-    ``VLLM_ALLOW_INSECURE_SERIALIZATION`` is set, and names of the worker's methods everywhere
-    (``worker_extension_cls`` is taken by trainers). Goes when: vLLM lets a model state add to its
-    statistics.
+    Touches: ``WorkerBase``, which gets one more method. Versions: 0.29 to 0.32. Why: the front end
+    can only read a worker's numbers through ``collective_rpc``, which accepts functions only if
+    ``VLLM_ALLOW_INSECURE_SERIALIZATION`` is set, and method names always (trainers use
+    ``worker_extension_cls`` themselves). Goes when: vLLM lets a model state add to its statistics.
     """
     from vllm.v1.worker.worker_base import WorkerBase
 
@@ -149,7 +148,7 @@ def _wrap_graphs(graphs: ModuleType) -> None:
 
 
 def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
-    """Keep the whole graphs that a batch size takes, and offer each batch those of its length.
+    """Keep the whole graphs that batch sizes use, and offer each batch those of its length.
 
     full: the mode of whole graphs. lengths: the number of drafts, by batch size.
     """
@@ -175,6 +174,6 @@ def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
 
 
 def _drafts_in_tandem(vllm_config: Any) -> bool:
-    """Also of the junior's own configuration, which is made of the engine's."""
-    drafts = vllm_config.speculative_config is not None  # a user's own is refused in tandem
+    """Also applied to the junior's configuration, which is derived from the engine's."""
+    drafts = vllm_config.speculative_config is not None  # a user's own is rejected in tandem
     return drafts and asks_for_tandem(vllm_config.additional_config)

@@ -1,12 +1,12 @@
-"""vLLM's sampler and rejection sampler, told who writes each token.
+"""vLLM's sampler and rejection sampler, extended by each token's author.
 
 Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of vLLM's Model Runner
-V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft stands, is checked, or is no
-token at all. Goes when: vLLM lets a model state decide the acceptance of drafts.
+V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft is kept, verified or dropped.
+Goes when: vLLM lets a model state decide the acceptance of drafts.
 
-Below them are the rules of a round, in tensor operations. Shapes: ``rows`` requests of a step,
-``size`` slots, ``k`` drafts a round, ``n`` rows of logits: of each request one for every draft and
-one behind the last.
+Below them are the rules of a round, as tensor operations. Shapes: ``rows`` requests in a step,
+``size`` slots, ``k`` drafts per round, ``n`` rows of logits: for each request, one per draft and
+one after the last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Team(Protocol):
-    """What the samplers ask of the model state, which knows both models and who writes.
+    """The samplers' interface to the model state, which knows both models and the authors.
 
     See :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`.
     """
@@ -72,7 +72,7 @@ class Team(Protocol):
 class UndraftedSampler:
     """vLLM's sampler for steps without drafts: each token comes from its author's logits.
 
-    All else that the runner asks of a sampler is the sampler's own.
+    Everything else that the runner uses is vLLM's sampler's own.
     """
 
     def __init__(self, state: Team, sampler: Any) -> None:
@@ -84,7 +84,7 @@ class UndraftedSampler:
         return getattr(self._sampler, name)
 
     def __call__(self, logits: torch.Tensor, input_batch: Any) -> Any:
-        if not self._is_profiled:  # where vLLM profiles, it begins with this
+        if not self._is_profiled:  # vLLM's profiling begins with this call
             self._state.set_memory_aside()
             self._is_profiled = True
         authors = self._state.take(input_batch)
@@ -95,14 +95,13 @@ class UndraftedSampler:
 
 
 class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
-    """vLLM's rejection sampler, for the drafts that the senior would have to write."""
+    """vLLM's rejection sampler, applied to drafts whose author is the senior."""
 
     def __init__(self, state: Team, sampler: Any, config: Any, device: torch.device) -> None:
         super().__init__(sampler, config, device)
         self._state = state
         self._stands: torch.Tensor | None = None
-        """bool ``[size, k]``, the drafts that stand because the junior is their author; None for a
-        round without requests in tandem."""
+        """bool ``[size, k]``, the drafts of the junior's positions; None if there are none."""
 
     def __call__(
         self,
@@ -139,7 +138,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         return output
 
     def _without_excess(self, output: Any, held: torch.Tensor, authors: torch.Tensor) -> Any:
-        """A round without the token behind its last draft where that is the junior's."""
+        """Run a round, and drop the token after the last draft if its author is the junior."""
         dropped = excess(authors, held, output.num_sampled)
         return replace(
             output,
@@ -148,9 +147,9 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         )
 
     def _drafted(self, batch: Any) -> torch.Tensor:
-        """How many drafts of each row are to be checked: int64 ``[rows]``."""
+        """Number of drafts to verify in each row: int64 ``[rows]``."""
         count = (batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]).long() - 1
-        if batch.has_prefill:  # what rows that end their prompts have are placeholders
+        if batch.has_prefill:  # rows that end their prompts have placeholders
             drafting = async_tensor_h2d(~batch.is_prefilling_np, device=count.device)
             count = count * drafting
         given = self._state.draft_tokens.index_select(0, batch.idx_mapping.long()) >= 0
@@ -173,10 +172,10 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         expanded_local_pos: torch.Tensor,
         *newer: Any,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """As vLLM's, where drafts that stand are not rejected.
+        """As vLLM's, except that kept drafts cannot be rejected.
 
-        newer: the lengths of sequences, from 0.31, and the drafts less those that a grammar
-        forbids, from 0.32.
+        newer: sequence lengths, from 0.31, and the drafts without those that a grammar forbids,
+        from 0.32.
         """
         nobodys = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
         draft_sampled = draft_sampled.masked_fill(nobodys, -1)
@@ -216,10 +215,10 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
     def _placeholders(
         self, pos: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
     ) -> torch.Tensor:
-        """The rows whose draft nobody made: bool ``[rows of logits]``.
+        """The rows whose draft is only padding: bool ``[rows of logits]``.
 
-        vLLM pads a request that ends its prompt where others decode. From 0.31 on it takes these
-        for no drafts itself; before, they would be checked against what is left in their slot.
+        vLLM pads a request that ends its prompt while others decode. From 0.31 on it ignores these
+        drafts itself; before, it would verify them against stale values in their slot.
         """
         prompt = self.sampler.req_states.prefill_len.gpu.index_select(0, expanded_slots.long())
         nobodys: torch.Tensor = (expanded_steps > 0) & (pos - expanded_steps < prompt)
@@ -235,7 +234,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         cu_num_logits: torch.Tensor,
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """The sampled tokens, with the draft where its rejection left nothing to sample from."""
+        """The sampled tokens, using the draft if its rejection left nothing to sample from."""
         accepted = num_sampled.long() - 1
         row = cu_num_logits[:-1].long() + accepted
         rejected = row < cu_num_logits[1:] - 1
@@ -249,10 +248,10 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
 
 
 def standing(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
-    """The drafts that stand as they are, because the junior is their author: bool ``[size, k]``.
+    """The drafts kept as they are, because the junior is their author: bool ``[size, k]``.
 
     authors: bool ``[size, k + 1]``, who writes each position, true = senior. held: int64
-    ``[size]``, how many drafts a slot has.
+    ``[size]``, the number of drafts in each slot.
     """
     steps = torch.arange(authors.shape[1] - 1, device=authors.device)
     return ~authors[:, :-1] & (steps < held[:, None])
@@ -261,7 +260,7 @@ def standing(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
 def of_rows(
     by_step: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
 ) -> torch.Tensor:
-    """Of bool ``[size, k]``, what holds for each row of logits: bool ``[n]``.
+    """The values of bool ``[size, k]`` for each row of logits: bool ``[n]``.
 
     expanded_slots, expanded_steps: int ``[n]``, the slot of each row and its place in the round.
     """
@@ -273,9 +272,9 @@ def of_rows(
 def with_standing(
     processed: torch.Tensor, stands: torch.Tensor, drafted: torch.Tensor
 ) -> torch.Tensor:
-    """The target's rows for rejection sampling, in which a draft that stands is all there is.
+    """The target's rows for rejection sampling, with all probability on each kept draft.
 
-    Checked against the junior's own row it could be rejected: in float32 "log p > log u + log p"
+    Verified against the junior's own row it could be rejected: in float32 "log p > log u + log p"
     fails for some u, and nothing would be left to sample from. processed: ``[n, vocabulary]``.
     stands: bool ``[n]``. drafted: int64 ``[n, 1]``, each row's draft.
     """
@@ -285,7 +284,7 @@ def with_standing(
 
 
 def agreed(target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Where the rejection of a draft left nothing to sample from: bool ``[rows]``.
+    """Rows where rejecting a draft left nothing to sample from: bool ``[rows]``.
 
     Two models that agree to the bit agree on every draft, but in float32 "log p > log u + log p"
     fails for some u, about once in ten million drafts; vLLM would write token 0. target:
@@ -297,11 +296,11 @@ def agreed(target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor)
 
 
 def excess(authors: torch.Tensor, held: torch.Tensor, num_sampled: torch.Tensor) -> torch.Tensor:
-    """The rows whose token behind the last draft is the junior's: bool ``[rows]``.
+    """The rows whose token after the last draft is the junior's: bool ``[rows]``.
 
-    The senior's logits were all there was to sample it from, so it is none. authors: bool
-    ``[rows, k + 1]``. held, num_sampled: int ``[rows]``, the drafts and the sampled tokens. A row
-    without drafts keeps its one token.
+    It was sampled from the senior's logits, so it must be dropped. authors: bool ``[rows, k + 1]``.
+    held, num_sampled: int ``[rows]``, the drafts and the sampled tokens. A row without drafts keeps
+    its one token.
     """
     juniors = ~authors.gather(1, held[:, None])[:, 0]
     return (num_sampled == held + 1) & (held > 0) & juniors

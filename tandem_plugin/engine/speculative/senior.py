@@ -1,4 +1,4 @@
-"""The senior of a speculative engine: its own vLLM class, which only names another model state."""
+"""The senior of a speculative engine: its own vLLM class with another model state."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["members", "state_class"]
 
 
 def members() -> dict[str, Any]:
-    """What the class of the senior is given in this mode, by name."""
+    """Attributes of the senior's class in this mode, by name."""
     return {"__init__": _init, "compute_logits": _compute_logits}
 
 
 def state_class() -> type[Any]:
-    """What Model Runner V2's model state is given in this mode."""
+    """Attributes of Model Runner V2's model state in this mode."""
     from tandem_plugin.engine.speculative.state import SpeculativeState
 
     return SpeculativeState
@@ -45,9 +45,9 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
 def _compute_logits(
     self: Any, hidden_states: torch.Tensor, *arguments: Any, **options: Any
 ) -> torch.Tensor | None:
-    """The senior's own, without ids that the junior could not read.
+    """The senior's own logits, without ids that the junior could not read.
 
-    The hidden states are left for the sampler, which may want to measure what comes of them.
+    Keeps the hidden states for the sampler, which may measure them.
     """
     if self.tandem_probe is not None:
         probe: torch.Tensor = self.tandem_probe

@@ -1,13 +1,13 @@
 """The speculator of Model Runner V2 in which the junior drafts.
 
-vLLM's runner asks it for drafts at the end of every step. By then the junior's cache holds whatever
-was written but for the last two tokens: the last draft was sampled and never read, and the newest
-token is the senior's or one that was written without a draft. So a round's first pass reads these
-two, and each further one the draft before it; in a step with prompts the junior first reads what
-the senior read. Where no drafts are asked for, one pass reads the newest token, and what the junior
-says behind it is kept: the next token is its author's own, as in lockstep. Nothing of a round waits
-for the device, and all of it lies in fixed memory: where vLLM captures whole steps of decoding as
-CUDA graphs, a round is one graph.
+vLLM's runner calls it for drafts at the end of every step. By then the junior's cache contains all
+written tokens except the last two: the last draft was sampled but never read, and the newest token
+is the senior's or was written without a draft. So a round's first pass reads these two, and each
+further pass reads the previous draft; in a step with prompts the junior first reads the tokens that
+the senior read. If no drafts are requested, one pass reads the newest token and its hidden state is
+kept: the next token is sampled from its author's logits, as in lockstep. A round never waits for
+the device, and all of its memory is fixed. If vLLM captures whole decoding steps as CUDA graphs, a
+round is one graph.
 
 Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runner.py``. Versions:
 0.29 to 0.32.
@@ -34,22 +34,22 @@ from tandem_plugin.engine.speculative.drafting import Drafting
 __all__ = ["JuniorSpeculator", "RoundDescriptor", "RoundGraphs", "draft_lengths"]
 
 _FIRST, _FOLLOWING = 2, 1
-"""Tokens of a request that a round's first pass reads, and each of those behind it."""
+"""Tokens per request read by a round's first pass, and by each later pass."""
 
 
 class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is untyped here
-    """Drafts ``k`` tokens for each request of a step, by ``k`` passes of the junior."""
+    """Drafts ``k`` tokens for each request of a step, in ``k`` passes of the junior."""
 
     def __init__(self, vllm_config: Any, device: torch.device) -> None:
         super().__init__(vllm_config, device)
         size, k = self.max_num_reqs, self.num_speculative_steps
-        # In __init__, not in a pool of memory that a sleep discards: see GPUModelRunner.
+        # In __init__, outside the memory pool that a sleep discards: see GPUModelRunner.
         self.hidden = torch.zeros(
             (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
         )
-        """The junior's hidden states behind every draft of each slot; padding's is the last row.
+        """The junior's hidden states for every draft of each slot; the last row is for padding.
 
-        Where none were asked for, the first are those that the next token is sampled from.
+        If no drafts were requested, the next token is sampled from the first one.
         """
         self._first = JuniorPass(vllm_config, _FIRST, size, device)
         self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
@@ -59,12 +59,12 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
         self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
-        """The ids that nobody may write; graphs of rounds read them."""
+        """The banned ids, which the graphs of rounds read."""
         self._graphs: Any = None
         self._lengths = draft_lengths(vllm_config)
         self._can_skip_drafts = 0 in self._lengths[1:]
         self.asked: int | None = None
-        """How many drafts the scheduler asked for, where the runner does not say."""
+        """Number of drafts that the scheduler requested, if the runner does not pass it."""
 
     def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
         junior = TandemJunior(vllm_config=self.vllm_config)
@@ -80,17 +80,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         model_state.drafted_by(self)
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
-        """Graphs of rounds, where vLLM has graphs of decoding and attention follows within them."""
+        """Graphs of rounds, if vLLM captures decoding and attention supports growing lengths."""
         whole_steps = cudagraph_mode.decode_mode() == CUDAGraphMode.FULL
         support = self._first.support.min_cg_support
         fits = self._following.fits_graphs and self._first.fits_graphs
         fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
         mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
-        # By the first pass's tokens: beyond vLLM's largest graph, attention plans in another way.
+        # By the first pass's tokens: beyond vLLM's largest graph, attention plans differently.
         self._graphs = RoundGraphs(self.vllm_config, self.device, mode, _FIRST, self._lengths)
 
     def capture(self) -> None:
-        """Capture rounds of every size as vLLM captures its own steps."""
+        """Capture rounds of every size, as vLLM captures its own steps."""
         if self._graphs.needs_capture():
             self._graphs.capture(
                 self._round_to_capture, "Capturing CUDA graphs of the junior's rounds"
@@ -117,20 +117,21 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         num_speculative_tokens: int | None = None,
         **others: Any,
     ) -> torch.Tensor:
-        """The drafts of each request: int64 ``[requests, k]``; -1 behind those that were asked for.
+        """The drafts of each request: int64 ``[requests, k]``, padded with -1.
 
-        As vLLM's own speculators, after the step's tokens were written into the runner's state.
+        Called like vLLM's own speculators, after the step's tokens were written to the runner's
+        state.
         """
         requests, k = input_batch.num_reqs, self.num_speculative_steps
         asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
-        # vLLM's warm-up asks for none until 0.31, and means those that there are.
+        # Until 0.31, vLLM's warm-up requests none but means the maximum.
         if dummy_run or asked is None or not (asked or self._can_skip_drafts):
             asked = k
         length = min(asked, k)
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
-            if is_profile:  # the most tokens that the junior ever reads at once
+            if is_profile:  # the maximum number of tokens that the junior reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
             self._fill_with_padding()
             built = self._built_anew(requests, None, self._first)
@@ -143,7 +144,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._fill(input_batch.idx_mapping.long(), state.request_states)
         masks = state.masks(input_batch) if length else None
         longest = input_batch.seq_lens_cpu_upper_bound[:requests]
-        # Behind drafts, the last one was never read.
+        # After a round with drafts, the last draft was never read.
         catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
         begins = self._first if length or catches_up else self._following
         graph = None
@@ -157,7 +158,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         else:
             self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
         state.foresees(input_batch, not length)
-        # Ids, where there are none: the warm-up then checks some all the same.
+        # Placeholder ids if there are none: the warm-up verifies some anyway.
         self.draft_tokens[:requests, length:] = -1 if length else 0
         return self._drafted(requests)
 
@@ -166,7 +167,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         return drafts[:requests]
 
     def _fill(self, slots: torch.Tensor, states: Any) -> None:
-        """Let the round begin behind what is written: everything that depends on the batch.
+        """Prepare everything about a round that depends on the batch.
 
         slots: int64 ``[requests]``. states: the runner's, with the step's tokens.
         """
@@ -187,7 +188,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             step.lay_out(requests)
 
     def _fill_with_padding(self) -> None:
-        """Let all rows be padding, as vLLM marks them: nothing is read or kept of them."""
+        """Mark all rows as padding, as vLLM does, so that their results are discarded."""
         self.idx_mapping.fill_(-1)
         self._kept.fill_(self.max_num_reqs)
         self._seq_lens.zero_()
@@ -198,9 +199,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     def _draft(
         self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
     ) -> None:
-        """A round of ``length`` passes over ``rows``, padding included; what a graph holds.
+        """A round of ``length`` passes over ``rows``, padding included; the content of a graph.
 
-        Without drafts it is one pass, over the newest tokens alone.
+        Without drafts it is one pass over the newest tokens.
         """
         if not length:
             self._foresee(self._following, rows, metadata_of)
@@ -215,7 +216,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             self._sample(hidden, step, masks)
 
     def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
-        """Keep what the junior says behind the newest tokens, for the next step to sample from."""
+        """Keep the junior's hidden states at the newest tokens, for sampling in the next step."""
         hidden = kind.run(self.model, rows, self.idx_mapping, metadata_of(0))
         self._keep(hidden, 0)
 
@@ -224,9 +225,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.hidden[:, step].index_copy_(0, kept, hidden.to(self.hidden.dtype))
 
     def _sample(self, hidden: torch.Tensor, step: int, masks: Drafting | None) -> None:
-        """Sample a draft of each row, and keep what it was sampled from.
+        """Sample a draft for each row, and keep its distribution.
 
-        hidden: ``[rows, hidden]``, the junior's behind the tokens that were read last.
+        hidden: ``[rows, hidden]``, the junior's at the tokens read last.
         """
         rows = len(hidden)
         slots = self.idx_mapping[:rows]
@@ -251,10 +252,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     def _built_anew(
         self, rows: int, longest: torch.Tensor | None, begins: JuniorPass
     ) -> _MetadataOf:
-        """Metadata that the host builds before each pass, as attention backends do anywhere.
+        """Metadata that the host builds before each pass, as attention backends usually do.
 
-        longest: int32 ``[rows]`` on the host, at least as many tokens as each request's senior
-        has read; None for the longest there are. begins: the kind of the first pass.
+        longest: int32 ``[rows]`` on the host, an upper bound of the tokens that the senior has
+        read; None for the maximum length. begins: the kind of the first pass.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
@@ -264,7 +265,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         return metadata_of
 
     def _longest(self, rows: int, longest: torch.Tensor | None, step: int) -> torch.Tensor:
-        """What the lengths of a pass can be at most: int32 ``[rows]`` on the host."""
+        """Upper bounds of a pass's lengths: int32 ``[rows]`` on the host."""
         most = torch.full((rows,), self.max_model_len, dtype=torch.int32)
         if longest is not None:
             most[: len(longest)] = (longest + 1 + step).clamp(max=self.max_model_len)
@@ -274,7 +275,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     def _build_for_graph(
         self, rows: int, longest: torch.Tensor | None, length: int, *, capturing: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Metadata of both kinds of passes, in the memory that a graph over ``rows`` reads."""
+        """Metadata for both kinds of passes, in the memory that a graph over ``rows`` reads."""
         seq_lens, last = self._seq_lens[:rows], max(length - 1, 0)
         return (
             self._first.metadata(
@@ -286,7 +287,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         )
 
     def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
-        """A round over padding alone, for vLLM's manager of graphs."""
+        """A round over padding only, for vLLM's graph manager."""
         rows, length = desc.num_reqs, desc.drafts
         self._fill_with_padding()
         first, following = self._build_for_graph(rows, None, length, capturing=True)
@@ -301,26 +302,26 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
 
 _MetadataOf = Callable[[int], dict[str, Any] | None]
-"""A pass's attention metadata, by its number in the round."""
+"""A pass's attention metadata, by its index in the round."""
 
 
 def _nothing(step: int) -> None:
-    """No metadata: vLLM profiles, and there are no caches."""
+    """No metadata: vLLM is profiling and there are no caches."""
 
 
 @dataclass(frozen=True)
 class RoundDescriptor(BatchExecutionDescriptor):  # type: ignore[misc]  # vllm is untyped here
-    """A graph of a round: vLLM's description, and the number of drafts."""
+    """The key of a round's graph: vLLM's description, and the number of drafts."""
 
     drafts: int = 0
 
 
 class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
-    """vLLM's manager of graphs, for rounds: each batch size has one number of drafts.
+    """vLLM's graph manager, for rounds: each batch size has one number of drafts.
 
     Touches: ``CudaGraphManager``'s captures and dispatch, by a subclass. Versions: 0.29 to 0.32.
-    Why: vLLM's speculators keep graphs of one number of drafts. Goes when: a manager takes a draft
-    length for each batch size.
+    Why: vLLM's speculators keep graphs for a single number of drafts. Goes when: a manager supports
+    one draft length per batch size.
     """
 
     _capture_descs: dict[Any, list[Any]]
@@ -333,7 +334,7 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
         width: int,
         lengths: list[int],
     ) -> None:
-        """width: the tokens of a request by which sizes are counted. lengths: by batch size."""
+        """width: tokens per request, for sizes. lengths: number of drafts by batch size."""
         super().__init__(_without_table(vllm_config), device, mode, width)
         self._width = width
         self._capture_descs = {
@@ -342,14 +343,14 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
         self._captured = {desc for descs in self._capture_descs.values() for desc in descs}
 
     def of(self, requests: int, drafts: int) -> RoundDescriptor | None:
-        """The graph for a batch and a number of drafts; None where there is none."""
+        """The graph for a batch and a number of drafts; None if there is none."""
         found = self.dispatch(requests, self._width * requests, self._width, 0)
         graph = RoundDescriptor(**vars(found), drafts=drafts)
         return graph if graph in self._captured else None
 
 
 def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescriptor]:
-    """The graphs of the batch sizes that each of vLLM's descriptions stands for, as they come."""
+    """The graphs for the batch sizes of each of vLLM's descriptions, in their order."""
     sizes = sorted(desc.num_reqs for desc in descs)
     for desc in descs:
         smaller = max((size for size in sizes if size < desc.num_reqs), default=0)
@@ -359,7 +360,7 @@ def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescripto
 
 
 def draft_lengths(vllm_config: Any) -> list[int]:
-    """The number of drafts of each batch size up to the largest; the first entry is of none."""
+    """The number of drafts for each batch size up to the largest; the first entry is for size 0."""
     speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
     most = speculative.num_speculative_tokens
     table = speculative.num_speculative_tokens_per_batch_size
@@ -370,7 +371,7 @@ def draft_lengths(vllm_config: Any) -> list[int]:
 
 
 def _without_table(vllm_config: Any) -> Any:
-    """A configuration of which vLLM's manager does not make steps of the senior."""
+    """A configuration from which vLLM's manager does not create the senior's steps."""
     plain = copy(vllm_config)
     plain.speculative_config = copy(vllm_config.speculative_config)
     plain.speculative_config.num_speculative_tokens_per_batch_size = None

@@ -31,14 +31,14 @@ __all__ = ["SpeculativeState"]
 
 @dataclass(frozen=True, slots=True)
 class _Attention:
-    """What it takes to run the junior over the tokens of the current step."""
+    """The inputs for running the junior over the current step's tokens."""
 
     metadata: dict[str, Any]
     slot_mappings: dict[str, torch.Tensor]
 
 
 class SpeculativeState(AuthorsState):
-    """What the speculative mode adds to a ``ModelState``; stands before it in the bases."""
+    """The speculative mode's mixin for a ``ModelState``; precedes it in the bases."""
 
     vllm_config: Any
 
@@ -60,26 +60,26 @@ class SpeculativeState(AuthorsState):
         self._speculator: Any = None
         self._attention: _Attention | None = None
         self._compute_logits: Any = None
-        """What a trainer put around the senior's, which the junior's drafts follow."""
+        """A trainer's wrapper of the senior's ``compute_logits``, which masks drafts too."""
         self._read: tuple[Any, torch.Tensor] | None = None
-        """The step's batch and the junior's hidden states over it, once it has read that."""
+        """The step's batch, and the junior's hidden states over it once computed."""
 
-    # Device memory is taken at the first step: see AuthorsState.
+    # Device memory is allocated at the first step: see AuthorsState.
     @cached_property
     def _authors(self) -> ChainAuthors:
         return self._made(ChainAuthors)
 
     @cached_property
     def rounds(self) -> Rounds:
-        """How drafting goes."""
+        """The draft stats."""
         return Rounds(self.max_num_reqs, self.device)
 
     def drafted_by(self, speculator: Any) -> None:
-        """Take in who drafts: it keeps the junior's hidden states behind every draft."""
+        """Set the speculator, which keeps the junior's hidden states for every draft."""
         self._speculator = speculator
 
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
-        """vLLM's own samplers, told who writes."""
+        """vLLM's own samplers, extended by the authors."""
         if super().custom_sampler(sampler) is not None:  # type: ignore[misc]
             raise EngineError("TP362", kind=type(self.model).__name__)
         self._sampler = sampler
@@ -121,7 +121,7 @@ class SpeculativeState(AuthorsState):
         kv_cache_config: Any,
         **options: Any,
     ) -> Any:
-        """As vLLM's own; what covers the draft model's layers too is kept for the junior."""
+        """As vLLM's own; metadata for the draft model's layers is also kept for the junior."""
         metadata = super().prepare_attn(  # type: ignore[misc]
             input_batch,
             cudagraph_mode,
@@ -141,14 +141,14 @@ class SpeculativeState(AuthorsState):
         return super().prepare_inputs(input_batch, req_states)
 
     def _ban_ids(self) -> None:
-        """Let drafts follow the ids that a trainer has masked in the senior's logits."""
+        """Mask the ids in drafts that a trainer has masked in the senior's logits."""
         masking = vars(self.model).get("compute_logits")
         if masking is not self._compute_logits:
             self._compute_logits = masking
             self._speculator.banned.copy_(self._masked_ids())
 
     def _masked_ids(self) -> torch.Tensor:
-        """What the ``compute_logits`` that verl puts around the model's masks: bool ``[ids]``."""
+        """The ids masked by verl's wrapper of ``compute_logits``: bool ``[ids]``."""
         ids = self.model_config.get_vocab_size()
         self.model.tandem_probe = torch.zeros((1, ids), device=self.device)
         try:
@@ -158,7 +158,7 @@ class SpeculativeState(AuthorsState):
         return masked
 
     def masks(self, batch: Any) -> Drafting | None:
-        """What drafts of a step's requests are masked by; None where a temperature says it all."""
+        """The masks for a step's drafts; None if no request needs one."""
         slots_host = batch.idx_mapping_np
         if not self._masked[slots_host].any():
             return None
@@ -172,9 +172,9 @@ class SpeculativeState(AuthorsState):
         return self._req_states
 
     def take(self, input_batch: Any) -> torch.Tensor | None:
-        """Who writes the next token of each row: bool ``[rows]``; None where all is the senior's.
+        """Who writes the next token of each row: bool ``[rows]``; None if all are the senior's.
 
-        Once a step, by the sampler that vLLM chose for it.
+        Called once per step, by the sampler that vLLM chose for it.
         """
         authors: torch.Tensor | None = self.model.tandem_step_authors.take(input_batch.num_reqs)
         return authors
@@ -192,11 +192,11 @@ class SpeculativeState(AuthorsState):
     def with_undrafted(
         self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
     ) -> torch.Tensor:
-        """The logits, with the junior's where it writes a token that nobody drafted.
+        """The logits, replaced by the junior's for undrafted tokens that it writes.
 
         logits: ``[rows of logits, vocabulary]``, changed in place. authors: bool ``[rows]``. The
-        host knows which rows have no drafts, and lets the junior run over the step's tokens only
-        where one of them may be its own.
+        host knows which rows have no drafts, and runs the junior over the step's tokens only if one
+        of them may be the junior's.
         """
         rows = self._undrafted(input_batch)
         if not rows.size:
@@ -213,16 +213,16 @@ class SpeculativeState(AuthorsState):
         return logits
 
     def foresees(self, batch: Any, foreseen: bool) -> None:
-        """Take in whether a step's requests go on without drafts.
+        """Set whether a step's requests continue without drafts.
 
-        The speculator then keeps what the junior says behind the newest token of each.
+        The speculator then keeps the junior's hidden state at the newest token of each.
         """
         self._foreseen[batch.idx_mapping_np] = foreseen
 
     def _behind(self, batch: Any, rows: NDArray[np.int64], places: torch.Tensor) -> torch.Tensor:
-        """The junior's hidden states that some rows' undrafted tokens follow: ``[rows, hidden]``.
+        """The junior's hidden states before some rows' undrafted tokens: ``[rows, hidden]``.
 
-        places: int64 ``[rows]``, of their logits. Kept from the step before, or read now.
+        places: int64 ``[rows]``, of their logits. Kept from the previous step, or computed now.
         """
         slots = batch.idx_mapping_np[rows]
         if (self._foreseen[slots] & ~batch.is_prefilling_np[rows]).all():
@@ -234,7 +234,7 @@ class SpeculativeState(AuthorsState):
     def with_drafted(
         self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor
     ) -> torch.Tensor:
-        """The logits, with the junior's where its draft stands: ``[rows of logits, vocabulary]``.
+        """The logits, replaced by the junior's for kept drafts: ``[rows of logits, vocabulary]``.
 
         For logprobs, which are those of the author before any parameter. logits: changed in place.
         stands: bool ``[rows of logits]``.
@@ -250,8 +250,8 @@ class SpeculativeState(AuthorsState):
     def keep_states(self, input_batch: Any) -> None:
         """Keep both models' hidden states of a step that is to be measured.
 
-        The junior reads the step's tokens for it: of the token behind a chain of drafts that all
-        held, nothing else would tell what it makes of it.
+        The junior reads the step's tokens for this: otherwise its hidden state for the token after
+        a fully accepted chain of drafts would be unknown.
         """
         measures = self.model.tandem_measures
         if measures.is_due():
@@ -259,7 +259,7 @@ class SpeculativeState(AuthorsState):
             measures.keep(self.model.tandem_states, self.read(input_batch).index_select(0, rows))
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
-        """What came of the rows whose logits a round computed: some of each request."""
+        """The outcomes of the rows whose logits a round computed, several per request."""
         batch = self._batch
         of_row, steps = batch.expanded_idx_mapping.long(), batch.expanded_local_pos.long()
         count = torch.zeros(self.max_num_reqs, dtype=torch.int64, device=self.device)
@@ -275,7 +275,7 @@ class SpeculativeState(AuthorsState):
         )
 
     def set_memory_aside(self) -> None:
-        """Let vLLM's profiling see what a round needs: see :func:`set_aside`."""
+        """Show vLLM's profiling the memory of a round: see :func:`set_aside`."""
         set_aside(draft_memory(self.vllm_config), self.device)
 
     def _of_junior(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -297,10 +297,10 @@ class SpeculativeState(AuthorsState):
         return {"tandem_draft_stats": self.rounds.of_slot(slot_request.slot).to_row()}
 
     def _undrafted(self, batch: Any) -> NDArray[np.int64]:
-        """The rows that write a token without a draft in this step and may be the junior's."""
+        """The rows that write an undrafted token in this step, which may be the junior's."""
         slots, prefilling = batch.idx_mapping_np, batch.is_prefilling_np
         drafted = batch.num_draft_tokens_per_req
-        # vLLM pads some that end their prompt with placeholders, which are no drafts.
+        # vLLM pads some rows that end their prompt with placeholders, which are not drafts.
         without = np.ones_like(prefilling) if drafted is None else prefilling | (drafted == 0)
         computed = batch.num_computed_tokens_np + batch.num_scheduled_tokens
         ends = computed >= batch.prefill_len_np
@@ -308,10 +308,10 @@ class SpeculativeState(AuthorsState):
         return np.flatnonzero(without & ends & self._in_tandem[slots] & may_be_juniors)
 
     def read(self, batch: Any) -> torch.Tensor:
-        """Let the junior read the step's tokens, once a step: ``[tokens, hidden]``.
+        """Run the junior over the step's tokens, once per step: ``[tokens, hidden]``.
 
-        Its cache holds them then, whether its own logits are needed for a token of this step or
-        only the drafts behind a prompt are to come.
+        Its cache then contains them, whether its logits are needed for a token of this step or only
+        for drafts after a prompt.
         """
         if self._read is None or self._read[0] is not batch:
             attention = self._attention

@@ -1,1 +1,1 @@
-"""The commands of the lab, one a file."""
+"""The commands of the lab, one per file."""

@@ -24,7 +24,7 @@ from tandem_plugin.terminal.output import JsonOption, print_json
 __all__ = ["drafts", "fastest", "table_of"]
 
 Speeds = Mapping[int, Mapping[int, float]]
-"""Tokens a second, by batch size and number of drafts; those of lockstep under 0."""
+"""Tokens per second, by batch size and number of drafts; lockstep is under 0."""
 
 _PROMPT = "Question {}: a train leaves at noon and travels {} miles an hour. How far does it come?"
 _BATCHES = "1,2,4,8,16,32,64,128,256"
@@ -69,7 +69,7 @@ def drafts(
             seqs, budget = scheduler.max_num_seqs, scheduler.max_num_batched_tokens
             for size in sizes:
                 if size > seqs or (number and size * (number + 2) + max(numbers) + 2 > budget):
-                    continue  # an engine would not start with it
+                    continue  # no engine would start with it
                 found = speeds.setdefault(size, {})
                 found[number] = _tokens_per_second(llm, size, tokens)
                 ratio = f", {found[number] / found[0]:.2f} of lockstep" if number else ""
@@ -87,12 +87,12 @@ def drafts(
 
 
 def fastest(speeds: Mapping[int, float]) -> int:
-    """The number of drafts with the most tokens a second; 0 where none is faster than lockstep."""
+    """The fastest number of drafts; 0 if none is faster than lockstep."""
     return max(sorted(speeds), key=speeds.__getitem__)
 
 
 def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
-    """The setting ``drafts`` that follows from measured speeds. largest: ``max_num_seqs``."""
+    """The setting ``drafts`` derived from measured speeds. largest: ``max_num_seqs``."""
     sizes = sorted(speeds)
     best = {size: fastest(speeds[size]) for size in sizes}
     table = {1: best[sizes[0]]}
@@ -122,7 +122,7 @@ def _numbers(option: str, given: str) -> list[int]:
 def _engine(
     senior: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], tokens: int
 ) -> Iterator[Any]:
-    """An engine in a process of its own, so that it leaves the device to the next one."""
+    """An engine in its own process, so that it frees the device for the next one."""
     from tandem_plugin.lab.rollouts.engine import start_engine
 
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
@@ -134,7 +134,7 @@ def _engine(
 
 
 def _tokens_per_second(llm: Any, size: int, tokens: int) -> float:
-    """The median of some runs after a first one, in which kernels are compiled."""
+    """The median of several runs after a warm-up, in which kernels are compiled."""
     from vllm import SamplingParams
 
     params = SamplingParams(max_tokens=tokens, ignore_eos=True)

@@ -132,7 +132,7 @@ def solo(
     _show(written, json)
 
 
-@evaluate.command(short_help="Let each senior hand over to each junior, and grade.")
+@evaluate.command(short_help="Let each senior hand off to each junior, and grade.")
 def handoff(
     ctx: typer.Context,
     senior: SeniorOption,
@@ -264,7 +264,7 @@ def everything(
     noted = _noted(ctx, benchmarks)
     seniors, juniors = _checkpoints(senior), _checkpoints(junior)
     schedules = _schedules(schedule)
-    check_handoffs(seniors, schedules)  # before the hours that solo runs take
+    check_handoffs(seniors, schedules)  # before the solo runs, which take hours
     base = juniors[0]
     answering = [base, *(one for one in seniors if one.name != base.name)]
     written: list[Path] = []
@@ -281,7 +281,7 @@ def everything(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turns an interrupt into a sentence and exit code 130."""
+    """Turns an interrupt into a message and exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -292,9 +292,9 @@ def _interruptible() -> Iterator[None]:
 def _schedules(
     names: list[str] | None, parameters: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The settings of each schedule that is named; ``step`` where none is.
+    """The settings of each named schedule; ``step`` if none is named.
 
-    parameters: ``NAME=VALUE`` of the option ``--set``, for each of them.
+    parameters: ``NAME=VALUE`` of the option ``--set``, applied to each of them.
     """
     from tandem_plugin.lab.evaluation.generation import team_schedule
 
@@ -318,13 +318,13 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
 
 
 def _noted(ctx: typer.Context, benchmarks: Sequence[Benchmark] = ()) -> dict[str, Any] | None:
-    """What results say of the protocol that was followed, with what was used instead."""
+    """The results' record of the protocol, with the settings used instead."""
     used = dict(ctx.params)
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
     if "over" in used:
         used["over"] = LegibilityOver(used["over"]).value
-    for benchmark in benchmarks[:1]:  # all are asked alike
+    for benchmark in benchmarks[:1]:  # all get the same prompts
         asked = benchmark.template
         used |= {
             "template": asked.template,

@@ -1,4 +1,4 @@
-"""``tandem grade``: grade responses against golds, one record a line."""
+"""``tandem grade``: grade responses against golds, one record per line."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _many(
 
 
 def _deciding(seconds: float) -> dict[str, Any]:
-    """All that decides a grade, beside the row."""
+    """Everything that decides a grade, besides the row."""
     from importlib.metadata import version
 
     from tandem_plugin._version import __version__
@@ -142,7 +142,7 @@ def _deciding(seconds: float) -> dict[str, Any]:
 
 
 def _texts(gold: object) -> list[str]:
-    """Every gold as text; none where the record says that they cannot be read."""
+    """Every gold as text; none if the record says that they cannot be read."""
     from tandem_plugin.grading.extraction import read_golds
 
     found = read_golds(gold)
@@ -189,10 +189,10 @@ def _summarise(records: list[dict[str, Any]], out: Path | None, json: bool) -> N
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, object, str | None, int]]:
-    """(line, response, gold, prompt or None, bytes) of every row, blank lines left out.
+    """(line, response, gold, prompt or None, bytes) of every row, without blank lines.
 
     Raises :class:`DataError` for a file that cannot be read and for the first row without a
-    response or a gold: a file that is not what was meant should not be graded.
+    response or a gold: it is probably the wrong file.
     """
     try:
         with open_file(path) as file:
@@ -224,10 +224,10 @@ def _row(line: bytes, where: str) -> tuple[str, object, str | None]:
 
 
 class GradeRecords(AppendedFile):
-    """Records by the line of what they grade.
+    """Records by the line of the row they grade.
 
-    settings: what decides a grade, beside the row itself. Raises :class:`OutputError` for what
-    cannot be resumed.
+    settings: everything that decides a grade, besides the row. Raises :class:`OutputError` for a
+    file that cannot be resumed.
     """
 
     what, one, begin = "grades", "record of `tandem grade`", b'{"line": '
@@ -238,11 +238,11 @@ class GradeRecords(AppendedFile):
 
     @property
     def before(self) -> list[dict[str, Any]]:
-        """The records that were there already, the last of each line."""
+        """The existing records, the last one per line."""
         return list(self._found.values())
 
     def check(self, rows: Iterable[tuple[int, str, object, str | None]]) -> None:
-        """Raise :class:`DataError` unless every record is of a row that is still as it was.
+        """Raise :class:`DataError` unless every record's row is unchanged.
 
         rows: (line, response, gold, prompt) of the input, in its order.
         """

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class LegibilityOver(str, Enum):
-    """What a benchmark's cross-entropy and overlap are averaged over."""
+    """Whether a benchmark's cross-entropy and overlap are averaged over problems or positions."""
 
     PROBLEMS = "problems"
     POSITIONS = "positions"
@@ -112,7 +112,7 @@ TopOption = Annotated[
 
 
 def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
-    """The engine's arguments by name; raises :class:`ConfigError` for what other options set."""
+    """The engine's arguments by name; :class:`ConfigError` for one that has its own option."""
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
     for name in _REFUSED:
         if name in arguments:

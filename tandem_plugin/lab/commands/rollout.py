@@ -78,7 +78,7 @@ def rollout(
         bool,
         typer.Option(
             "--partner-logprobs",
-            help="Write both models' log probability of every token, and the overlap of "
+            help="Write both models' log-probability of every token, and the overlap of "
             "their distributions.",
         ),
     ] = False,
@@ -178,7 +178,7 @@ def rollout(
 
 
 def _named(model: str) -> str:
-    """A model as it is recorded: a folder by its whole path, so that another start finds it."""
+    """A model as it is recorded: a folder by its absolute path, so that resuming finds it."""
     return str(Path(model).resolve()) if os.path.exists(model) else model
 
 
@@ -196,7 +196,7 @@ def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dic
 
 
 _DIGITS = 6
-"""Decimal places of scores: as many as float32 has."""
+"""Decimal places of scores: the precision of float32."""
 
 
 class RolloutRun:

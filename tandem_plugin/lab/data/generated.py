@@ -35,7 +35,7 @@ def read_generated(source: str) -> ProblemSet:
     count, seed = settings.pop("count", 500), settings.pop("seed", 0)
     import reasoning_gym
 
-    # The library seeds problem i with seed + i, so that seeds side by side give the same problems.
+    # The library seeds problem i with seed + i, so adjacent seeds share problems.
     start = int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:4], "big")
     try:
         entries = reasoning_gym.create_dataset(name, size=count, seed=start, **settings)
@@ -53,7 +53,7 @@ def read_generated(source: str) -> ProblemSet:
 
 
 def _setting(pair: str) -> tuple[str, Any]:
-    """``max_terms=3`` as a name and a value; a value that is no JSON is text."""
+    """``max_terms=3`` as a name and a value; a value that is not JSON is text."""
     key, _, text = pair.partition("=")
     try:
         return key.strip(), json.loads(text)

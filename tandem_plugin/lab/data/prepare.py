@@ -27,12 +27,12 @@ class Prepared:
     """The files that were written. The same set, settings and seed produce the same files."""
 
     files: dict[str, Path]
-    """By split: ``train``, and ``heldout`` where one was asked for."""
+    """By split: ``train``, and ``heldout`` if requested."""
     rows: dict[str, int]
     checksums: dict[str, str]
     """SHA-256 of each split's problems and golds, whatever the file format."""
     duplicates: int
-    """Problems whose words an earlier one has; they stay, in the same split as that one."""
+    """Problems with the same words as an earlier one; kept in the same split."""
     manifest: Path
 
 

@@ -21,12 +21,12 @@ __all__ = [
 ]
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-"""Asks for a final answer in a box, as the paper does in words that it does not give."""
+"""Requests a final answer in a box; the paper does so without giving the wording."""
 
 _INSTRUCTED = re.compile(
     r"\\boxed ?\{ ?\}|(?:within|inside|in|using|with|into) (?:an? )?[$`'\"]?\\boxed", re.IGNORECASE
 )
-"""Text that asks for a box. A problem may hold boxes of its own, such as solved parts."""
+"""Text that requests a box. A problem may contain boxes of its own, such as solved parts."""
 
 Message = dict[str, str]
 """A chat turn: ``role`` and ``content``."""
@@ -39,9 +39,9 @@ class Problem:
     row: int
     """The row of its source, counted from 1; the line of a JSONL file."""
     messages: tuple[Message, ...]
-    """The chat that asks it, as the source has it: without instruction where that has none."""
+    """The chat of its source, without an added instruction."""
     golds: tuple[str, ...]
-    """Never empty, but where the reader was told that answers may be missing."""
+    """Never empty, unless the reader allows missing answers."""
     raw: str | None = None
     """The text as its row has it, white space included; None for a chat."""
 
@@ -76,22 +76,22 @@ class PromptTemplate:
     """The prompt around a problem; :class:`DataError` for a template without ``{problem}``."""
 
     template: str = "{problem}\n{instruction}"
-    """The user's turn; ``{problem}`` and ``{instruction}`` stand for themselves."""
+    """The template of the user's turn, with ``{problem}`` and ``{instruction}``."""
     instruction: str = INSTRUCTION
     system: str | None = None
-    """A turn of the system before all others; None where the problem's own is to stay."""
+    """A system turn to put first; None keeps the problem's own."""
     always: bool = False
-    """Whether a problem whose own turns ask for a box is instructed all the same, and its text kept
-    to the white space; one that has this very instruction already never is."""
+    """Whether to add the instruction even if the problem's own turns request a box, and to keep the
+    text's white space. A problem that already has this instruction never gets it twice."""
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
             raise DataError("TP713", template=self.template)
 
     def messages(self, problem: Problem) -> list[Message]:
-        """The chat that asks the problem.
+        """The problem as a chat.
 
-        A problem whose own turns ask for a boxed answer keeps them unchanged.
+        A problem whose own turns request a boxed answer keeps them unchanged.
         """
         *before, last = [dict(turn) for turn in problem.messages]
         text = self.template.replace("{instruction}", self.instruction)

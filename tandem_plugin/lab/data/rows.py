@@ -37,7 +37,7 @@ SOLUTION_FIELDS = ("solution", "solutions", "response")
 _MARKED = "####"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 Golds: TypeAlias = Literal["required", "optional"]
-"""Whether a record without any answer is no problem, or a problem without golds."""
+"""Whether a record without an answer is invalid, or a problem without golds."""
 
 
 def read_problems(
@@ -105,7 +105,7 @@ def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | st
 
 
 def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] | str:
-    """The chat and, where the record has a text, that text as it stands."""
+    """The chat and, if the record has a text, that text unchanged."""
     field = next((name for name in TEXT_FIELDS if _is_present(record.get(name))), None)
     if field is None:
         has = ", ".join(map(str, record)) or "no field"
@@ -129,7 +129,7 @@ def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] 
 
 
 def given_answer(record: Mapping[str, Any]) -> Any:
-    """What a record's first answer field that is not blank holds; None where all are."""
+    """The value of a record's first non-blank answer field; None if all are blank."""
     reward_model = record.get("reward_model")
     values = [record.get(name) for name in GOLD_FIELDS]
     if isinstance(reward_model, Mapping):
@@ -152,7 +152,7 @@ def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
 
 
 def _behind_mark(value: Any) -> Any:
-    """Of a worked solution that ends in ``#### 1,080``, as GSM8K's do, the answer 1080."""
+    """The answer 1080 of a worked solution that ends in ``#### 1,080``, as in GSM8K."""
     if not (isinstance(value, str) and _MARKED in value):
         return value
     answer = value.rpartition(_MARKED)[2].strip()
@@ -160,7 +160,7 @@ def _behind_mark(value: Any) -> Any:
 
 
 def _is_present(value: Any) -> bool:
-    """Neither absent, nor blank, nor the NaN that stands for absent in a table."""
+    """Neither absent, nor blank, nor the NaN that marks absence in a table."""
     if isinstance(value, float):
         return not math.isnan(value)
     if hasattr(value, "__len__"):

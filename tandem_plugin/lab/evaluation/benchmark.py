@@ -1,4 +1,4 @@
-"""A benchmark of an evaluation: a problem set under the name that results have it by."""
+"""A benchmark of an evaluation: a problem set with its name in results."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Problems, in their order, and how they are asked."""
+    """Problems, in order, and their prompts."""
 
     name: str
     problems: tuple[Problem, ...]
     template: PromptTemplate
 
     def settings(self) -> dict[str, Any]:
-        """What a result says of it."""
+        """Its record in a result."""
         return {
             "problems": len(self.problems),
             "sha256": checksum(self.problems)[:16],
@@ -37,7 +37,7 @@ class Benchmark:
         }
 
     def questions(self) -> list[dict[str, Any]]:
-        """Each problem as it is asked: messages and golds."""
+        """The messages and golds of each problem."""
         return [
             {"messages": self.template.messages(problem), "golds": list(problem.golds)}
             for problem in self.problems
@@ -47,12 +47,12 @@ class Benchmark:
 def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchmark:
     """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
-    SOURCE is whatever :func:`tandem_plugin.lab.data.read_problems` reads, or the name of a set.
-    Raises :class:`EvaluationError` for an unusable name or a set that is the training split of
-    another named set, and :class:`DataError` for an unusable source.
+    SOURCE is a source of :func:`tandem_plugin.lab.data.read_problems`, or the name of a set. Raises
+    :class:`EvaluationError` for an unusable name or a set that is the training split of another
+    named set, and :class:`DataError` for an unusable source.
     """
     name, _, source = given.partition("=")
-    if not source or is_generated_source(given):  # which has settings with = in it
+    if not source or is_generated_source(given):  # whose settings contain =
         name, source = "", given
     if is_named(source):
         known = NAMED_SETS[source]

@@ -1,4 +1,4 @@
-"""A model of an evaluation: its name, where it lies, and a fingerprint of what it is."""
+"""A model of an evaluation: its name, its location, and a fingerprint of its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Checkpoint", "check_same_vocabulary", "find_checkpoint", "pieces_of"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One model. Its fingerprint depends neither on its name nor on where it lies."""
+    """One model. Its fingerprint depends neither on its name nor on its location."""
 
     name: str
     path: str
@@ -26,8 +26,8 @@ class Checkpoint:
 def find_checkpoint(given: str) -> Checkpoint:
     """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub, or name@commit.
 
-    Without a name it is called by its folder. Raises :class:`EvaluationError` or
-    :class:`ConfigError` where there is no model.
+    The default name is that of the folder. Raises :class:`EvaluationError` or :class:`ConfigError`
+    if there is no model.
     """
     name, equals, path = given.partition("=")
     if not equals:
@@ -57,6 +57,6 @@ def pieces_of(path: str) -> tuple[str, ...]:
 
 
 def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
-    """Raise :class:`EvaluationError` where the one cannot read the other's token ids."""
+    """Raise :class:`EvaluationError` unless the models share their token ids."""
     if pieces_of(senior.path) != pieces_of(junior.path):
         raise EvaluationError("TP827", senior=senior.name, junior=junior.name)

@@ -1,4 +1,4 @@
-"""Several seniors side by side: their order, and the same runs with the same settings."""
+"""Several seniors side by side: their order, and their runs with equal settings."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ Groups: TypeAlias = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs of several seniors that may be compared."""
+    """Comparable runs of several seniors."""
 
     seniors: tuple[str, ...]
     runs: Mapping[str, Mapping[str, Summary]]
-    """By label (kind, schedule and junior), then by senior; only what all of them have."""
+    """By label (kind, schedule and junior), then by senior; only labels that all of them have."""
     notes: tuple[str, ...]
-    """Sentences about runs that some of the seniors lack, and what else a reader should know."""
+    """Notes for the reader, such as runs that some of the seniors lack."""
     resamples: int = RESAMPLES
     over: Over = "problems"
-    """What a benchmark's legibility is the mean over."""
+    """Whether a benchmark's legibility is the mean over problems, positions or responses."""
     units: Mapping[str, str] = field(default_factory=dict)
-    """What each senior shares with others, such as its start, by its name; empty: not said."""
+    """The unit of each senior, such as its starting model, by senior; empty if not given."""
     known: dict[int, dict[Measure, Measured]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def measured(self, run: Summary) -> dict[Measure, Measured]:
-        """All measures of one of the runs, resampled once."""
-        if id(run) not in self.known:  # the comparison holds its runs: ids stay theirs
+        """All measures of a run; resampled once."""
+        if id(run) not in self.known:  # the comparison keeps its runs alive, so ids stay unique
             self.known[id(run)] = measured(run, self.resamples, self.over)
         return self.known[id(run)]
 
@@ -99,12 +99,12 @@ def compare(
 ) -> Comparison:
     """Runs of several seniors: by senior, in their order, and by label.
 
-    despite: settings that may differ, by their dotted names. pools: seniors that stand for one
-    method, trained with several seeds, by the method's name, which takes the place of its first
-    one: each problem's number is the mean over them. over: as of :func:`measured`. units: seniors
-    that share a random effect, such as the model that they started from, by its name. Raises
-    :class:`EvaluationError` for results with other settings, fewer than two seniors, one in two
-    pools or in two units, names that are not there, and pools that are only partly in units.
+    despite: settings that may differ, by their dotted names. pools: the seniors of one method
+    trained with several seeds, by the method's name, which takes the position of its first senior;
+    each problem's number is the mean over them. over: see :func:`measured`. units: seniors that
+    share a random effect, such as the model that they started from, by its name. Raises
+    :class:`EvaluationError` for results with different settings, fewer than two seniors, a senior
+    in two pools or units, unknown names, and pools that are only partly in units.
     """
     notes: list[str] = []
     pools, units = pools or {}, units or {}
@@ -126,7 +126,7 @@ def compare(
 
 
 def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:
-    """The group of each senior that is in one; what: ``pool`` or ``unit``."""
+    """The group of each grouped senior; what: ``pool`` or ``unit``."""
     found: dict[str, str] = {}
     for group, members in groups.items():
         for name in members:
@@ -143,7 +143,7 @@ def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:
 def _pooled(
     by_senior: BySenior, pools: Groups, despite: Sequence[str], notes: list[str]
 ) -> dict[str, Mapping[str, Summary]]:
-    """The seniors with pools in place of their members."""
+    """The seniors, with pools in place of their members."""
     method_of = _group_of("pool", pools, by_senior)
     for method in pools:
         if method in by_senior and method not in method_of:
@@ -169,9 +169,9 @@ def _mean(method: str, runs: Mapping[str, Summary]) -> Summary:
 def _common_runs(
     by_senior: BySenior, despite: Sequence[str], notes: list[str], lack: str
 ) -> dict[str, dict[str, Summary]]:
-    """The runs, by label, that all of the seniors have, with equal settings.
+    """The runs with equal settings that all seniors have, by label.
 
-    notes: gets the sentence ``lack`` for each other label, and different versions.
+    notes: receives ``lack`` for each other label, and different versions.
     """
     found: dict[str, dict[str, Summary]] = {}
     for label, runs in runs_by_label(by_senior).items():
@@ -194,7 +194,7 @@ def _differing_versions(runs: Iterable[Summary]) -> Iterator[str]:
 
 
 def ordered_seniors(by_senior: BySenior, order: Sequence[str]) -> list[str]:
-    """The seniors in the order of tables: the last is claimed to be the best.
+    """The seniors in the order of tables: the last is the one claimed to be best.
 
     The junior's own model comes first, since everything is claimed relative to it; then seniors
     that ``order`` does not name, by name; then those of ``order``.

@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 SMOOTHING = 0.5
-"""Added to every token's count, seen or not, so that a token that one model never wrote has a
-finite log-ratio. The paper does not say what it does; 1/2 is Jeffreys' prior."""
+"""Added to every token's count, so that a token that one model never wrote has a finite log-ratio.
+The paper gives no value; 1/2 is Jeffreys' prior."""
 
 FREQUENT = 10
 """How often the junior must have written a token for it to count as frequent. The paper gives no
@@ -68,7 +68,7 @@ _TokenCount = tuple[
 ]
 
 
-# Numbers of counts.
+# Statistics of counts.
 
 
 def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray[np.int64]:
@@ -90,8 +90,8 @@ def marginal(counts: ArrayLike, smoothing: float = SMOOTHING) -> NDArray[np.floa
     """The marginal token distribution: float64 ``[vocabulary]`` with the sum 1.
 
     p(t) = (count(t) + smoothing) / (sum of counts + smoothing * vocabulary). Raises
-    :class:`EvaluationError` for no smoothing where a token was never written. Source: section 4.4
-    of the paper.
+    :class:`EvaluationError` without smoothing if a token was never written. Source: section 4.4 of
+    the paper.
     """
     smoothed = np.asarray(counts, dtype=np.float64) + smoothing
     if smoothed.min() <= 0:
@@ -104,7 +104,7 @@ def log_ratio(
 ) -> NDArray[np.float64]:
     """The signed log-ratio log(p_sen(t) / p_jun(t)) of every token, in nats.
 
-    senior, junior: counts ``[vocabulary]``. Positive where the senior over-uses a token. Source:
+    senior, junior: counts ``[vocabulary]``. Positive if the senior over-uses a token. Source:
     section 4.4 of the paper.
     """
     return np.asarray(np.log(marginal(senior, smoothing)) - np.log(marginal(junior, smoothing)))
@@ -121,7 +121,7 @@ def kl_divergence(senior: ArrayLike, junior: ArrayLike, smoothing: float = SMOOT
 def survival(ratios: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
     """The share of tokens whose absolute log-ratio is above each threshold.
 
-    ratios: of the tokens that count, at least one, such as those frequent in the junior's outputs.
+    ratios: of the tokens to consider, at least one; such as those frequent in the junior's outputs.
     Source: section 4.4 of the paper, left panel of its figure on drift.
     """
     sizes = np.sort(np.abs(np.asarray(ratios, dtype=np.float64)))
@@ -132,9 +132,9 @@ def survival(ratios: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
 def most_displaced(ratios: ArrayLike, count: int = TOP) -> NDArray[np.int64]:
     """The ids of the most displaced tokens, most displaced first; ties by token id.
 
-    ratios: a baseline's log-ratios over the whole vocabulary. By their absolute value: the paper's
-    footnote has the value itself, but its text ("under-emitting what GRPO over-emits and vice
-    versa") speaks of both signs. Source: section 4.4 of the paper.
+    ratios: a baseline's log-ratios over the whole vocabulary. Sorted by absolute value: the paper's
+    footnote uses the signed value, but its text ("under-emitting what GRPO over-emits and vice
+    versa") refers to both signs. Source: section 4.4 of the paper.
     """
     values = np.asarray(ratios, dtype=np.float64)
     order = np.argsort(-np.abs(values), kind="stable")
@@ -146,8 +146,8 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> tuple[float, float]:
 
     displacement: the baseline's log-ratios to the junior; shift: the other model's to the baseline,
     both ``[tokens]``. A token is moved back if its shift opposes its displacement; zero does not.
-    rho is NaN where either is constant. Source: section 4.4 of the paper, right panel of its figure
-    on drift; ``scipy.stats.spearmanr``.
+    rho is NaN if either is constant. Source: section 4.4 of the paper, right panel of its figure on
+    drift; ``scipy.stats.spearmanr``.
     """
     from scipy import stats
 
@@ -161,7 +161,7 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> tuple[float, float]:
 
 
 class DriftRecovery(NamedTuple):
-    """What a model recovers of a baseline's drift; NaN where it is undefined."""
+    """A model's recovery of a baseline's drift; NaN if undefined."""
 
     moved_back: float
     """Share of the baseline's most displaced tokens whose shift opposes their displacement."""
@@ -179,7 +179,7 @@ def drift_recovery(
     frequent: int = FREQUENT,
     smoothing: float = SMOOTHING,
 ) -> DriftRecovery:
-    """What the other model recovers of the baseline's drift from the junior.
+    """The other model's recovery of the baseline's drift from the junior.
 
     junior, baseline, other: counts ``[vocabulary]``. Source: section 4.4 of the paper.
     """
@@ -196,10 +196,11 @@ def drift_recovery(
 
 
 def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> Path:
-    """How far the senior's marginal token distribution is from the junior's; returns the summary.
+    """Measure the drift of the senior's marginal token distribution; returns the summary.
 
-    Both are estimated from solo runs with equal settings. Raises :class:`EvaluationError` where one
-    is missing or they differ. Source: section 4.4 of the paper.
+    Both distributions are estimated from solo runs with equal settings. Raises
+    :class:`EvaluationError` if one is missing or the settings differ. Source: section 4.4 of the
+    paper.
     """
     senior_run, junior_run = solo_summary(out, senior), solo_summary(out, junior)
     check_comparable([senior_run, junior_run])
@@ -240,7 +241,7 @@ def drift_metrics(
     """The numbers of a summary, from both models' counts ``[vocabulary]``.
 
     frequent: how often the junior must have written a token for it to count as frequent. Raises
-    :class:`EvaluationError` where it wrote none so often.
+    :class:`EvaluationError` if it wrote no token that often.
     """
     ratios = log_ratio(senior, junior)[junior >= frequent]
     if not ratios.size:
@@ -259,7 +260,7 @@ def drift_metrics(
 
 
 def write_counts(folder: Path, senior: NDArray[np.int64], junior: NDArray[np.int64]) -> None:
-    """Write the counts ``[vocabulary]`` of both models: a row per token that was written."""
+    """Write the counts ``[vocabulary]`` of both models: one row per written token."""
     content: dict[str, Any] = {"vocabulary": len(senior)}
     for name, counts in (("senior", senior), ("junior", junior)):
         content[name] = [[int(token), int(counts[token])] for token in counts.nonzero()[0]]
@@ -297,9 +298,9 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
 
 
 def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
-    """What a run recovers of a baseline's drift; of pooled runs the mean over all pairs.
+    """A run's recovery of a baseline's drift; for pooled runs, the mean over all pairs.
 
-    Raises :class:`EvaluationError` where counts are missing.
+    Raises :class:`EvaluationError` if counts are missing.
     """
     found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
     return DriftRecovery(*np.mean(found, axis=0).tolist())

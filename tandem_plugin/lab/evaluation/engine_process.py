@@ -1,6 +1,6 @@
-"""The process that answers: a job on its stdin, responses in files.
+"""The generating process: a job on its stdin, responses in files.
 
-It ends with its engine, so that its memory is free for the next pair of models.
+It exits with its engine, which frees the memory for the next pair of models.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 
 
 def main() -> int:
-    """The program: 0 when all is written, 3 with a sentence on stdout, 130 when interrupted."""
+    """The program: exit code 0 when done, 3 with an error on stdout, 130 if interrupted."""
     _end_with_parent()
     job = json.load(sys.stdin)
     try:
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def answer(job: Mapping[str, Any]) -> None:
-    """Write what is missing in the job's files, each response as it is finished."""
+    """Generate the missing responses of the job's files, writing each when it is finished."""
     sampling = Sampling(**job["sampling"])
     with ExitStack() as stack:
         files = [
@@ -106,7 +106,7 @@ class _Prompts:
         return prompt, params, tandem
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
-        """What a file holds of one response."""
+        """A file's row of one response."""
         (response,) = output.outputs
         question = self.question(place)
         row = {
@@ -133,7 +133,7 @@ class _Prompts:
         return question
 
     def schedule(self, place: _Place) -> Mapping[str, Any] | None:
-        """The team's schedule; None where the senior is alone."""
+        """The team's schedule; None for the senior alone."""
         schedule: Mapping[str, Any] | None = self._files[place.file]["schedule"]
         return schedule
 
@@ -143,7 +143,7 @@ class _Prompts:
         return self.sampling.seeds(benchmark, place.problem, place.sample)
 
     def ids(self, place: _Place) -> list[int]:
-        """The prompt's token ids; raises :class:`EvaluationError` where they do not fit."""
+        """The prompt's token ids; raises :class:`EvaluationError` if they do not fit."""
         key = place.file, place.problem
         if key not in self._ids:
             ids = prompt_ids(self.question(place)["messages"], self._tokenizer)
@@ -163,7 +163,7 @@ class _Prompts:
 def _rows(
     engine: Any, prompts: _Prompts, todo: Sequence[_Place], team: bool
 ) -> Iterator[tuple[_Place, dict[str, Any]]]:
-    """The rows of responses as they are finished; enough requests keep the engine busy."""
+    """The rows of responses as they finish, with enough requests to keep the engine busy."""
     most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
     handoff = TextHandoff(engine, prompts.sampling, most)
     others = []
@@ -186,12 +186,12 @@ def _rows(
 def _stream(
     engine: Any, requests: Iterator[tuple[_Place, Any, Any, Any]], most: int
 ) -> Iterator[tuple[_Place, Any]]:
-    """What :meth:`TandemLLM.stream` does, for an engine of the senior alone."""
+    """Like :meth:`TandemLLM.stream`, for an engine of the senior alone."""
     running: dict[str, _Place] = {}
     while True:
         for place, prompt, params, _ in islice(requests, most - len(running)):
             (name,) = engine.enqueue([prompt], params, use_tqdm=False)
-            # Outputs carry the number that LLM gives; vLLM appends a random part to it.
+            # Outputs have the number that LLM assigns; vLLM appends a random part to it.
             running[name.partition("-")[0]] = place
         if not running:
             return
@@ -209,7 +209,7 @@ def _engine(job: Mapping[str, Any], tokens: int) -> Any:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux to end this process with its parent: a killed command leaves no engine behind."""
+    """Let Linux end this process with its parent, so a killed command leaves no engine behind."""
     if sys.platform != "linux":
         return
     parent = os.getppid()

@@ -1,4 +1,4 @@
-"""Generations: how responses are sampled, by which schedule, and the process that writes them."""
+"""Generations: sampling settings, schedules, and the process that writes responses."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ __all__ = [
 ]
 
 MARKER = "tandem-evaluation:"
-"""Begins the line in which the engine's process says why it ended."""
+"""Prefix of the line in which the engine's process reports its error."""
 
 _INTERRUPTED = 130
 _PATIENCE_S = 60.0
-"""How long an interrupted process may take to end by itself."""
+"""Seconds that an interrupted process may take to exit by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling settings.
 
-    The defaults are those of the paper's validation during training, and of its training's response
+    The defaults are those of the paper's validation during training, and its training's response
     length (appendix A.3, table of hyperparameters): it states none for its evaluation.
     """
 
@@ -59,10 +59,10 @@ class Sampling:
     max_tokens: int = 3000
     seed: int = 0
     top_k: int | None = None
-    """None samples among all tokens."""
+    """None samples from all tokens."""
 
     def settings(self) -> dict[str, Any]:
-        """All settings, for a result; ``top_k`` where there is one."""
+        """All settings, for a result; ``top_k`` only if it is set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of_response(self) -> dict[str, Any]:
@@ -92,8 +92,8 @@ class Sampling:
 
 
 TEXT = "step-text"
-"""Strict alternation of texts up to a blank line, for so many rounds of both: a schedule of calls,
-not of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+"""Strict alternation of texts up to a blank line, for a number of rounds: a schedule of calls, not
+of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
 
 
 def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,12 +112,12 @@ def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of an engine that answers under this schedule, and others beside it."""
+    """The tandem settings of an engine with this schedule, and further settings."""
     return {"schedule": "solo"} if team["schedule"] == TEXT else dict(team)
 
 
 def schedule_label(settings: Mapping[str, Any]) -> str:
-    """The name, and what is not by default, as in ``handover,first=senior,after=32``."""
+    """The name with non-default parameters, as in ``handover,first=senior,after=32``."""
     name = settings["schedule"]
     default = team_schedule(name, {})
     changed = [f"{key}={value}" for key, value in settings.items() if default.get(key) != value]
@@ -136,11 +136,11 @@ class GenerationFile:
     senior: Checkpoint
     junior: Checkpoint | None
     schedule: Mapping[str, Any] | None
-    """The schedule and its parameters; None where the senior is alone."""
+    """The schedule and its parameters; None for the senior alone."""
 
     @property
     def path(self) -> Path:
-        """Where the responses are, one JSON object a line, as ``tandem view`` reads them."""
+        """The file of responses, one JSON object per line, as ``tandem view`` reads them."""
         return self.folder / f"{self.benchmark.name}.jsonl"
 
     def responses(self, samples: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -148,9 +148,9 @@ class GenerationFile:
         return read_generations(self.path, len(self.benchmark.problems), samples)
 
     def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
-        """All that a response depends on: noted beside the file, and checked when it is resumed.
+        """Everything that a response depends on: recorded beside the file, and checked on resuming.
 
-        ``senior`` is the path, by which ``tandem view`` finds the tokenizer.
+        ``senior`` is the path, from which ``tandem view`` finds the tokenizer.
         """
         return {
             "senior": self.senior.path,
@@ -166,11 +166,11 @@ class GenerationFile:
 def generate(
     files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
 ) -> None:
-    """Write what is missing in ``files``, which share their models, in a process of its own.
+    """Generate the missing responses of ``files``, which share their models, in a separate process.
 
-    Nothing starts where nothing is missing, and a killed run is resumed. The process ends with this
-    one. Raises :class:`EvaluationError` with what went wrong there, and KeyboardInterrupt where it
-    was interrupted.
+    Starts nothing if nothing is missing, and resumes a killed run. The process ends with this one.
+    Raises :class:`EvaluationError` with the error of that process, and KeyboardInterrupt if it was
+    interrupted.
     """
     samples = sampling.samples
     complete = [
@@ -211,7 +211,7 @@ def read_generations(
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
 
-    Raises :class:`EvaluationError` where some are missing, or a row is no response.
+    Raises :class:`EvaluationError` if some are missing, or a row is not a response.
     """
     return read_rows_of(path, problems, samples, _check_response)
 
@@ -219,9 +219,9 @@ def read_generations(
 def read_rows_of(
     path: Path, problems: int, samples: int, check: Callable[[Mapping[str, Any]], None]
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The same of any file of rows that stand for responses.
+    """The same for any file with rows per response.
 
-    check: raises ValueError for a row that is none of the kind.
+    check: raises ValueError for an invalid row.
     """
     seen: set[tuple[int, int]] = set()
     try:
@@ -239,7 +239,7 @@ def read_rows_of(
 
 
 def _check_response(row: Mapping[str, Any]) -> None:
-    """Raise ValueError for a row that is no response, or whose authorship is not of its tokens."""
+    """Raise ValueError for a row that is not a response, or whose authorship does not match."""
     for name in ("prompt_ids", "response_ids"):
         if not _are_integers(row.get(name), MAX_TOKEN_ID):
             raise ValueError(f"its {name} are not token ids")
@@ -265,7 +265,7 @@ def _run(job: Mapping[str, Any]) -> None:
     )
     try:
         output, _ = process.communicate(json.dumps(job))
-    except KeyboardInterrupt:  # it interrupts both processes: let the other one end by itself
+    except KeyboardInterrupt:  # Ctrl-C interrupts both processes: let the other one exit by itself
         with suppress(subprocess.TimeoutExpired):
             process.wait(_PATIENCE_S)
         raise

@@ -1,4 +1,4 @@
-"""A model that reads responses: hidden states of a whole response, and its head for some of them.
+"""A model that reads responses: hidden states of a whole response, and logits in chunks.
 
 An engine returns log-probabilities of a few tokens per position, not whole distributions, so
 Hugging Face's implementation of the model is used, in one forward pass without a KV cache.
@@ -18,7 +18,7 @@ from tandem_plugin.progress import waiting
 __all__ = ["HFModel", "tile_positions"]
 
 TILE = 1024
-"""Positions that go through a layer's feed-forward part and norms at a time."""
+"""Positions per call of a layer's feed-forward part and norms."""
 
 _PROBE = 8
 
@@ -26,9 +26,9 @@ _PROBE = 8
 class HFModel:
     """One model, loaded for reading.
 
-    dtype: "auto" for the checkpoint's own. device: None takes a GPU where there is one. Raises
+    dtype: "auto" for the checkpoint's own. device: None uses a GPU if there is one. Raises
     :class:`EvaluationError` for a model that cannot be loaded, or whose logits are not simply its
-    head's output (as where they are capped or scaled afterwards).
+    head's output (for example capped or scaled).
     """
 
     def __init__(self, checkpoint: Checkpoint, dtype: str = "auto", device: str | None = None):
@@ -104,11 +104,11 @@ class HFModel:
 
 
 def tile_positions(body: Any, rows: int) -> int:
-    """Let feed-forward parts and norms take ``rows`` positions at a time; returns how many will.
+    """Make feed-forward parts and norms process ``rows`` positions at a time; returns their number.
 
-    They treat each position by itself, so that the result is the same, and what they need in
-    between no longer grows with the response. Modules called ``mlp`` and those whose class is a
-    norm are meant; one that takes or gives anything but a tensor is left as it is.
+    They treat each position separately, so the result is the same, and their intermediate memory no
+    longer grows with the response. Applies to modules called ``mlp`` and to norms; a module that
+    takes or returns anything but a tensor is left unchanged.
     """
     tiled = 0
     for name, module in body.named_modules():

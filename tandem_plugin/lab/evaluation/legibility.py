@@ -37,10 +37,10 @@ Head: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """The last hidden states of some positions ``[positions, width]`` to logits ``[positions, V]``."""
 
 WORKING_BYTES = 256 * 2**20
-"""What the distributions of one chunk of positions may take."""
+"""Maximum bytes for the distributions of one chunk of positions."""
 
 _COPIES = 5
-"""Float64 tensors of a chunk's shape that are alive at a time, at most."""
+"""Maximum number of float64 tensors of a chunk's shape alive at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ def chunk_scores(
     """The junior's cross-entropy and the overlap of both: float64 ``[positions]`` each.
 
     senior, junior: logits ``[positions, V]``, of any floating type; each is normalised over its own
-    vocabulary, and a token that only one model has overlaps with nothing. targets: the senior's
-    token ids. Cross-entropy is -log p_jun(y_t | h_t) in nats; overlap is
-    alpha = sum over v of min(p_sen(v | h_t), p_jun(v | h_t)). Both at temperature 1. Source:
-    section 4.5 of the paper; Leviathan et al. (2023).
+    vocabulary, and a token that only one of them has adds no overlap. targets: the senior's token
+    ids. Cross-entropy is -log p_jun(y_t | h_t) in nats; overlap is alpha = sum over v of
+    min(p_sen(v | h_t), p_jun(v | h_t)). Both at temperature 1. Source: section 4.5 of the paper;
+    Leviathan et al. (2023).
     """
     read = torch.log_softmax(junior.double(), dim=-1)
     cross_entropy = -read.gather(-1, targets[:, None]).squeeze(-1)
@@ -75,7 +75,7 @@ def chunk_scores(
 
 
 def chunk_length(vocabulary: int, working_bytes: int = WORKING_BYTES) -> int:
-    """How many positions' distributions fit into ``working_bytes``, one at least."""
+    """Number of positions whose distributions fit into ``working_bytes``, at least one."""
     return max(1, working_bytes // (8 * _COPIES * vocabulary))
 
 
@@ -90,8 +90,8 @@ def score_response(
     """Scores one response, ``chunk`` positions at a time, never all of its logits at once.
 
     senior_states, junior_states: the hidden states ``[tokens, width]`` that predict the response's
-    tokens, which are those of the position before each. Sums are taken in float64. Raises
-    :class:`EvaluationError` where the result is not finite.
+    tokens, at the position before each. Sums are taken in float64. Raises :class:`EvaluationError`
+    if the result is not finite.
     """
     ids = torch.as_tensor(targets, dtype=torch.int64)
     cross_entropy = overlap = 0.0
@@ -120,10 +120,9 @@ def run_legibility(
 ) -> list[Path]:
     """How well each junior predicts the senior's own responses; returns the summaries.
 
-    samples: only the first of each problem's responses; None reads all. protocol: what the
-    summaries say of the protocol that was followed. Raises :class:`EvaluationError` where the
-    senior has no solo run, or one by other weights. Source: section 4.5 of the paper, appendix B.2
-    for other juniors.
+    samples: number of each problem's responses to read; None reads all. protocol: the summaries'
+    record of the protocol. Raises :class:`EvaluationError` if the senior has no solo run, or one
+    with other weights. Source: section 4.5 of the paper, appendix B.2 for other juniors.
     """
     solo = solo_summary(out, senior.name, senior.fingerprint)
     sampled = int(solo.settings["sampling"]["samples"])
@@ -171,7 +170,7 @@ def run_legibility(
 def _noted(
     name: str, solo: Summary, senior: Checkpoint, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a file of scores depends on: not how many of the responses are read."""
+    """Everything that a file of scores depends on, except the number of responses read."""
     response = {k: v for k, v in solo.settings["sampling"].items() if k != "samples"}
     return {
         "senior_fingerprint": senior.fingerprint,
@@ -191,7 +190,7 @@ def _score(
     writer: HFModel,
     reader: HFModel,
 ) -> None:
-    """Score what has no score yet, a line a response."""
+    """Score responses without a score, one line per response."""
     problems = len(solo.problems[name])
     chunk = chunk_length(max(writer.vocabulary, reader.vocabulary))
     responses = read_generations(solo.folder / f"{name}.jsonl", problems, samples)
@@ -219,7 +218,7 @@ def _score(
 def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[dict[str, Any]]:
     """Means over the tokens of all of a problem's responses, and over responses of each one's mean.
 
-    A problem whose responses have no token at all has no such mean, and is refused.
+    A problem whose responses have no tokens has no such mean, and is rejected.
     """
     scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
     rows = read_rows_of(path, problems, samples, _check_score)

@@ -1,4 +1,4 @@
-"""What is measured of a run: per problem, per benchmark, and over benchmarks."""
+"""The measures of a run: per problem, per benchmark, and over benchmarks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Over: TypeAlias = Literal["problems", "positions", "responses"]
-"""What a benchmark's legibility is the mean over."""
+"""Whether a benchmark's legibility is the mean over problems, positions or responses."""
 
 _SUMMARY_K = 8
 """The ablation's table shows pass@8 (section 5.2)."""
@@ -40,9 +40,9 @@ _SUMMARY_K = 8
 def pass_at_k(samples: int, correct: int, k: int) -> Fraction:
     """The unbiased estimate for one problem: 1 - C(n - c, k) / C(n, k), exactly.
 
-    samples: n, how many were drawn, at least k; correct: c, how many of them are right. Source:
-    Chen et al. (2021), "Evaluating Large Language Models Trained on Code", equation 1; sections 4.1
-    and 4.2 of the paper.
+    samples: n, the number drawn, at least k; correct: c, the number of correct ones. Source: Chen
+    et al. (2021), "Evaluating Large Language Models Trained on Code", equation 1; sections 4.1 and
+    4.2 of the paper.
     """
     return 1 - Fraction(math.comb(samples - correct, k), math.comb(samples, k))
 
@@ -59,7 +59,7 @@ def powers_of_two(samples: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One statistic of a run: its name, how it is printed, and which way is better."""
+    """One statistic of a run: its name, its format, and which direction is better."""
 
     name: str
     decimals: int
@@ -72,7 +72,7 @@ class Measure:
 
     @property
     def heading(self) -> str:
-        """Name, unit and direction, as the paper's tables head them."""
+        """Name, unit and direction, as in the headings of the paper's tables."""
         arrow = "↑" if self.higher_is_better else "↓"
         return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
 
@@ -104,12 +104,12 @@ class Measured:
 
     @property
     def pooled(self) -> NDArray[np.float64]:
-        """All problems of all benchmarks, by name: what paired tests take (section 5.3)."""
+        """All problems of all benchmarks, by name, for paired tests (section 5.3)."""
         return np.concatenate([self.values[name] for name in sorted(self.values)])
 
 
 def measures(summary: Summary) -> list[Measure]:
-    """What can be measured of a run; drift has no per-problem numbers."""
+    """The measures that a run allows; drift has no per-problem numbers."""
     if summary.kind in ("solo", "handoff"):
         fewest = min(row["samples"] for rows in summary.problems.values() for row in rows)
         return [Measure(f"pass@{k}", 1, True, 100.0, "%", k=k) for k in powers_of_two(fewest)]
@@ -122,12 +122,12 @@ def measured(
     """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    over: whether legibility is that, or the mean over all positions of all responses ("averaged
-    over all positions", the paper says), or over all responses of each one's mean, as in its
-    release; a problem's own number is the mean over its positions, or over its responses. Where
-    repeats are pooled, a problem's or benchmark's number is the mean over them. Raises
-    :class:`EvaluationError` for an older summary, which has no means over responses. Source:
-    sections 4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
+    over: whether legibility is averaged like this, over all positions of all responses (the paper:
+    "averaged over all positions"), or over all responses of each one's mean (its release); a
+    problem's own number is the mean over its positions, or its responses. For pooled repeats, a
+    problem's or benchmark's number is the mean over them. Raises :class:`EvaluationError` for an
+    older summary without means over responses. Source: sections 4.1 and 4.5 of the paper;
+    eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
     """
     chosen = measures(summary)
     over = over if summary.kind == "legibility" else "problems"
@@ -159,7 +159,7 @@ def measured(
 
 
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
-    """The macro averages of a run, in the units of tables, to print when it is done."""
+    """The macro averages of a run, in the units of tables, to print at its end."""
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     return {
@@ -174,13 +174,13 @@ def mean_metric(summary: Summary, name: str) -> float:
 
 
 def measure_at(summary: Summary, k: int | None) -> Measure:
-    """pass@k for the largest available k that is at most ``k``; None takes 8."""
+    """pass@k for the largest available k up to ``k``; None means 8."""
     largest = _SUMMARY_K if k is None else k
     return [one for one in measures(summary) if (one.k or 0) <= largest][-1]
 
 
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
-    """What is shown of a run where there is room for one k: pass@k of it, or all of legibility."""
+    """The measures to show with a single k: pass@k, or all of legibility."""
     return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
 
 
@@ -200,7 +200,7 @@ def _table(
 
 
 def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64]:
-    """How many tokens, or responses, each problem has, ``[problems, repeats]``."""
+    """The number of tokens, or responses, of each problem: ``[problems, repeats]``."""
     field = "responses" if over == "responses" else "tokens"
     each = [[row[field] for row in one.problems[benchmark]] for one in summary.each]
     return np.array(each, dtype=np.float64).T

@@ -1,4 +1,4 @@
-"""Tables as they are printed: on a terminal, as Markdown, HTML and JSON."""
+"""Renders tables on a terminal, and as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its text, its standard error where it has one, and how it is marked."""
+    """One cell: its text, its standard error if any, and its markers."""
 
     text: str
     error: str = ""
@@ -50,7 +50,7 @@ Row: TypeAlias = tuple[Cell, ...]
 
 @dataclass(frozen=True, slots=True)
 class PaperTable:
-    """A table as it is printed, in whatever form."""
+    """A table, independent of its output format."""
 
     name: str
     """For files: letters, digits and hyphens."""
@@ -58,15 +58,15 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     rules: tuple[int, ...] = ()
-    """Rows before which there is a rule."""
+    """Rows that have a rule above them."""
     text_columns: int = 1
-    """How many columns from the left hold names."""
+    """Number of columns from the left that contain names."""
     note: str = ""
-    """What a reader must know, in a sentence or two."""
+    """A note for the reader, one or two sentences."""
 
 
 def best(texts: Sequence[str], higher: bool) -> list[bool]:
-    """Which are best as printed; none where all are equal."""
+    """Which values are best as printed; none if all are equal."""
     values = [float(text) if text != DASH else math.nan for text in texts]
     known = [value for value in values if not math.isnan(value)]
     if not known or len(set(known)) == 1:
@@ -76,7 +76,7 @@ def best(texts: Sequence[str], higher: bool) -> list[bool]:
 
 
 def number(value: float, decimals: int) -> str:
-    """A number with so many decimals, never a negative zero; a dash for none."""
+    """A number with the given decimals, never a negative zero; a dash for NaN."""
     if math.isnan(value):
         return DASH
     text = f"{value:.{decimals}f}"
@@ -92,7 +92,7 @@ def signed(value: float, decimals: int) -> str:
 
 
 def probability(p: float) -> str:
-    """Three decimals, and powers of ten below, as the paper has them."""
+    """Three decimals, and powers of ten for smaller values, as in the paper."""
     if math.isnan(p):
         return DASH
     if p >= 0.001:
@@ -101,7 +101,7 @@ def probability(p: float) -> str:
 
 
 def rich_table(table: PaperTable) -> Table:
-    """For a terminal: names are text, whatever they hold."""
+    """For a terminal; names are never interpreted as markup."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -134,8 +134,7 @@ def markdown(table: PaperTable) -> str:
 
 
 def html_table(table: PaperTable) -> str:
-    """A section of an HTML page, which gives the classes ``name``, ``rule``, ``wide`` and ``note``
-    their looks."""
+    """A section of an HTML page that styles the classes ``name``, ``rule``, ``wide``, ``note``."""
     marks = [" class=name" if i < table.text_columns else "" for i in range(len(table.columns))]
     names = zip(marks, table.columns, strict=True)
     head = "".join(f"<th{mark}>{safe(name)}</th>" for mark, name in names)
@@ -153,8 +152,8 @@ def html_table(table: PaperTable) -> str:
 
 
 def safe(text: str) -> str:
-    """Text that HTML shows as it is: markup escaped, control characters and those that turn the
-    direction of text replaced by U+FFFD."""
+    """Escaped text for HTML, with control characters and those that change the direction of text
+    replaced by U+FFFD."""
     return html.escape(_UNSAFE.sub("\ufffd", text))
 
 

@@ -38,10 +38,10 @@ _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
-"""Okabe and Ito's, which people who see colours otherwise can tell apart."""
+"""Okabe and Ito's colours, distinguishable with colour vision deficiency."""
 
 _ACROSS = 3
-"""Panels in a line."""
+"""Panels per row."""
 
 
 def build_report(
@@ -57,11 +57,11 @@ def build_report(
 ) -> dict[str, Any]:
     """Write ``index.html`` and ``figures/*.png`` under ``out``; returns what ``--json`` prints.
 
-    order: seniors in the order of tables and legends, as of :func:`ordered_seniors`; the first that
+    order: seniors in the order of tables and legends, see :func:`ordered_seniors`; the first that
     drifted is the baseline of recovery, the last is tested against the others. k, top, pools, over,
-    units: as of :func:`paper_tables` and :func:`compare`; figures show every run by itself, pooled
-    ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared, or
-    where there are none.
+    units: see :func:`paper_tables` and :func:`compare`; figures show every run separately, pooled
+    ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared, or if
+    there are none.
     """
     found = read_seniors([results])
     for name in order:
@@ -88,7 +88,7 @@ def build_report(
 
 
 def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -> Comparison | None:
-    """As of ``tandem compare``, of pooled seniors and those with the most runs; None of one."""
+    """The comparison of pooled seniors and those with the most runs; None for a single one."""
     pooled = {name for members in pools.values() for name in members}
     most = max(len(runs) for runs in by_senior.values())
     widest = {name: runs for name, runs in by_senior.items() if len(runs) == most or name in pooled}
@@ -101,9 +101,9 @@ def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -
 def _page(
     title: str, notes: Sequence[str], pictures: Sequence[Picture], tables: Sequence[PaperTable]
 ) -> str:
-    """One HTML file that runs no code.
+    """One HTML file without scripts.
 
-    Its Content Security Policy allows its own style and pictures, and nothing else.
+    Its Content Security Policy allows only its own style and pictures.
     """
     style = files("tandem_plugin.lab.evaluation").joinpath("report.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -143,17 +143,17 @@ def _figure(picture: Picture) -> str:
 
 
 class Picture(NamedTuple):
-    """A figure as the page shows it."""
+    """A figure of the page."""
 
     name: str
-    """Of its file."""
+    """The name of its file."""
     title: str
     caption: str
     png: bytes
 
 
 def colours(names: Sequence[str], pools: Groups) -> dict[str, str]:
-    """A colour for each name: one per pool, and always the same for the same names."""
+    """A colour for each name: one per pool, always the same for the same names."""
     method_of = {member: method for method, members in pools.items() for member in members}
     methods = sorted({method_of.get(name, name) for name in names})
     places = {name: methods.index(method_of.get(name, name)) for name in names}
@@ -163,9 +163,9 @@ def colours(names: Sequence[str], pools: Groups) -> dict[str, str]:
 def _senior_figure(
     runs: _Runs, drawn: Mapping[str, str], k: int | None, over: Over
 ) -> Picture | None:
-    """Macro averages of every senior alone, as a team and read by juniors; None without any.
+    """Macro averages of every senior alone, in teams and read by juniors; None without any.
 
-    k: of pass@k; None takes 8, or the largest there is. Source: sections 4.2, 4.3 and 4.5.
+    k: of pass@k; None means 8, or the largest available. Source: sections 4.2, 4.3 and 4.5.
     """
     panels: list[Callable[[Any], None]] = []
     names: dict[str, str] = {}
@@ -203,7 +203,7 @@ def _draw_points(
 
 
 def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
-    """How many tokens drifted how far, from each junior; None without a run of drift.
+    """Survival curves of drift from each junior; None without a drift run.
 
     Source: section 4.4, left panel of its figure.
     """
@@ -232,9 +232,9 @@ def _draw_survival(
 
 
 def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], marker: str) -> bytes:
-    """A picture of panels, each drawn by its function, above a legend of names by their colours.
+    """A picture of panels, each drawn by its function, above a legend of names by colour.
 
-    Text is never taken for mathematics. The same numbers give the same bytes.
+    Text is never parsed as mathematics. The same numbers give the same bytes.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -259,11 +259,11 @@ def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], mar
 
 
 def _legend(figure: Figure, names: Mapping[str, str], marker: str) -> None:
-    """A legend below all panels, where it hides nothing, in as many columns as fit."""
+    """A legend below all panels, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     points = 8.0
-    # A line, the gaps beside it, and letters that are nearly as wide as they are high.
+    # A line, its gaps, and letters nearly as wide as high.
     widest = (7 + 0.8 * max(map(len, names))) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
     form: Any = {"linestyle": "none", "marker": marker} if marker else {}

@@ -1,4 +1,4 @@
-"""Where results lie, and the summaries that comparisons read.
+"""The layout of results, and the summaries that comparisons read.
 
 OUT/SENIOR/solo/                         BENCHMARK.jsonl, BENCHMARK.grades.jsonl, summary.json
 OUT/SENIOR/handoff/SCHEDULE/JUNIOR/      the same
@@ -55,31 +55,31 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What one run found: per-problem numbers of each benchmark, and what they depend on."""
+    """The results of one run: per-problem numbers of each benchmark, and its settings."""
 
     folder: Path
     kind: str
     senior: str
     junior: str | None
     settings: Mapping[str, Any]
-    """All that must be equal for two results to be compared: not the senior."""
+    """Everything that must be equal in two comparable results; excludes the senior."""
     problems: Mapping[str, Sequence[Mapping[str, Any]]]
     """Per-problem numbers by benchmark, in the order of problems."""
     content: Mapping[str, Any]
     """The whole summary."""
     repeats: tuple[Summary, ...] = ()
-    """The runs that it stands for, where several seeds of one method are pooled; else none."""
+    """The pooled runs that it represents, one per seed; empty for a single run."""
 
     @property
     def each(self) -> tuple[Summary, ...]:
-        """The runs that its numbers are means of: its repeats, or itself."""
+        """The runs that its numbers are averaged over: its repeats, or itself."""
         return self.repeats or (self,)
 
     @property
     def label(self) -> str:
-        """What the runs of several seniors are compared by: kind, schedule and junior."""
+        """The key for comparing runs of several seniors: kind, schedule and junior."""
         schedule = self.settings.get("schedule") or {}
-        # The label is there where parameters are not the defaults.
+        # There is a label if parameters are not the defaults.
         named = schedule.get("label") or schedule.get("schedule")
         return " ".join(part for part in (self.kind, named, self.junior) if part)
 
@@ -90,7 +90,7 @@ def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: st
 
 
 def versions() -> dict[str, str | None]:
-    """The versions that a result was made with; null for what is not installed."""
+    """The versions that a result was made with; null if not installed."""
     found: dict[str, str | None] = {
         "tandem-plugin": __version__,
         "python": platform.python_version(),
@@ -120,10 +120,10 @@ def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
 
 
 def read_summary(path: Path) -> Summary:
-    """A run's summary; raises :class:`EvaluationError` for a file that is none, with the field."""
+    """A run's summary; raises :class:`EvaluationError` with the field for an invalid file."""
     try:
         content = parse_json(read_file(path))
-        # An escaped half of a surrogate pair is legal JSON, and text that no table can hold.
+        # An escaped lone surrogate is legal JSON, but cannot be printed.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:
         raise EvaluationError("TP887", path=path, error=error) from error
@@ -149,7 +149,7 @@ def read_summary(path: Path) -> Summary:
 
 
 def find_summaries(folder: Path) -> Iterator[Summary]:
-    """The summaries of a folder and those within it, in the order of their paths."""
+    """The summaries of a folder and its subfolders, sorted by path."""
     if not os.path.isdir(folder):
         raise EvaluationError("TP892", folder=folder)
     for path in sorted(folder.rglob(_SUMMARY)):
@@ -159,8 +159,8 @@ def find_summaries(folder: Path) -> Iterator[Summary]:
 def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summary:
     """The finished solo run of a model.
 
-    fingerprint: the model's; None takes any. Raises :class:`EvaluationError` where there is none,
-    or one by other weights.
+    fingerprint: the model's; None accepts any. Raises :class:`EvaluationError` if there is no run,
+    or one with other weights.
     """
     path = run_folder(out, "solo", name) / _SUMMARY
     if not os.path.exists(path):
@@ -211,12 +211,12 @@ def _places(summary: Summary) -> dict[str, list[int]]:
     return {name: [row["problem"] for row in rows] for name, rows in summary.problems.items()}
 
 
-# The schema of a summary: what a result must hold before it is used.
+# The schema of a summary.
 
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Number = Annotated[FiniteFloat, Field(ge=-1e300, le=1e300)]
 _Name = Annotated[str, Field(pattern=r"^[^./\\\x00-\x1f][^/\\\x00-\x1f]{0,199}$")]
-"""Names become parts of paths."""
+"""Names are used as parts of paths."""
 
 
 class _Part(BaseModel):

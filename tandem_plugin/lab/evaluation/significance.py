@@ -1,4 +1,4 @@
-"""How sure a difference is: bootstrap errors over problems, t-tests over problems, seeds, units."""
+"""Significance: bootstrap errors over problems, and t-tests over problems, seeds and units."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESAMPLES = 10_000
 """Section 4.5 of the paper, table of legibility."""
 
 FEWEST_UNITS = 5
-"""With fewer, no test reaches p < 0.05 but by assuming a distribution: 0.5^4 > 0.05 (sign test)."""
+"""With fewer, p < 0.05 requires a distributional assumption: 0.5^4 > 0.05 (sign test)."""
 
 _MOST_COUNTS = 2**23
 """Resampling counts held at a time: 64 MiB."""
@@ -41,11 +41,11 @@ _MOST_COUNTS = 2**23
 
 @dataclass(frozen=True, slots=True)
 class BootstrapErrors:
-    """Standard errors of the means of some statistics, which are ``[statistics]`` each."""
+    """Standard errors of the means of some statistics: ``[statistics]`` each."""
 
     benchmarks: dict[str, NDArray[np.float64]]
     macro: NDArray[np.float64]
-    """Of the mean over benchmarks, each resampled by itself."""
+    """Of the mean over benchmarks, each resampled separately."""
 
 
 def bootstrap_errors(
@@ -57,10 +57,10 @@ def bootstrap_errors(
     """Standard errors over resamples of problems, stratified by benchmark.
 
     values: per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each
-    problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
-    with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
-    and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
-    depend only on its name and ``seed``. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
+    problem, ``[problems]``, for a weighted mean, such as over the positions of responses. With
+    repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``, and a
+    benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples depend
+    only on its name and ``seed``. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
     """
     each: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | float = 0.0
@@ -78,8 +78,8 @@ def bootstrap_errors(
 def _resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """Means of resamples of the rows, drawn with replacement: ``[resamples, statistics]``.
 
-    values: ``[problems, statistics]``. A resample of m problems is m draws from them: how often
-    each is drawn is multinomial.
+    values: ``[problems, statistics]``. A resample of m problems is m draws from them, so the counts
+    are multinomial.
     """
     problems = len(values)
     generator = np.random.Generator(np.random.Philox(key=seed))
@@ -112,9 +112,9 @@ class TTest:
     difference: float
     """The mean of the claimed side minus that of the other."""
     t: float
-    """NaN where nothing differs at all; infinite where everything differs by the same."""
+    """NaN if nothing differs; infinite if everything differs by the same amount."""
     degrees: float
-    """Of freedom; NaN for seeds that do not differ within their method."""
+    """Degrees of freedom; NaN if seeds do not differ within their method."""
     p: float
 
     @property
@@ -127,8 +127,8 @@ def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> T
     """Whether ``claimed`` is greater (or less) than ``other``, problem by problem.
 
     claimed, other: float ``[problems]``, pooled over benchmarks, in the same order. t and p are NaN
-    where no problem differs, and everything is NaN for fewer than two problems. Source: section 5.3
-    of the paper; ``scipy.stats.ttest_rel``.
+    if no problem differs, and everything is NaN for fewer than two problems. Source: section 5.3 of
+    the paper; ``scipy.stats.ttest_rel``.
     """
     from scipy import stats
 
@@ -165,8 +165,8 @@ def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTe
 def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float64]:
     """The mean of each unit's runs, by units in the order of their first run: ``[units]``.
 
-    values: one number per run, ``[runs]``. units: what each run shares with others, such as the
-    model that it started from.
+    values: one number per run, ``[runs]``. units: the unit of each run, such as the model that it
+    started from.
     """
     numbers = np.asarray(values, np.float64)
     places = {unit: [i for i, one in enumerate(units) if one == unit] for unit in units}
@@ -176,9 +176,9 @@ def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float
 def unit_error(means: ArrayLike) -> float:
     """The standard error of the mean of :func:`unit_means` over units drawn at random.
 
-    With equally many runs of every unit it is that of the mixed model y = mean + unit + run by its
-    mean squares, sqrt(MS between units / runs). NaN for one unit. Source: Searle, Casella and
-    McCulloch, *Variance Components* (1992), chapter 3.
+    With the same number of runs per unit it equals that of the mixed model y = mean + unit + run,
+    sqrt(MS between units / runs). NaN for one unit. Source: Searle, Casella and McCulloch,
+    *Variance Components* (1992), chapter 3.
     """
     each = np.asarray(means, np.float64)
     return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
@@ -187,9 +187,9 @@ def unit_error(means: ArrayLike) -> float:
 def unit_test(differences: ArrayLike, direction: Direction) -> TTest:
     """Whether the difference would be greater (or less) than 0 for another unit, such as a start.
 
-    differences: the methods' difference in each unit, ``[units]``, from :func:`unit_means`; runs of
-    one unit resemble each other, so units and not runs are counted. Where all units differ by the
-    same there is no spread to test by: t and p are NaN.
+    differences: the methods' difference in each unit, ``[units]``, from :func:`unit_means`. Runs of
+    one unit resemble each other, so units are counted, not runs. If all units differ by the same
+    amount there is no spread to test with: t and p are NaN.
     """
     each = np.asarray(differences, np.float64)
     if len(each) > 1 and np.ptp(each) <= 1e-12 * np.abs(each).max():
@@ -198,7 +198,7 @@ def unit_test(differences: ArrayLike, direction: Direction) -> TTest:
 
 
 def _without_spread(difference: float, degrees: float, direction: Direction) -> TTest:
-    """Where the spread is zero: rounding must not make a finite t of it."""
+    """The result for zero spread, where rounding must not produce a finite t."""
     if difference == 0:
         return TTest(0.0, float("nan"), degrees, float("nan"))
     holds = (difference > 0) == (direction == "greater")

@@ -1,4 +1,4 @@
-"""Runs that generate and are graded: the senior alone, and handing over to a junior."""
+"""Runs that generate and grade: the senior alone, and handoff to a junior."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ def run_solo(
 ) -> Path:
     """The senior alone: responses, grades and pass@k; returns the summary.
 
-    protocol: what the summary says of the protocol that was followed. Source: section 4.2 of the
-    paper.
+    protocol: the summary's record of the protocol. Source: section 4.2 of the paper.
     """
     folder = run_folder(out, "solo", senior.name)
     files = [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
@@ -65,7 +64,7 @@ def run_solo(
 
 
 def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[str, Any]]) -> None:
-    """Raise :class:`TokenizerError` where a senior's tokenizer has no boundaries for a schedule."""
+    """Raise :class:`TokenizerError` if a senior's tokenizer has no boundaries for a schedule."""
     for senior in seniors:
         vocabulary = Vocabulary.from_path(senior.path)
         for schedule in schedules:
@@ -82,11 +81,11 @@ def run_handoff(
     engine: Mapping[str, Any],
     protocol: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Senior and junior as a team under each schedule, in one engine; returns the summaries.
+    """Generate and grade team responses under each schedule, in one engine; returns the summaries.
 
-    Token ids pass from author to author within the engine: nothing is tokenised again, but under
-    ``step-text``. protocol: what the summaries say of the protocol that was followed. Source:
-    section 4.3 of the paper (``step``), appendix B.2 (other juniors), B.3 (``step-bernoulli``).
+    Token ids pass from author to author within the engine; only ``step-text`` retokenises.
+    protocol: the summaries' record of the protocol. Source: section 4.3 of the paper (``step``),
+    appendix B.2 (other juniors), B.3 (``step-bernoulli``).
     """
     runs = [
         [
@@ -134,9 +133,9 @@ def _summarise(
 def _settings(
     files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What two results must share to be compared; the senior is what may differ.
+    """The settings that two comparable results share; the senior may differ.
 
-    A digest of the prompts' token ids is part of it: other chat templates ask other questions.
+    Includes a digest of the prompts' token ids, because chat templates change the prompts.
     """
     first = files[0]
     settings: dict[str, Any] = {
@@ -153,14 +152,14 @@ def _settings(
     if first.schedule is not None and first.junior is not None:
         settings["schedule"] = dict(first.schedule)
         if (named := schedule_label(first.schedule)) != first.schedule["schedule"]:
-            # Kept, since a result is read without the plugin that knows the defaults.
+            # Stored, because a result is read without the plugin that defines the defaults.
             settings["schedule"]["label"] = named
         settings["junior"] = first.junior.fingerprint
     return settings
 
 
 def _metrics(problems: Sequence[_Graded], samples: int, team: bool) -> dict[str, Any]:
-    """Means over a benchmark; tables of pass@k are made from the per-problem numbers."""
+    """Means over a benchmark; tables of pass@k use the per-problem numbers."""
     responses = samples * len(problems)
     outcomes: Counter[str] = Counter()
     for found in problems:
@@ -200,7 +199,7 @@ class _Graded:
     tokens: int = 0
     truncated: int = 0
     shares: list[float] = field(default_factory=list)
-    """The senior's share of each response's tokens, where a junior took part."""
+    """The senior's share of each team response's tokens."""
     spans: int = 0
 
     def row(self, problem: int) -> dict[str, Any]:
@@ -219,11 +218,11 @@ def _grades_file(file: GenerationFile) -> Path:
 
 
 def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], Any]:
-    """Grade every response that has no grade yet; returns all outcomes.
+    """Grade every ungraded response; returns all outcomes.
 
-    A grade of other text or answers, which remains where responses were generated again, does not
-    count: the last grade of a response is the one that is read. The whole text is graded, whoever
-    wrote it. Source: section 3.4 and appendix A.2 of the paper.
+    A stale grade, of a response that was generated again, is ignored: the last grade of a response
+    counts. The whole text is graded, whoever wrote it. Source: section 3.4 and appendix A.2 of the
+    paper.
     """
     from tandem_plugin.grading import Grader
 
@@ -259,7 +258,7 @@ def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], An
 
 
 def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
-    """What a file of grades holds of one response."""
+    """A grade file's row of one response."""
     return {
         "outcome": grade.outcome,
         "answer": grade.answer,
@@ -272,7 +271,7 @@ def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
 
 
 def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
-    """The graded problems of a file, in their order."""
+    """The graded problems of a file, in order."""
     outcomes = _grade(file, sampling)
     problems = [_Graded() for _ in file.benchmark.problems]
     for problem, sample, row in file.responses(sampling.samples):

@@ -1,4 +1,4 @@
-"""The paper's tables from a comparison: the columns of each, by their headings and cells."""
+"""Builds the paper's tables from a comparison, as headings and cells."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _Column: TypeAlias = tuple[str, Sequence[Cell | str]]
 """Heading and cells."""
 
 _Section: TypeAlias = list[_Column]
-"""Rows of a table that belong together: columns of one length."""
+"""A group of table rows, as columns of equal length."""
 
 _AVERAGE = "Avg."
 _DELTA = "Δ"
@@ -75,8 +75,8 @@ _UNITS_NOTE = (
 def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
-    k: of pass@k in the tables of one k; None takes 8, or the largest there is. top: how many of the
-    baseline's most displaced tokens recovery is about.
+    k: of pass@k in the tables with one k; None means 8, or the largest available. top: the number
+    of the baseline's most displaced tokens to compute recovery for.
 
     The last senior is the one that is claimed to be better than each of the others.
     """
@@ -99,7 +99,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
 def _table(
     name: str, title: str, sections: Iterable[_Section], text_columns: int = 1, note: str = ""
 ) -> PaperTable:
-    """A table of sections with a rule between them; those without rows are left out."""
+    """A table of sections with rules between them, without empty sections."""
     filled = [section for section in sections if section[0][1]]
     rows = [
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
@@ -118,7 +118,7 @@ def _table(
 
 
 def _first(text: str, rows: int) -> list[str]:
-    """A text in the first of so many rows alone."""
+    """A text in the first of several rows."""
     return [text, *[""] * (rows - 1)]
 
 
@@ -140,7 +140,7 @@ def _axis_table(comparison: Comparison, label: str, runs: Runs) -> PaperTable:
 def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Section:
     """A row for each senior, then the last one's differences.
 
-    Benchmarks are in the order of the first senior's: others may have been given them in another.
+    Benchmarks are in the order of the first senior's.
     """
     *others, _ = seniors = list(runs)
     values = [comparison.measured(run)[chosen] for run in runs.values()]
@@ -155,7 +155,7 @@ def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Secti
 
 
 def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Measure) -> list[Cell]:
-    """One measure of all seniors, and the last one's differences, bold where it is better."""
+    """One measure of all seniors, and the last one's differences, bold if it is better."""
     cells = _measure_cells(means, errors, chosen)
     for mean in means[:-1]:
         difference = means[-1] - mean
@@ -180,7 +180,7 @@ def _measure_cells(
 def _share_table(label: str, runs: Runs) -> PaperTable:
     """The senior's share of team responses: mean, and standard deviation over responses.
 
-    Of pooled runs both are means over the runs. Source: appendix B.3 of the paper.
+    For pooled runs, both are means over the runs. Source: appendix B.3 of the paper.
     """
     about = label.removeprefix("handoff").strip()
     title = f"The senior's share of team responses, % of tokens ± one standard deviation ({about})"
@@ -195,7 +195,7 @@ def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _truncated_table(label: str, runs: Runs) -> PaperTable:
-    """How many responses met the limit of tokens: a confound of accuracy, more so of teams."""
+    """The share of truncated responses, a confounder of accuracy, especially for teams."""
     title = f"Responses truncated at the token limit, % ({label})"
     return _metrics_table(f"truncated-{label}", title, runs, _truncated_cell)
 
@@ -205,7 +205,7 @@ def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
 
 
 def _ungraded_table(label: str, runs: Runs) -> PaperTable:
-    """How sensitive accuracy is to the grader: what a more lenient one could add, at most."""
+    """The share of undecided responses: the most that a more lenient grader could add."""
     title = f"Responses without an answer that could be graded, % ({label})"
     return _metrics_table(f"ungraded-{label}", title, runs, _ungraded_cell)
 
@@ -237,7 +237,7 @@ def _metrics_table(
 
 
 def _mean_percentage(values: Sequence[float | None]) -> str:
-    """A dash where any is missing."""
+    """A dash if any is missing."""
     known = [value for value in values if value is not None]
     return DASH if len(known) < len(values) else number(100 * float(np.mean(known)), 1)
 
@@ -262,7 +262,7 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
 
 
 def _drift_table(label: str, runs: Runs) -> PaperTable:
-    """Divergence from the junior; of pooled runs, the mean. Source: section 4.4 of the paper."""
+    """Divergence from the junior; the mean for pooled runs. Source: section 4.4 of the paper."""
     junior = label.removeprefix("drift").strip()
     moved = [mean_metric(run, "mean_absolute_log_ratio") for run in runs.values()]
     kl = [mean_metric(run, "kl") for run in runs.values()]
@@ -275,10 +275,10 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
 
 
 def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
-    """What each senior recovers of the drift of the first one that has drifted at all.
+    """Each senior's recovery of the drift of the first senior that has drifted.
 
-    No rows where nobody has drifted, or only one senior has. Source: section 4.4 of the paper,
-    whose p value of rho is smaller than 500 tokens can give.
+    No rows unless at least two seniors have drifted. Source: section 4.4 of the paper, whose p
+    value of rho is smaller than 500 tokens can give.
     """
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
@@ -313,7 +313,7 @@ def _recovery_section(baseline: Summary, senior: str, run: Summary, top: int) ->
 
 
 class _Test(NamedTuple):
-    """Whether one senior is better than another by one measure of one run."""
+    """A test of whether one senior is better than another in one measure of one run."""
 
     label: str
     claimed: str
@@ -327,7 +327,7 @@ class _Test(NamedTuple):
 
     @property
     def section(self) -> tuple[str, str]:
-        """The part of a table: all k of a run together, each other measure by itself."""
+        """The table's section: all k of a run together, every other measure separately."""
         return self.label, "" if self.chosen.k is not None else self.chosen.name
 
     def cells(self) -> dict[str, Cell]:
@@ -349,7 +349,7 @@ class _Test(NamedTuple):
 def _tests_table(
     name: str, title: str, tests: Iterable[_Test], numbers: Sequence[str], note: str = ""
 ) -> PaperTable:
-    """numbers: the headings after those that name the test."""
+    """numbers: the headings after those that identify the test."""
     groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
     for test in tests:
         groups.setdefault(test.section, []).append(test.cells())
@@ -385,14 +385,14 @@ def _direction(chosen: Measure) -> Direction:
 
 
 class _Seeds(NamedTuple):
-    """One measure of one run: the macro average of each seed, by pooled method, as it is shown."""
+    """One measure of one run: the printed macro average of each seed, by pooled method."""
 
     label: str
     run: Summary
     chosen: Measure
     values: Mapping[str, Sequence[float]]
     units: Mapping[str, Sequence[str]]
-    """The unit of each seed, by method; only of methods in units."""
+    """The unit of each seed, by method, for methods with units."""
 
     def of_units(self, method: str) -> dict[str, float]:
         """The mean of each unit's runs."""
@@ -401,12 +401,12 @@ class _Seeds(NamedTuple):
         return dict(zip(dict.fromkeys(units), means, strict=True))
 
     def error(self, method: str) -> float:
-        """The standard error over units where they are given, else over seeds."""
+        """The standard error over units if given, otherwise over seeds."""
         in_units = method in self.units
         return unit_error(list(self.of_units(method).values()) if in_units else self.values[method])
 
     def test(self, claimed: str, other: str) -> _Test:
-        """Over units where they are given, else over seeds."""
+        """The test over units if given, otherwise over seeds."""
         direction = _direction(self.chosen)
         if not self.units:
             result = seed_test(self.values[claimed], self.values[other], direction)
@@ -445,7 +445,7 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
 
 
 def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
-    """Each pooled run's own macro averages, and how far they lie apart."""
+    """Each pooled run's own macro averages, and their spread."""
     most = max(len(run.each) for runs in comparison.runs.values() for run in runs.values())
     sections = [
         _repeats_section(one, most)
@@ -456,7 +456,7 @@ def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
 
 
 def _repeats_section(seeds: _Seeds, most: int) -> _Section:
-    """The numbers of up to ``most`` runs of each method, their mean, deviation and error."""
+    """The numbers of up to ``most`` runs per method, with mean, deviation and standard error."""
     methods, decimals = list(seeds.values), seeds.chosen.decimals
     section: _Section = [
         ("Run", _first(seeds.label, len(methods))),
@@ -481,8 +481,8 @@ def _spread(values: Sequence[float]) -> float:
 def _method_tests_table(comparison: Comparison) -> PaperTable:
     """One-sided t-tests of the last pooled method against each other one.
 
-    Over the given units, or over training seeds where none are given. No rows where no two methods
-    have several seeds, or units. The paper has one seed per method.
+    Over the given units, otherwise over training seeds. No rows unless two methods have several
+    seeds, or units. The paper has one seed per method.
     """
     tests = list(_method_tests(comparison))
     if not comparison.units:

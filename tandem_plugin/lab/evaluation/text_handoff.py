@@ -1,9 +1,9 @@
-"""Handing over by text, as the paper's release evaluates teams.
+"""Handoff by text, as in the paper's release.
 
-In turns, each model writes until its text has a blank line; what follows that line in the turn's
-last token is dropped, and the whole text is tokenised again for the other one. The senior begins.
-A response ends where a model ends its turn by itself, at its budget of tokens, or after so many
-rounds of both. Source: eval/handoff.py of CSSLab/Tandem-RLVR at 7ba85e0f.
+In turns, each model writes until its text has a blank line. The rest of the turn's last token is
+dropped, and the whole text is retokenised for the other model. The senior begins. A response ends
+when a model ends it, at its token budget, or after a number of rounds. Source: eval/handoff.py of
+CSSLab/Tandem-RLVR at 7ba85e0f.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class _Chain:
     """The messages, and the golds."""
     prompt: str
     seeds: tuple[int, int]
-    """What the seeds of its turns' sampling derive from, and its tandem seed."""
+    """Its tandem seed, and the base of its turns' sampling seeds."""
     rounds: int
     text: str = ""
     ids: list[int] = field(default_factory=list)
-    """All that was written, with what was dropped: not what ``text`` is tokenised to."""
+    """All generated tokens, including dropped ones; differs from ``text`` retokenised."""
     stops: list[int] = field(default_factory=list)
     """Where each turn ends in ``ids``."""
     authorship: list[int] = field(default_factory=list)
     fingerprint: str | None = None
 
     def take(self, completion: Any, budget: int) -> str | None:
-        """Append a turn; returns why the response ends with it, or None."""
+        """Append a turn; returns the reason if the response ends with it, otherwise None."""
         self.text += completion.text
         self.ids += completion.token_ids
         self.authorship += [1 - len(self.stops) % 2] * len(completion.token_ids)
@@ -78,9 +78,9 @@ class _Chain:
 
 
 class TextHandoff:
-    """The loop of turns, over one engine that holds both models.
+    """Runs the turns on one engine with both models.
 
-    engine: a :class:`TandemLLM`. most: the largest number of its requests at a time.
+    engine: a :class:`TandemLLM`. most: the maximum number of concurrent requests.
     """
 
     def __init__(self, engine: Any, sampling: Sampling, most: int) -> None:
@@ -106,7 +106,7 @@ class TextHandoff:
         self._waiting.append(_Chain(key, question, prompt, seeds, rounds))
 
     def rows(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """(key, row) of each response as it is finished."""
+        """(key, row) of each response when it is finished."""
         for chain, output in self._engine.stream(self, self._most):
             (completion,) = output.outputs
             ended = chain.take(completion, self._sampling.max_tokens)
@@ -121,7 +121,7 @@ class TextHandoff:
         return self
 
     def __next__(self) -> tuple[_Chain, Any, Any, Any]:
-        """The next turn; none while all are in the engine, and then more."""
+        """The next turns; empty while all responses are in the engine."""
         if not self._waiting:
             raise StopIteration
         chain = self._waiting.popleft()

@@ -160,7 +160,7 @@ def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int,
         tensors |= _header(file)
     if not tensors:
         raise ConfigError("TP933", given=name)
-    if config.get("tie_word_embeddings"):  # some checkpoints hold the one tensor under both names
+    if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
     offsets = [tensor["data_offsets"] for tensor in tensors.values()]
     return (

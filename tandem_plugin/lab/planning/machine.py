@@ -48,9 +48,9 @@ def graphics_cards() -> tuple[Card, ...]:
 
 
 def host_memory() -> tuple[int, int] | None:
-    """Bytes of this machine's memory, all and what is available; None where Linux does not say.
+    """Bytes of this machine's memory, total and available; None if Linux does not report it.
 
-    Inside a container with less, that container's.
+    In a container with a lower limit, the container's.
     """
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -86,9 +86,9 @@ _COPIES = 2
 _PROCESS = 2 * _GIB
 """For Python, PyTorch, compiled code and activations."""
 _SHARE = 0.7
-"""Of what is left, for the KV cache: other programs go on."""
+"""Share of the rest for the KV cache: other programs need memory too."""
 _REQUESTS, _PROMPT = 256, 1024
-"""vLLM's ``max_num_seqs`` on a CPU, and a prompt's usual length, for as much as is of any use."""
+"""vLLM's ``max_num_seqs`` on a CPU, and a typical prompt length, for the largest useful cache."""
 _UNPLANNED = 4 * _GIB
 """The most for models whose sizes are not known before they are loaded."""
 
@@ -109,7 +109,7 @@ def cpu_arguments(
     _, available = found
     try:
         checkpoints = [read_checkpoint(model) for model in models]
-    except ConfigError:  # vLLM may know it all the same
+    except ConfigError:  # vLLM may still support it
         memory = min(_UNPLANNED, int(_SHARE * max(0, available - _PROCESS) / 2))
         chosen = {"kv_cache_memory_bytes": memory}
     else:
@@ -137,7 +137,7 @@ def _planned(
             tokens=tokens,
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
-    # Whole requests, one block that vLLM keeps, and never less than one of the longest.
+    # Whole requests, plus vLLM's reserved block; at least one request of the maximum length.
     each = -(-min(target, tokens + _PROMPT) // block)
     useful = max(requests * each, -(-target // block)) + 1
     memory = min(room, useful * cache.bytes_per_block)

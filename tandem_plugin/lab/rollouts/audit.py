@@ -21,7 +21,7 @@ from tandem_plugin.rules import Rule, TandemRules
 __all__ = ["Audit", "Difference", "RuleBook"]
 
 BATCH_ROWS = 128
-"""Rows that are held and replayed together."""
+"""Rows replayed together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Difference:
     position: int | None = None
     """The first response position that differs, counted from 0."""
     file: str | None = None
-    """Where the line is, if there are several files."""
+    """The file, if there are several."""
 
 
 class RuleBook:
@@ -70,9 +70,9 @@ class Audit:
 
     rules: RuleBook
     keep: int
-    """How many differences to keep; all are counted."""
+    """Maximum number of differences to keep; all are counted."""
     file: str | None = None
-    """What the file of the next rows is called, if there are several."""
+    """The name of the next rows' file, if there are several."""
     rows: int = 0
     """Rows with a tandem seed."""
     solo_rows: int = 0
@@ -91,7 +91,7 @@ class Audit:
     """The first of them."""
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
-        """Compare rows and count what was found, in their order; a batch is held at a time."""
+        """Compare rows in order, one batch in memory at a time, and count the results."""
         left = iter(rows)
         while batch := list(islice(left, BATCH_ROWS)):
             self._add(batch)
@@ -148,7 +148,7 @@ class Audit:
         return list(_tandem_differences(row, Authorship(replayed[row.line]), rule))
 
     def _rule_of(self, segment: Segment, rule: Rule) -> Rule:
-        """The rule of a segment's call: the row's, or the one that the call asked for."""
+        """The rule of a segment's call: the row's, or the call's own."""
         return rule if segment.settings is None else self.rules.rule(segment.settings)
 
     def _count_tokens(self, authorship: Authorship) -> None:
@@ -165,7 +165,7 @@ class Audit:
 
 
 def _known(row: Rollout, segment: Segment, authorship: Authorship) -> Iterator[Authorship]:
-    """What a segment's call wrote, without the tokens of unknown author: its parts between them."""
+    """The parts of a segment between tokens of unknown author."""
     start = segment.start
     for first, last in (*row.unknown, (segment.stop, segment.stop)):
         stop = min(first, segment.stop)

@@ -23,24 +23,24 @@ __all__ = [
 ]
 
 RESPONSE_FIELDS = ("response", "output", "completion")
-"""Where a row has the text that is graded; the first of them that is there."""
+"""Fields with the text to grade; the first one present is used."""
 
 _ENDING = ".grades.jsonl"
 
 
 def response_digest(text: str) -> str:
-    """By which a grade knows its response again: 16 hexadecimal digits of SHA-256 of its text."""
+    """Ties a grade to its response: 16 hexadecimal digits of SHA-256 of the text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def input_digest(response: str, gold: object, prompt: str | None = None) -> str:
-    """By which a grade knows all of a row that decided it: 16 hexadecimal digits of SHA-256."""
+    """Covers everything in a row that decides its grade: 16 hexadecimal digits of SHA-256."""
     text = json.dumps([response, gold, prompt], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_grades_file(path: Path) -> bool:
-    """Whether a file is named as one of grades: ``NAME.grades.jsonl``."""
+    """Whether a file has the name of a grade file: ``NAME.grades.jsonl``."""
     return path.name.endswith(_ENDING)
 
 
@@ -53,8 +53,7 @@ def grades_beside(rollouts: Path) -> Path | None:
 class Grades:
     """The records of ``tandem grade``, by line, or those of ``tandem eval``, by problem and sample.
 
-    Raises :class:`RolloutError` where a line is neither. A line that is still being written is left
-    out.
+    Raises :class:`RolloutError` for any other line. A line that is still being written is skipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +69,7 @@ class Grades:
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.
 
-        Raises :class:`RolloutError` where the grade is that of another text.
+        Raises :class:`RolloutError` if the grade belongs to another text.
         """
         record = self._records.get(row.line)
         problem, sample = row.fields.get("problem"), row.fields.get("sample")

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
-"""Columns with one number per token: both models' log probability, and their overlap."""
+"""Columns with one number per token: both models' log-probability, and their overlap."""
 
 MAX_TOKEN_ID = 2**31 - 1
 
@@ -44,7 +44,7 @@ class Segment:
     start: int
     stop: int
     settings: Mapping[str, Any] | None = None
-    """The schedule that the call asked for, and its parameters; None for the row's."""
+    """The call's own schedule and parameters; None for the row's."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -58,11 +58,11 @@ class Rollout:
     """The line of the file, counted from 1."""
     response_ids: list[int]
     authorship: list[int] | None
-    """Zeros and ones; None only where the senior wrote alone and nothing was recorded."""
+    """Zeros and ones; None only if the senior wrote alone and nothing was recorded."""
     seed: int | None
-    """The tandem seed; None where the senior wrote alone."""
+    """The tandem seed; None if the senior wrote alone."""
     segments: list[Segment]
-    """The parts that the team wrote, in order; none where the senior wrote alone."""
+    """The parts that the team wrote, in order; empty if the senior wrote alone."""
     fingerprint: str | None
     settings: Mapping[str, Any]
     """The schedule and its parameters, if the row records them."""

@@ -1,4 +1,4 @@
-"""The responses in the files of a run, and the order in which a page takes them in."""
+"""The responses in the files of a run, and the order in which a page includes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Listed(NamedTuple):
     line: int
     offset: int
     step: int | None
-    """The training step, if the row or the name of its dump says one."""
+    """The training step, if the row or its dump's name gives one."""
     problem: int
     """The index of its problem."""
     sample: int
@@ -89,7 +89,7 @@ class PageIndex:
         return self._problems[key]
 
     def shuffled(self) -> list[Listed]:
-        """The responses in the order in which a page takes them in.
+        """The responses in the order in which a page includes them.
 
         A page without room for all shows random problems, the same in every run.
         """

@@ -1,4 +1,4 @@
-"""A page of rollouts: what it has room for, its index, and its texts in packed parts."""
+"""A page of rollouts: the selection that fits, its index, and its texts, unpacked on demand."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tandem_plugin.spans import TokenBytes
 __all__ = ["ShownResponses", "make_page", "page_index"]
 
 _PART = 200_000
-"""Bytes of JSON that are packed together: a browser unpacks them in a few milliseconds."""
+"""Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
 _COLUMNS = 32
-"""About the bytes of a response in the index."""
+"""Approximate bytes per response in the index."""
 _UNREAD = 50
-"""Lines that cannot be shown, of which the page says why."""
+"""Maximum number of unreadable lines that the page explains."""
 _SHORT = 160
 """Characters of a prompt in the index."""
 
@@ -45,16 +45,16 @@ class ShownResponses:
     responses: list[tuple[Listed, dict[str, Any]]] = field(default_factory=list)
     """With what the index has of each."""
     problems: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """The number of each problem, and the beginning of what it asks."""
+    """The number of each problem, and the beginning of its prompt."""
     parts: list[str] = field(default_factory=list)
     """Base64 of zlib of JSON (``prompts``, ``responses``)."""
     legend: set[str] = field(default_factory=set)
     """What the legend must explain besides senior and junior."""
     misread: list[str] = field(default_factory=list)
-    """What is wrong with responses whose token ids do not give what they record."""
+    """The errors of responses whose token ids do not match their text."""
 
     def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Take in responses until they fill about ``room`` bytes of a page."""
+        """Add responses until they fill about ``room`` bytes of a page."""
         prompts: dict[str, Any] = {}
         contents: list[bytes] = []
         size = unpacked = 0
@@ -124,7 +124,7 @@ def page_index(shown: ShownResponses) -> dict[str, Any]:
 
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:
-    """The beginning of what was asked: of a chat, the last turn of its user."""
+    """The beginning of the prompt; for a chat, the user's last turn."""
     asked = [text for role, text in turns if role == "user"] or [text for _, text in turns]
     line = " ".join(asked[-1].split()) if asked else ""
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
@@ -138,8 +138,8 @@ def make_page(title: str, index: Mapping[str, Any], parts: Sequence[str]) -> str
     """The page of some rollouts.
 
     The index is in a JSON block that a browser does not run, with everything escaped that HTML
-    could take for markup; parts are Base64 in blocks of the same kind. The Content Security Policy
-    lets only this page's own script and style run, by their hashes, and forbids every request.
+    could take for markup; parts are Base64 in the same kind of block. The Content Security Policy
+    allows only this page's own script and style, by their hashes, and forbids every request.
     """
     script = _script()
     style = (_ASSETS / "page.css").read_text(encoding="utf-8")

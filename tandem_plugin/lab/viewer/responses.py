@@ -1,4 +1,4 @@
-"""One response as the page holds it: its text cut at its handoffs, by the run's own tokenizer."""
+"""One response of the page: its text split at handoffs, by the run's own tokenizer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tandem_plugin.spans import (
 __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response"]
 
 _TEXTS = ("response", "output")
-"""Where ``tandem rollout`` and verl's dump record what a response says."""
+"""Fields in which ``tandem rollout`` and verl's dumps record a response's text."""
 
 
 class Decoding:
@@ -60,13 +60,13 @@ class Decoding:
         return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
 
     def _text(self, ids: Iterable[int]) -> str:
-        """The decoded text without what decoders differ in; ids of padding give no text."""
+        """The decoded text without the parts on which decoders differ; padding ids give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _compared(known.decode("utf-8", "replace"))
 
 
 def _compared(text: str) -> str:
-    """Without what decoders treat differently: white space, and bytes that are not a character."""
+    """Without text on which decoders differ: white space, and bytes that are not a character."""
     return "".join(text.replace("\ufffd", " ").split())
 
 
@@ -201,7 +201,7 @@ def _cut(value: object) -> str:
 
 
 def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
-    """What a response answers: a text, or the turns of a chat; empty where the row does not say."""
+    """The prompt: a text, or the turns of a chat; empty if the row has none."""
     for name in _PROMPTS:
         value = fields.get(name)
         if isinstance(value, (str, list)):

@@ -1,1 +1,1 @@
-"""Model Runner V1: NumPy on the host, since vLLM says there what was sampled."""
+"""Model Runner V1: NumPy on the host, where vLLM reports the sampled tokens."""

@@ -1,8 +1,8 @@
 """Model Runner V1: a logits processor that follows the batch and posts each step's authors.
 
-vLLM tells logits processors of every request that enters, leaves or moves within the batch, before
-each forward pass. It changes no logits itself: the composite model reads the posted authors when
-it computes them. Source: vLLM's ``vllm/v1/sample/logits_processor/interface.py``.
+vLLM notifies logits processors of every request that enters, leaves or moves within the batch,
+before each forward pass. This one changes no logits: the composite model reads the posted authors
+when it computes them. Source: vLLM's ``vllm/v1/sample/logits_processor/interface.py``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         return logits
 
     def update_state(self, batch_update: Any) -> None:
-        """Follow the batch, then post the authors of the coming step. Called once a step."""
+        """Follow the batch, then post the authors of the next step. Called once per step."""
         if self._rows:
-            self._step_authors.settle()  # the step before this one
+            self._step_authors.settle()  # the previous step
             self._measure()
         if batch_update is not None:
             self._rows = batch_update.batch_size
@@ -90,9 +90,9 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
             self._record.write(request)
 
     def _measure(self) -> None:
-        """Measure the step that has sampled, where its states were kept; its tokens are here now.
+        """Measure the last step, if its hidden states were kept; its tokens are now known.
 
-        Before anything moves in the batch, or when somebody asks for the sums.
+        Called before any row moves, or when the sums are requested.
         """
         kept = self._measures.take()
         if kept is None:

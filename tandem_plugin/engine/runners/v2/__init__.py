@@ -1,1 +1,1 @@
-"""Model Runner V2: tensors on the device, which the host never waits for."""
+"""Model Runner V2: tensors on the device, without host synchronisation."""

@@ -1,8 +1,8 @@
 """The authors of a running batch on the device: state per slot in tensors, no host synchronisation.
 
-The host knows which rule each slot follows, and writes a slot's state when a request enters it;
-from then on every step is tensor operations over all slots, and a choice between rules by masks:
-elementwise operations over a few hundred slots cost less than gathering a rule's own.
+The host knows each slot's rule, and writes a slot's state when a request enters it. From then on
+every step consists of tensor operations over all slots, and masks select between rules: elementwise
+operations over a few hundred slots cost less than gathering a rule's slots.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tandem_plugin.rules import Rule
 __all__ = ["DeviceAuthors", "DrawsTable", "Memory", "SlotRequest", "to_device"]
 
 Memory: TypeAlias = Callable[[int], tuple[NDArray[np.float64], torch.Tensor]]
-"""Makes memory for so many draws, as the host and as the device sees it: float64 ``[places]``."""
+"""Allocates memory for draws, as seen by the host and by the device: float64 ``[places]``."""
 
 _FIRST_PLACES = 2**17
 
 
 class DrawsTable:
-    """The draws of a batch's requests: of each as many places in a row as it may need.
+    """The draws of a batch's requests: consecutive places for each, as many as it may need.
 
-    Written by the host when a request enters, read by the device one a step. Memory doubles when
-    the requests need more at once, so that nothing is taken for lengths that nobody asks for.
+    Written by the host when a request enters, read by the device, one per step. Memory doubles when
+    requests need more, so none is allocated for lengths that no request has.
     """
 
     def __init__(self, memory: Memory, first: int) -> None:
-        """first: the place of the first request; those before it are nobody's."""
+        """first: the place of the first request; earlier places stay unused."""
         self._memory, self._end = memory, first
         self.host, self.view = memory(max(_FIRST_PLACES, first))
         self._outgrown: list[tuple[NDArray[np.float64], torch.Tensor]] = []
-        """Still read by the device in steps that were launched before the last growth."""
+        """Former memory, which steps launched before the last growth still read."""
         self._free: dict[int, list[int]] = {}
 
     def take(self, length: int) -> int:
@@ -53,7 +53,7 @@ class DrawsTable:
         return first
 
     def give_back(self, first: int, length: int) -> None:
-        """Let others have the places that :meth:`take` gave."""
+        """Free the places that :meth:`take` returned."""
         self._free.setdefault(_room(length), []).append(first)
 
     def _grow(self) -> None:
@@ -64,23 +64,23 @@ class DrawsTable:
 
 
 def _room(length: int) -> int:
-    """A length rounded up by at most an eighth, so that few different ones are taken."""
+    """A length rounded up by at most an eighth, so that few different lengths occur."""
     step = max(64, 1 << max(0, length.bit_length() - 4))
     return -(-length // step) * step
 
 
 @dataclass(slots=True)
 class SlotRequest:
-    """A request in tandem, the slot it is in and its places in the table of draws."""
+    """A tandem request, its slot and its places in the table of draws."""
 
     rule: Rule
     seed: int
     slot: int
     first: int
     limit: int
-    """How many draws it may need."""
+    """Number of draws it may need."""
     prefix: Sequence[int] = ()
-    """How the response began, in an earlier request under the same seed."""
+    """The beginning of the response, from an earlier request with the same seed."""
     author: bool = True
     """Who writes its first token in this slot, once its state is written; true = senior."""
 
@@ -93,14 +93,14 @@ class _Group:
     """bool ``[vocabulary]``"""
     members: set[int] = field(default_factory=set)
     mask: torch.Tensor | None = None
-    """bool ``[size]``, true for members; None when these changed since it was written."""
+    """bool ``[size]``, true for members; None if the members have changed since."""
 
 
 class DeviceAuthors:
     """Who writes the next token of the request in each of ``size`` slots.
 
-    vocabulary: how many token ids the engine may sample. memory: that of the draws. record: whether
-    to keep who wrote each token, for audits.
+    vocabulary: number of token ids the engine may sample. memory: allocates the draws' memory.
+    record: whether to keep who wrote each token, for audits.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class DeviceAuthors:
         self._draws = DrawsTable(memory, first=size)
         self._author = torch.ones(size, dtype=torch.bool, device=device)
         self._run = torch.zeros(size, dtype=torch.int64, device=device)
-        # A slot without a request has one place of its own, among the first.
+        # Each slot without a request uses its own place among the first.
         self._place = torch.arange(size, dtype=torch.int64, device=device)
         self._first_place, self._last_place = self._place.clone(), self._place.clone()
         self._fresh = torch.zeros(size, dtype=torch.bool, device=device)
@@ -121,7 +121,7 @@ class DeviceAuthors:
 
     @property
     def any_in_tandem(self) -> bool:
-        """Whether any slot holds a request in tandem."""
+        """Whether any slot holds a tandem request."""
         return bool(self._groups)
 
     def add(
@@ -133,13 +133,13 @@ class DeviceAuthors:
         positions: int,
         prefix: Sequence[int] = (),
     ) -> SlotRequest:
-        """Let a request enter a slot, new or resumed: its state is replayed from its tokens.
+        """Add a request, new or resumed, to a slot; its state is replayed from its tokens.
 
-        That is done for all that enter at once, in :meth:`write_staged`.
+        :meth:`write_staged` does this for all entering requests together.
 
-        output: what the request has written so far. positions: how many tokens of output it can
-        have. prefix: how the response began, in an earlier request under the same seed. Draws and
-        record of the slot begin where the output does.
+        output: the tokens written so far. positions: the maximum number of output tokens. prefix:
+        the beginning of the response, from an earlier request with the same seed. Draws and record
+        of the slot begin with the output.
         """
         limit = positions + 1
         if len(output) >= limit:
@@ -154,10 +154,10 @@ class DeviceAuthors:
         return slot_request
 
     def remove(self, slot_request: SlotRequest) -> None:
-        """Let a request leave its slot."""
+        """Remove a request from its slot."""
         slot = slot_request.slot
         self._entered.pop(slot, None)
-        # The senior's, unless another one enters.
+        # The senior's, unless another request enters.
         self._staged[slot] = (True, 0, slot, slot, slot)
         self._draws.give_back(slot_request.first, slot_request.limit)
         group = self._groups[slot_request.rule]
@@ -201,7 +201,7 @@ class DeviceAuthors:
             self._write_record(self._record, slot_requests, written)
 
     def _grown(self, record: torch.Tensor) -> torch.Tensor:
-        """The record, with a place for each draw."""
+        """The record, with one entry per draw."""
         more = len(self._draws.host) - len(record)
         return torch.cat([record, record.new_zeros(more)]) if more else record
 
@@ -211,7 +211,7 @@ class DeviceAuthors:
         slot_requests: Sequence[SlotRequest],
         written: Sequence[NDArray[np.bool_]],
     ) -> None:
-        """Record who wrote the tokens that each slot's request came with."""
+        """Record the authors of the tokens that each slot's request already has."""
         places = [
             one.first + np.arange(len(authors))
             for one, authors in zip(slot_requests, written, strict=True)
@@ -222,25 +222,25 @@ class DeviceAuthors:
     def of(self, slots: torch.Tensor) -> torch.Tensor:
         """Who writes the next token of these slots: bool ``[slots]``, true = senior.
 
-        slots: int ``[slots]`` on the device. Those without a request in tandem are the senior's.
+        slots: int ``[slots]`` on the device. Slots without a tandem request are the senior's.
         """
         return self._author.index_select(0, slots)
 
     def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
-        """Which of these slots hold a request in tandem: bool ``[slots]``."""
+        """Which of these slots hold a tandem request: bool ``[slots]``."""
         found = torch.zeros_like(self._author)
         for group in self._groups.values():
             found = found | self._mask_of(group)
         return found.index_select(0, slots)
 
     def lengths(self, slots: torch.Tensor) -> torch.Tensor:
-        """How many tokens the requests in these slots have written: int64 ``[slots]``, as they."""
+        """Number of tokens written by the requests in these slots: int64, shaped like ``slots``."""
         return (self._place - self._first_place).index_select(0, slots)
 
     def advance(
         self, slots: torch.Tensor, num_sampled: torch.Tensor, last_tokens: torch.Tensor
     ) -> None:
-        """Take in the step's tokens: choose who writes next wherever one was sampled.
+        """Advance by the step's tokens: choose the next author wherever one was sampled.
 
         slots: int ``[rows]``, the slots of the batch. num_sampled: int ``[rows]``, 1 where the row
         sampled a token, 0 where its prompt is not yet complete. last_tokens: int64 ``[size]``, the
@@ -255,7 +255,7 @@ class DeviceAuthors:
             self._record.scatter_(0, self._place, torch.where(fresh, self._author, kept))
         self._place = torch.minimum(self._place + fresh, self._last_place)
         u = self._draws.view.index_select(0, self._place)
-        tokens = last_tokens * fresh  # where there is no fresh one, whatever is in the table
+        tokens = last_tokens * fresh  # arbitrary where no token was sampled
         self._author, self._run = self._chosen(self._author, self._run, tokens, u, fresh)
 
     def _chosen(
@@ -285,7 +285,7 @@ class DeviceAuthors:
     def recorded(self, slot_request: SlotRequest, length: int) -> list[bool]:
         """Who wrote the first ``length`` tokens of a request, from the engine's own state.
 
-        Waits for the device. Only where ``record`` was asked for.
+        Waits for the device. Requires ``record``.
         """
         assert self._record is not None
         first = slot_request.first
@@ -309,7 +309,7 @@ class DeviceAuthors:
 
 
 def to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Values of the host on the device, without waiting."""
+    """Copy host values to the device without waiting."""
     tensor = torch.from_numpy(values)
     if device.type == "cpu":
         return tensor

@@ -1,7 +1,7 @@
 """Model Runner V2: a model state that keeps every request's author on the device.
 
-vLLM asks the model for its state class, tells the state of every request that enters or leaves a
-slot, and calls it before each forward pass and after each sampling. Source: vLLM's
+vLLM gets the state class from the model, notifies the state of every request that enters or leaves
+a slot, and calls it before each forward pass and after each sampling. Source: vLLM's
 ``vllm/v1/worker/gpu/model_states/interface.py``.
 """
 
@@ -29,7 +29,7 @@ AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 
 
 class AuthorsState:
-    """What tandem adds to a ``ModelState``; stands before it in the class's bases."""
+    """Tandem's mixin for a ``ModelState``; precedes it in the class's bases."""
 
     model: Any
     model_config: Any
@@ -43,22 +43,22 @@ class AuthorsState:
         record, junior = self._rules.config.record, self._rules.config.junior_name
         self._record = AuthorshipRecord(record, junior) if record else None
         drafts = self._rules.config.max_drafts
-        # Rounds of several tokens write behind a response's end, the one that reaches it and, with
-        # asynchronous scheduling, the next; these tokens are dropped, but recorded.
+        # Rounds of several tokens write beyond a response's end: the round that reaches it and,
+        # with asynchronous scheduling, the next. These tokens are dropped, but recorded.
         self._ahead = 2 * (drafts + 1) if drafts else 0
         self._slot_requests: dict[str, SlotRequest] = {}
         self._prompt_lengths: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        """Of slots: the names under which their requests' tokens are kept."""
+        """By slot: the name under which its request's token scores are kept."""
         self._ends: dict[int, End] = {}
-        """Likewise: where their responses end."""
+        """By slot: where its response ends."""
         self._req_states: Any = None
         self._batch: Any = None
         model.tandem_step_authors.bind()
 
     @cached_property
     def _authors(self) -> DeviceAuthors:
-        """Made at the first step: a sleep of level 2 discards what is allocated while loading."""
+        """Created at the first step: a level-2 sleep discards tensors allocated during loading."""
         return self._made(DeviceAuthors)
 
     def _made(self, kind: type[AuthorsT]) -> AuthorsT:
@@ -74,7 +74,7 @@ class AuthorsState:
         super().add_request(req_index, new_req_data)  # type: ignore[misc]
         params = new_req_data.sampling_params
         argument = tandem_argument(params) if params else None
-        # Requests that must say something were refused at the door; vLLM's own warm-up has none.
+        # Admission has rejected requests that lack required parameters; vLLM's warm-up has none.
         resolved = None if argument is None else self._rules.for_request(argument)
         if resolved is None:
             return
@@ -112,7 +112,7 @@ class AuthorsState:
         self._authors.write_staged()
 
     def prepare_inputs(self, input_batch: Any, req_states: Any) -> Any:
-        """Post the authors of the coming step's rows for the model's ``compute_logits``."""
+        """Post the authors of the next step's rows for the model's ``compute_logits``."""
         self._req_states, self._batch = req_states, input_batch
         slots = input_batch.idx_mapping
         in_tandem = self._authors.any_in_tandem
@@ -131,7 +131,7 @@ class AuthorsState:
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
-        """What came of the rows whose logits a step computed: one of each request."""
+        """The outcome of the rows whose logits a step computed, one per request."""
         return self._rows(
             slots,
             self._batch.idx_mapping_np,
@@ -150,11 +150,11 @@ class AuthorsState:
         written: torch.Tensor,
         places: torch.Tensor,
     ) -> SampledRows:
-        """Rows of logits, by the slot of each, here and on the host.
+        """Rows of logits by slot, on the device and on the host.
 
-        places: int64 ``[rows]``, where the token of each stands among those of its request, the
-        prompt's included. What asynchronous scheduling or a round wrote behind the end of a
-        response is none of its tokens.
+        places: int64 ``[rows]``, the position of each row's token in its request, prompt included.
+        Tokens that asynchronous scheduling or a round wrote beyond the end of a response do not
+        belong to it.
         """
         back = torch.arange(max(self._ahead, 2), device=slots.device)
         ids = self._req_states.all_token_ids.gpu
@@ -180,7 +180,7 @@ class AuthorsState:
 
     def _write_record(self, slot_request: SlotRequest, prompt_length: int) -> None:
         slot, states = slot_request.slot, self._req_states
-        if states is None:  # it left before any step
+        if states is None:  # the request left before any step
             return
         total = int(states.total_len.gpu[slot])
         output = states.all_token_ids.gpu[slot, prompt_length:total].tolist()
@@ -200,8 +200,8 @@ class AuthorsState:
 def shared_memory(places: int) -> tuple[Any, torch.Tensor]:
     """Memory that the host writes and the device reads, as vLLM itself keeps token ids.
 
-    Returns float64 ``[places]`` as a NumPy array and as a tensor of the device. It is written once
-    a request and read one element a row and step, so it takes no device memory.
+    Returns float64 ``[places]`` as a NumPy array and as a device tensor. It is written once per
+    request, and one element is read per row and step, so it takes no device memory.
     """
     from vllm.v1.worker.gpu.buffer_utils import UvaBuffer
 
@@ -213,29 +213,29 @@ def shared_memory(places: int) -> tuple[Any, torch.Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What ends a response."""
+    """The end of a response."""
 
     limit: int
-    """How many tokens it has at most."""
+    """Its maximum number of tokens."""
     stops: tuple[int, ...] = ()
-    """Token ids behind which it has no more."""
+    """Token ids that end it."""
 
     @classmethod
     def of(cls, params: Any, limit: int) -> End:
-        """That of a request by its sampling parameters.
+        """Derived from a request's sampling parameters.
 
-        A stop string is looked for where text is made of tokens, which no device knows.
+        Stop strings are found when tokens are decoded to text, which the device cannot do.
         """
         eos = getattr(params, "eos_token_id", None)
         return cls(limit, (*(() if eos is None else (eos,)), *(params.stop_token_ids or ())))
 
 
 NO_END = End(0)
-"""Of a slot without a request in tandem."""
+"""For a slot without a tandem request."""
 
 
 def ends_of(ends: Sequence[End]) -> NDArray[np.int64]:
-    """Of each row its limit and its stop tokens, -1 behind them: int64 ``[rows, 1 + stops]``."""
+    """Each row's limit and stop tokens, padded with -1: int64 ``[rows, 1 + stops]``."""
     most = max((len(end.stops) for end in ends), default=0)
     found = np.full((len(ends), 1 + most), -1, dtype=np.int64)
     for row, end in enumerate(ends):
@@ -245,9 +245,9 @@ def ends_of(ends: Sequence[End]) -> NDArray[np.int64]:
 
 
 def within(ends: torch.Tensor, positions: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """Which rows' tokens lie in their responses: bool ``[rows]``.
+    """Which rows' tokens belong to their responses: bool ``[rows]``.
 
-    ends: as :func:`ends_of` has them. positions: int64 ``[rows]``, the tokens' places in their
+    ends: from :func:`ends_of`. positions: int64 ``[rows]``, the tokens' positions in their
     responses. before: int64 ``[rows, some]``, the tokens before each, the nearest first.
     """
     nearest = torch.arange(before.shape[1], device=before.device)
