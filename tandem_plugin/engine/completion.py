@@ -19,7 +19,7 @@ from tandem_plugin.errors import RequestError
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured
+from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured, writers
 
 __all__ = [
     "NOTHING",
@@ -188,5 +188,5 @@ def signed_completion(
         senior_logprobs=columns[0],
         junior_logprobs=columns[1],
         overlaps=columns[2],
-        authored=authored_text(ids, authorship.tolist(), token_bytes),
+        authored=authored_text(ids, writers(authorship.tolist(), rule.settings()), token_bytes),
     )
