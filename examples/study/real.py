@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from tandem_plugin.lab.data import read_problems
 from tandem_plugin.lab.data.problem import Problem, prompt_ids
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
-from tandem_plugin.rules import Rule, TandemRules, fingerprint
+from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed
 
 METHODS = (GRPO, TRL, HALF, *map(kl_reg, KL_COEFFICIENTS))
@@ -82,23 +82,6 @@ class Size:
     evaluate_every: int = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
-    """A schedule: the senior writes up to boundary number ``after``, the junior the rest."""
-
-    name: ClassVar[str] = "handover"
-    boundaries: ClassVar[str] = "word"
-
-    after: int
-
-    def start(self, u: Any) -> Any:
-        return u >= 0  # true everywhere
-
-    def advance(self, author: Any, run: Any, is_boundary: Any, u: Any) -> tuple[Any, Any]:
-        passed = run + is_boundary
-        return passed < self.after, passed
-
-
 class Sums:
     """The tokenizer, the problems as token ids, and the rewards of responses."""
 
@@ -118,8 +101,8 @@ class Sums:
 
     def handover(self, after: int) -> Rule:
         """The senior writes up to a word boundary, the junior the rest."""
-        schedule, boundaries = Handover(after), self.rule("word").boundaries
-        return Rule(schedule, boundaries, fingerprint(schedule, boundaries))
+        config = TandemConfig(schedule="handover", first="senior", after=after, boundaries="word")
+        return TandemRules(config, self._vocabulary).default
 
     def prompts(self, problems: Sequence[Problem]) -> Tensor:
         """int64 ``[problems, length]``: sums of one-digit numbers have prompts of one length."""
