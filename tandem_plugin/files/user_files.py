@@ -146,7 +146,7 @@ def _is_same(one: Path, other: str) -> bool:
 
 
 def _mode(target: Path) -> int | None:
-    """The permissions of what is replaced; None where nothing is there yet."""
+    """The permissions of the replaced file; None for a new file."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:
