@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
@@ -17,8 +20,8 @@ from tandem_plugin.errors import (
     RequestError,
     TokenizerError,
 )
-from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.contracts import check_on_torch
+from tandem_plugin.plugins.loading import BUILT_IN, catalogue
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
     TokenIds,
@@ -36,10 +39,37 @@ from tandem_plugin.schedules import (
     schedule_parameters,
     takes_training_step,
 )
+from tandem_plugin.schedules.parameters import typed
 
-__all__ = ["ResolvedRequest", "Rule", "TandemRules"]
+__all__ = ["ResolvedRequest", "Rule", "TandemRules", "fingerprint"]
 
 _MOST_RULES = 256
+
+
+def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
+    """16 hexadecimal digits over schedule, parameters, boundary set and package version.
+
+    For a plugin's schedule, the name and version of its distribution are included. The fingerprint
+    is sent with each request, and an engine rejects one that differs from its own, so a replay in
+    another process can never silently disagree with the engine. Equal schedules have equal
+    fingerprints: 1 and 1.0, or 0.0 and -0.0, make no difference. Raises :class:`ConfigError` for a
+    manually constructed schedule with a parameter that is not of its declared type.
+    """
+    schedule = typed(schedule)
+    meaning: dict[str, Any] = {
+        "schedule": schedule.name,
+        "parameters": schedule_parameters(schedule),
+        "boundaries": boundaries.digest,
+        "version": __version__,
+    }
+    kind = type(schedule)
+    provider = catalogue().provider_of(kind)
+    if provider is None:  # made by hand, from a class that no plugin registers
+        meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
+    elif provider != BUILT_IN:
+        meaning["plugin"] = [provider.distribution, provider.version]
+    text = json.dumps(meaning, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +125,10 @@ class ResolvedRequest:
     rule: Rule
     seed: int
     prompt_length: int | None = None
-    """None: all that is sent as the prompt is the prompt."""
+    """None if everything sent as the prompt is the prompt."""
 
     def request(self) -> TandemRequest:
-        """The request that asks for it, fingerprint included."""
+        """The request for it, fingerprint included."""
         return self.rule.request(self.seed, self.prompt_length)
 
     def prefix(self, sent_ids: Sequence[int]) -> list[int]:
@@ -135,7 +165,9 @@ class TandemRules:
     def for_schedule(self, schedule: Schedule) -> Rule:
         """The rule of a schedule over this vocabulary."""
         if schedule not in self._rules:
-            if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
+            if (
+                len(self._rules) >= _MOST_RULES
+            ):  # requests choose parameters, so the cache is bounded
                 self._rules.clear()
             check_on_torch(type(schedule))
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
@@ -145,8 +177,8 @@ class TandemRules:
     def for_step(self, training_step: int) -> Rule:
         """The configured rule at a trainer's step: what a trainer sends, checks and replays with.
 
-        It is the default rule, with the parameter ``training_step`` filled in where the schedule
-        has one. Raises :class:`ConfigError` for a step that the schedule rejects.
+        It is the default rule, with the parameter ``training_step`` filled in if the schedule has
+        one. Raises :class:`ConfigError` for a step that the schedule rejects.
         """
         schedule = self.default.schedule
         if not takes_training_step(schedule):
@@ -226,7 +258,7 @@ class TandemRules:
         return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
-        """The boundaries that a resolver finds; kept, as it reads a whole vocabulary."""
+        """The boundaries that a resolver finds; cached, because it reads a whole vocabulary."""
         if resolver not in self._boundaries:
             self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
         return self._boundaries[resolver]
