@@ -1,4 +1,4 @@
-"""The project's addresses, all from the one in pyproject.toml, for the package's metadata."""
+"""The project's addresses for the package's metadata, derived from the one in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINK = re.compile(r"(!?\[[^\]]*\]\()(?!\w+:|#)([^)]+)\)")
 
 
 def absolute_links(text: str, repository: str) -> str:
-    """A page of the root folder to be read elsewhere: links lead to where the sources are."""
+    """A page of the root folder with absolute links, to be read outside the repository."""
 
     def absolute(link: re.Match[str]) -> str:
         kind = "raw" if link[1].startswith("!") else "blob"
@@ -30,7 +30,7 @@ def absolute_links(text: str, repository: str) -> str:
 
 
 class ProjectAddresses(MetadataHookInterface):
-    """Hatchling's hook; ``repository`` is where the sources are, empty while nowhere."""
+    """Hatchling's hook; ``repository`` is the repository's address, empty until it is known."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         repository = self.config["repository"].rstrip("/")

@@ -3,7 +3,7 @@
 #   docker build --file docker/openrlhf.Dockerfile --tag tandem-openrlhf .
 #   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-openrlhf examples/openrlhf/train.sh trl
 #
-# With another vLLM of those in constraints/: --build-arg VLLM=0.32.0
+# With another vLLM version from constraints/: --build-arg VLLM=0.32.0
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:5dc1bca23d05bd37b011be68ec470c03b403a5da07ec3a86e41af9470e9d0cc6
 
 # Triton, FlashInfer and DeepSpeed compile kernels at run time.
@@ -18,13 +18,13 @@ RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv==0.13.9
 ARG VLLM=0.29.0
 COPY . /src
 WORKDIR /src/constraints
-# Where vLLM wants what OpenRLHF does not, there is a file of overrides, which pip has no use for.
+# If vLLM and OpenRLHF pin different versions, a file of overrides resolves it; only uv supports these.
 RUN set -- --constraint "openrlhf-vllm-$VLLM.txt" \
  && if [ -f "overrides-vllm-$VLLM.txt" ]; then set -- "$@" --override "overrides-vllm-$VLLM.txt"; fi \
  && uv pip install --no-cache "$@" "/src[openrlhf,math,eval]" \
  && uv pip install --no-cache --no-deps --constraint "openrlhf-vllm-$VLLM.txt" openrlhf
 
-# OpenRLHF imports flash-attn, which is compiled from source: where it is not, this stands for it.
+# OpenRLHF imports flash-attn, which is compiled from source; this is a stand-in for it.
 ENV PYTHONPATH=/opt/tandem/lib/python3.12/site-packages/tandem_openrlhf/without_flash_attn
 
 WORKDIR /work

@@ -3,7 +3,7 @@
 #   docker build --file docker/verl.Dockerfile --tag tandem-verl .
 #   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-verl examples/verl/train.sh trl
 #
-# With another vLLM of those in constraints/: --build-arg VLLM=0.32.0
+# With another vLLM version from constraints/: --build-arg VLLM=0.32.0
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:5dc1bca23d05bd37b011be68ec470c03b403a5da07ec3a86e41af9470e9d0cc6
 
 # Triton and FlashInfer compile kernels at run time.
@@ -18,7 +18,7 @@ RUN python3 -m venv "$VIRTUAL_ENV" && pip install --no-cache-dir uv==0.13.9
 ARG VLLM=0.29.0
 COPY . /src
 WORKDIR /src/constraints
-# Where vLLM wants what verl does not, there is a file of overrides, which pip has no use for.
+# If vLLM and verl pin different versions, a file of overrides resolves it; only uv supports these.
 RUN set -- --constraint "verl-vllm-$VLLM.txt" \
  && if [ -f "overrides-vllm-$VLLM.txt" ]; then set -- "$@" --override "overrides-vllm-$VLLM.txt"; fi \
  && uv pip install --no-cache "$@" "/src[verl,math,eval]"

@@ -85,11 +85,12 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 def notebook_page(notebook: str) -> str:
     """A notebook as Markdown: its texts, its code as Python, and its stored outputs."""
-    title, *rest = [
+    first, *rest = [
         part.strip() for cell in json.loads(notebook)["cells"] for part in _cell_parts(cell)
     ]
+    title, _, text = first.partition("\n")
     where = "A notebook of the repository, `docs/notebooks/first_steps.ipynb`, with its outputs."
-    return "\n\n".join([title.split("\n")[0], where, *title.split("\n")[1:], *rest]) + "\n"
+    return "\n\n".join([title, where, text.strip(), *rest]) + "\n"
 
 
 def _cell_parts(cell: Any) -> Iterator[str]:

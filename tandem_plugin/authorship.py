@@ -23,8 +23,7 @@ class Span:
     stop: int
     author: Literal["senior", "junior"]
     text: str | None = None
-    """What it says, where the text is known; a character that a later span ended is in the one
-    that began it."""
+    """Its text, if known; a character that a later span completed is in the one that began it."""
 
     def __len__(self) -> int:
         return self.stop - self.start

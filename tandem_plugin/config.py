@@ -138,7 +138,7 @@ class TandemConfig(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            # Of a setting of several types, that of the type that went furthest.
+            # For a setting with several types, the error of the type that matched furthest.
             problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
@@ -220,7 +220,7 @@ class TandemConfig(BaseModel):
 
     @property
     def max_drafts(self) -> int:
-        """The most tokens that the junior drafts in a round; 0 in lockstep."""
+        """The maximum number of drafts in a round; 0 in lockstep."""
         if self.mode == "lockstep":
             return 0
         if isinstance(self.drafts, dict):

@@ -46,10 +46,10 @@ class ShownProgress(Progress):
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """As of rich's ``Progress``; what writes lines starts as well."""
+        """As rich's ``Progress``; also starts writing lines."""
         super().start()
         if self._lines:
-            # A daemon: nothing waits for a command that is ended in the middle.
+            # A daemon thread: it must not delay the exit of an interrupted command.
             threading.Thread(target=self._write_lines, name="tandem-progress", daemon=True).start()
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ class ShownProgress(Progress):
         super().stop()
 
     def add_task(self, description: str, *arguments: Any, **fields: Any) -> TaskID:
-        """As of rich's ``Progress``, but that the description is plain text."""
+        """As rich's ``Progress``, with the description as plain text."""
         return super().add_task(escape(printable(description)), *arguments, **fields)
 
     def _write_lines(self) -> None:

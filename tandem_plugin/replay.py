@@ -24,9 +24,9 @@ TokenIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 """Token ids of one response, ``[length]``."""
 
 _WALKED = 2**16
-"""How many positions a schedule's own ``walk`` takes at once: a cache's worth."""
+"""Number of positions that a schedule's own ``walk`` takes at once, to fit a cache."""
 _STEPPED = 2**23
-"""How many are stepped through at once: a step costs the same for few responses and for many."""
+"""Number stepped through at once: a step costs the same for few responses and for many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class Walk:
     """The authors of one response, and the schedule's state at its end."""
 
     authors: NDArray[np.bool_]
-    """bool ``[length + 1]``, true = senior: who writes each token, and the one behind the last."""
+    """bool ``[length + 1]``, true = senior: who writes each token, and the one after the last."""
     run: int
-    """Tokens since the last redraw that were no boundary, behind the last token."""
+    """Non-boundary tokens since the last redraw, after the last token."""
 
     @property
     def author(self) -> bool:
-        """True when the senior writes the next token."""
+        """True if the senior writes the next token."""
         return bool(self.authors[-1])
 
 
@@ -97,7 +97,7 @@ def walk_batch(
 def _blocks(
     order: Sequence[int], flat: Sequence[NDArray[np.int64]], most: int
 ) -> Iterator[Sequence[int]]:
-    """Places of responses, the longest first, in blocks of at most ``most`` positions."""
+    """Indices of responses, the longest first, in blocks of at most ``most`` positions."""
     start = 0
     while start < len(order):
         rows = max(1, most // (len(flat[order[start]]) + 1))
@@ -127,7 +127,7 @@ def _walk(
 
 def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:
     if isinstance(token_ids, list) and token_ids and type(token_ids[0]) is int:
-        # Faster than asarray; whatever is no integer is left to asarray's judgement.
+        # Faster than asarray; anything but integers falls back to asarray.
         with suppress(TypeError, OverflowError):
             return np.frombuffer(array("q", token_ids), dtype=np.int64)
     ids = np.asarray(token_ids)

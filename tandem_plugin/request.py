@@ -14,20 +14,20 @@ from tandem_plugin.files.strict_json import parse_json
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
 
 OFF = "off"
-"""Says that the senior answers alone; also ``{"schedule": "off"}``."""
+"""Means that the senior answers alone; also ``{"schedule": "off"}``."""
 
 RIGHT_FORM = (
     'Send "vllm_xargs": {"tandem": "{\\"seed\\": 7}"}, JSON in a string; in Python '
     "extra_args={'tandem': {'seed': 7}}."
 )
-"""How a request asks an engine for tandem, as an error says it."""
+"""The form of a tandem request, for error messages."""
 
 MAX_WIRE_LENGTH = 4096
-"""The longest text that is read as a request, in characters."""
+"""The maximum length of a request's text, in characters."""
 
 
 MAX_PROMPT_LENGTH = 2**31 - 1
-"""The longest prompt that a request may speak of, in tokens."""
+"""The maximum prompt length in a request, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)

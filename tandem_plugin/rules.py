@@ -125,10 +125,10 @@ class ResolvedRequest:
     rule: Rule
     seed: int
     prompt_length: int | None = None
-    """None: all that is sent as the prompt is the prompt."""
+    """None if everything sent as the prompt is the prompt."""
 
     def request(self) -> TandemRequest:
-        """The request that asks for it, fingerprint included."""
+        """The request for it, fingerprint included."""
         return self.rule.request(self.seed, self.prompt_length)
 
     def prefix(self, sent_ids: Sequence[int]) -> list[int]:
@@ -165,7 +165,9 @@ class TandemRules:
     def for_schedule(self, schedule: Schedule) -> Rule:
         """The rule of a schedule over this vocabulary."""
         if schedule not in self._rules:
-            if len(self._rules) >= _MOST_RULES:  # requests choose parameters: forget, not grow
+            if (
+                len(self._rules) >= _MOST_RULES
+            ):  # requests choose parameters, so the cache is bounded
                 self._rules.clear()
             check_on_torch(type(schedule))
             boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
@@ -175,8 +177,8 @@ class TandemRules:
     def for_step(self, training_step: int) -> Rule:
         """The configured rule at a trainer's step: what a trainer sends, checks and replays with.
 
-        It is the default rule, with the parameter ``training_step`` filled in where the schedule
-        has one. Raises :class:`ConfigError` for a step that the schedule rejects.
+        It is the default rule, with the parameter ``training_step`` filled in if the schedule has
+        one. Raises :class:`ConfigError` for a step that the schedule rejects.
         """
         schedule = self.default.schedule
         if not takes_training_step(schedule):
@@ -256,7 +258,7 @@ class TandemRules:
         return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:
-        """The boundaries that a resolver finds; kept, as it reads a whole vocabulary."""
+        """The boundaries that a resolver finds; cached, because it reads a whole vocabulary."""
         if resolver not in self._boundaries:
             self._boundaries[resolver] = resolve_boundaries(resolver, self.vocabulary)
         return self._boundaries[resolver]

@@ -89,3 +89,13 @@ def test_changelog_and_citation_are_of_the_version_that_is_built() -> None:
     assert heading is not None
     assert version is not None
     assert heading[1] == version[1].strip("\"'") == tandem_plugin.__version__
+
+
+def test_links_lead_to_pages_copies_or_the_repository() -> None:
+    pages = module("site_pages")
+    text = "[a](docs/verl.md#lora) ![b](docs/images/x.svg) [c](CITATION.cff) [d](nowhere.md)"
+    assert pages.linked(text, "README.md", "") == (
+        "[a](verl.md#lora) ![b](images/x.svg) [c](files/CITATION.cff) [d](nowhere.md)"
+    )
+    there = pages.linked("[c](../CITATION.cff) [e](index.md)", "docs/verl.md", "https://host/own")
+    assert there == "[c](https://host/own/blob/main/CITATION.cff) [e](index.md)"

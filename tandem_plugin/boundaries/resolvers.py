@@ -73,7 +73,7 @@ SENTENCE_TERMINALS = _characters(_TERMINALS) | {"\u2026"}
 """Characters that end a sentence in any script, and the ellipsis."""
 
 _CLOSING = ("Pe", "Pi", "Pf")
-"""Unicode's categories of closing brackets and of quotation marks, of which either can close."""
+"""Unicode's categories of closing brackets and of quotation marks, both of which can close."""
 
 
 def ends_sentence(text: str) -> bool:

@@ -44,18 +44,18 @@ class Vocabulary:
     source: str
     """Where it was read from, for error messages."""
     declared: Family | None = None
-    """The family that the tokenizer itself says it is of, where it does."""
+    """The family given by the tokenizer itself, if any."""
     special: frozenset[int] = frozenset()
-    """The ids of special tokens, where they are known: their pieces are plain text."""
+    """The ids of special tokens, if known: their pieces are plain text."""
     encodings: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """How the tokenizer writes some texts (``sample_encodings``): a resolver compares what it finds
-    with them. Empty for a mere list of tokens."""
+    """The encodings of some texts (``sample_encodings``), which resolvers compare their boundaries
+    with. Empty for a bare list of tokens."""
 
     @property
     def family(self) -> Family:
-        """How the pieces are written; guessed from them where the tokenizer does not say."""
+        """How the pieces are written; guessed from them if the tokenizer does not specify it."""
         return self.declared or guess_family(self.pieces)
 
     def texts(self) -> tuple[bytes, ...]:
@@ -134,7 +134,7 @@ class Vocabulary:
         special: frozenset[int] = frozenset(),
         encodings: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Vocabulary:
-        """ids: each token, as a string or as bytes, and its id. encodings: None for a mere list."""
+        """ids: each token, as a string or as bytes, and its id. encodings: None for a bare list."""
         if not ids:
             raise TokenizerError("TP211", source=source)
         lowest, highest = min(ids.values()), max(ids.values())
@@ -143,7 +143,7 @@ class Vocabulary:
                 "TP212", source=source, lowest=lowest, highest=highest, largest=MAX_TOKEN_ID
             )
         if any(isinstance(piece, bytes) for piece in ids):
-            # Tokens are bytes, and whatever is a string beside them is a special token.
+            # Tokens are bytes; any string among them is a special token.
             family = "byte-level BPE"
             special |= {i for piece, i in ids.items() if isinstance(piece, str)}
         by_id: dict[int, str] = {}
@@ -164,7 +164,8 @@ class Vocabulary:
 def first_missed(
     vocabulary: Vocabulary, table: NDArray[np.bool_], texts: Iterable[str]
 ) -> str | None:
-    """The first of these sample texts that is written without a boundary, and how; None if none.
+    """The first of these sample texts that is encoded without a boundary, and its encoding; None if
+    none.
 
     table: bool ``[vocab]``, the boundaries. None as well for a vocabulary without encodings.
     """
@@ -189,7 +190,7 @@ class BoundarySet:
     resolver: str
     table: NDArray[np.bool_]
     digest: str = field(init=False)
-    """Which ids are boundaries, hashed; the same however far the vocabulary is padded."""
+    """A hash of the boundary ids; independent of the vocabulary's padding."""
 
     def __post_init__(self) -> None:
         ids = np.flatnonzero(self.table).astype("<i8")

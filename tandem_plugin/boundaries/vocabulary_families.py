@@ -1,4 +1,4 @@
-"""Families of vocabularies, and the sample texts that tell how a tokenizer writes."""
+"""Families of vocabularies, and the sample texts that show how a tokenizer encodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BLANK_LINES = tuple(
     "\n\n".join(lines)
     for lines in product(("a", "1", "a.", "a:", "a)", "a$$"), ("B", "1", "- b", "  b"))
 )
-"""Two lines with a blank line between them: the ends and beginnings that mathematics is full of."""
+"""Two lines with a blank line between them, with ends and beginnings typical of mathematics."""
 
 
 def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
@@ -48,16 +48,16 @@ def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
             for text in (NEWLINE, *BLANK_LINES):
                 encoding = core.encode(text, add_special_tokens=False)
                 found[text] = tuple(map(int, getattr(encoding, "ids", encoding)))
-    except TokenizerError:  # it lists its tokens, and resolvers that ask for no more can be used
+    except TokenizerError:  # resolvers that only need the list of tokens can still be used
         return {}
     return found
 
 
 @contextmanager
 def foreign_code(said: str) -> Iterator[None]:
-    """Make a :class:`TokenizerError`, beginning with ``said``, of whatever a library raises.
+    """Turn any library error into a :class:`TokenizerError` that begins with ``said``.
 
-    A panic in the library tokenizers is a BaseException, and no Exception.
+    A panic in the library tokenizers is a BaseException, not an Exception.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def foreign_code(said: str) -> Iterator[None]:
 
 
 Family: TypeAlias = Literal["byte-level BPE", "SentencePiece", "WordPiece", "plain text"]
-"""How pieces are written; tokens listed as bytes are read as byte-level BPE writes them."""
+"""How pieces are written; tokens listed as bytes are written as in byte-level BPE."""
 
 LEADING_SPACE_MARKERS: dict[Family, str] = {"byte-level BPE": "Ġ", "SentencePiece": "▁"}
 """The families that write the space before a word into its first token, and how."""
@@ -92,7 +92,7 @@ def _byte_alphabet() -> dict[int, str]:
 
 
 _CHARACTER_OF_BYTE = _byte_alphabet()
-# Characters that stand for no byte become one that latin-1 cannot encode.
+# Characters that represent no byte become one that latin-1 cannot encode.
 _BYTE_OF_CHARACTER = dict.fromkeys(range(256), "\uffff") | {
     ord(character): chr(byte) for byte, character in _CHARACTER_OF_BYTE.items()
 }
@@ -104,7 +104,7 @@ def byte_level_piece(text: bytes) -> str:
 
 
 def guess_family(pieces: Iterable[str]) -> Family:
-    """The family whose marker begins the most pieces; plain text where none does."""
+    """The family whose marker begins the most pieces; plain text if none does."""
     counts = dict.fromkeys(_BEGINNINGS, 0)
     for piece in pieces:
         for family, beginnings in _BEGINNINGS.items():
@@ -114,7 +114,7 @@ def guess_family(pieces: Iterable[str]) -> Family:
 
 
 def declared_family(tokenizer: Any) -> Family | None:
-    """The family that a tokenizer's own decoder, pre-tokenizer or normalizer says; None if none.
+    """The family given by a tokenizer's own decoder, pre-tokenizer or normalizer; None if none.
 
     tokenizer: a ``tokenizers.Tokenizer``, or a Hugging Face tokenizer that holds one.
     """
@@ -144,7 +144,7 @@ def special_ids(tokenizer: Any) -> frozenset[int]:
 
 
 def texts_of(pieces: Sequence[str], family: Family, special: frozenset[int]) -> tuple[bytes, ...]:
-    """The bytes that each token stands for, in UTF-8 but not always whole characters.
+    """The bytes that each token represents, in UTF-8 but not always whole characters.
 
     special: ids of special tokens, whose piece is their text in every family.
     """
@@ -171,7 +171,7 @@ def _state(part: Any) -> str:
 def _byte_level(piece: str) -> bytes:
     try:
         return piece.translate(_BYTE_OF_CHARACTER).encode("latin-1")
-    except UnicodeEncodeError:  # an added token, written as it reads
+    except UnicodeEncodeError:  # an added token, written as plain text
         return _plain(piece)
 
 

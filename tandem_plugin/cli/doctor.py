@@ -62,7 +62,7 @@ def _findings() -> list[Finding]:
 
 
 def _needed(findings: list[Finding], stack: Stack) -> list[Finding]:
-    """The same, where what the stack needs and lacks is a problem."""
+    """The same findings, with missing requirements of the stack as problems."""
     from dataclasses import replace
 
     from tandem_plugin.cli.checks import STACKS

@@ -1,4 +1,4 @@
-"""What the doctor looks at: installed packages, GPUs, and probes that import vLLM and verl."""
+"""The doctor's input: installed packages, GPUs, and probes that import vLLM and verl."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Finding", "Machine", "Probe", "Status", "run_probe"]
 
 
 Status = Literal["ok", "missing", "warning", "problem"]
-"""``missing`` is what is not installed and need not be, but where the doctor was asked for it."""
+"""``missing`` means not installed, and not required unless the doctor was given its stack."""
 
 DISTRIBUTIONS = (
     "tandem-plugin",
@@ -42,18 +42,18 @@ GROUPS = ("vllm.general_plugins", "verl.plugins")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     status: Status
     message: str
     mend: str = ""
-    """How to fix it; empty where nothing is wrong or missing."""
+    """The remedy; empty if nothing is wrong or missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a probe found, or why it found nothing."""
+    """The result of a probe, or its error."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -61,7 +61,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the checks look at."""
+    """The input of the checks."""
 
     versions: Mapping[str, str]
     """The version of every distribution that is installed, by name."""
@@ -69,7 +69,7 @@ class Machine:
     """Entry points by group."""
     environ: Mapping[str, str]
     probes: Mapping[str, Probe]
-    """What importing vLLM and verl showed, for those that are installed."""
+    """The results of importing vLLM and verl, if installed."""
     cards: Sequence[Card]
     """NVIDIA GPUs."""
 

@@ -1,4 +1,4 @@
-"""``tandem path``: where the files are that other programs are given by their path."""
+"""``tandem path``: the paths of files that other programs need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["path"]
 
 
 class File(str, Enum):
-    """What has a path."""
+    """The files that have a path."""
 
     REWARD_VERL = "reward-verl"
     REWARD_OPENRLHF = "reward-openrlhf"

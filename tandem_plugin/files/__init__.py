@@ -1,4 +1,4 @@
-"""Files that a user names, and JSON that others wrote."""
+"""Files named by users, and JSON from other programs."""
 
 from tandem_plugin.files.appended_file import (
     AppendedFile,

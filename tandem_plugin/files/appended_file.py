@@ -25,7 +25,7 @@ __all__ = ["AppendedFile", "ForeignLineError", "Longer", "WholeLines", "note_of"
 Self = TypeVar("Self", bound="AppendedFile")
 
 Longer = Callable[[Any], None]
-"""Raises a tandem error unless a setting that was noted is the beginning of the one now given."""
+"""Raises a tandem error unless a recorded setting is the beginning of the given one."""
 
 
 def note_of(path: Path) -> Path:
@@ -46,11 +46,11 @@ class AppendedFile:
     """
 
     what: ClassVar[str] = "lines"
-    """What the lines are, as errors call them."""
+    """The lines' name in errors."""
     one: ClassVar[str] = "line of the command"
-    """What one of them is."""
+    """One line's name in errors."""
     begin: ClassVar[bytes] = b"{"
-    """How every line begins."""
+    """The beginning of every line."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AppendedFile:
             self._lock()
             whole = self._read()
             self._check_settings(settings, longer or {})
-            self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
+            self._file.truncate(whole.size)  # a process was killed while it wrote the rest
             if not whole.ends:
                 self._write(b"\n")
         except BaseException:
@@ -91,7 +91,7 @@ class AppendedFile:
         self._file.close()
 
     def _open(self) -> io.FileIO:
-        """The file, unbuffered, made where it is missing; writes go to its end."""
+        """The file, unbuffered, created if missing; writes go to its end."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             return self.path.open("ab", buffering=0)
@@ -105,7 +105,7 @@ class AppendedFile:
             raise OutputError("TP752", path=self.path) from error
 
     def _read(self) -> Any:
-        """Take in what is there; gives what of it is whole."""
+        """Read the existing lines; returns the complete ones."""
         try:
             return read_appended(self.path, self.begin, self.take)
         except ForeignLineError as error:
@@ -165,12 +165,12 @@ class ForeignLineError(ValueError):
 
 
 class WholeLines(NamedTuple):
-    """What of a file is whole; what lies behind it is of a line that was torn."""
+    """The complete lines of a file; the rest is an interrupted line."""
 
     size: int
     """Bytes of whole lines."""
     ends: bool
-    """False where the last of them is whole but for its end."""
+    """False if the last of them only lacks its line end."""
 
 
 def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> WholeLines:

@@ -16,7 +16,7 @@ _PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jin
 _WEIGHTS = (".safetensors", ".bin")
 _BLOCK = 2**22
 _AT_ONCE = 4
-"""Files read at a time: hashing is slower than a disk, and runs without Python's lock."""
+"""Files hashed concurrently: hashing is slower than a disk, and releases Python's lock."""
 
 
 def checkpoint_folder(
@@ -51,8 +51,8 @@ def model_files(model: str) -> list[Path]:
 def fingerprint_checkpoint(place: Path) -> str:
     """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
 
-    Weights, configuration and tokenizer count, by name and content. place: its folder; or its one
-    file, where all is in one. Raises OSError where a file cannot be read.
+    Covers weights, configuration and tokenizer, by name and content. place: its folder, or its
+    single file. Raises OSError if a file cannot be read.
     """
     files = model_files(str(place))
     whole = hashlib.sha256()
@@ -65,7 +65,7 @@ def fingerprint_checkpoint(place: Path) -> str:
 def _files_of(folder: Path) -> Iterable[Path]:
     found = {file for pattern in _PATTERNS for file in folder.glob(pattern)}
     if not any(file.suffix in _WEIGHTS for file in found):
-        found.update(folder.glob("*.pt"))  # what vLLM reads where there is nothing else
+        found.update(folder.glob("*.pt"))  # read by vLLM if there is nothing else
     return found
 
 

@@ -108,7 +108,7 @@ def _identity(path: str | Path) -> tuple[int, int] | None:
 
 
 def _mode(target: Path) -> int | None:
-    """The permissions of what is replaced; None where nothing is there yet."""
+    """The permissions of the replaced file; None for a new file."""
     try:
         mode = target.stat().st_mode
     except FileNotFoundError:

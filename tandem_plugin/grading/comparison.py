@@ -23,7 +23,7 @@ __all__ = ["Comparison", "Decision", "OpenError", "Proof"]
 
 
 class Decision(NamedTuple):
-    """Whether the answer is equal, and the rule that says so."""
+    """Whether the answer is equal, and the rule that decided it."""
 
     is_equal: bool
     rule: str

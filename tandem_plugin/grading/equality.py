@@ -90,7 +90,7 @@ _WRITTEN = ("neg", "div", "percent", "quantity", "list", "tuple", "set", "interv
 
 
 def is_copied(answer: str, prompt: str) -> bool:
-    """Whether a spelled answer, with something to compute, stands in the prompt as it is."""
+    """Whether a spelled answer, with something to compute, is in the prompt as it is."""
     try:
         tree = read(answer)
     except (UnreadableError, RecursionError):
@@ -135,7 +135,7 @@ def _compact(text: str) -> str:
 
 
 def _stands_in(answer: str, text: str) -> bool:
-    """Whether the answer stands in the text, and not as the part of a longer expression."""
+    """Whether the answer is in the text, and not as a part of a longer expression."""
     place = text.find(answer)
     while place >= 0:
         before, after = text[place - 1 : place], text[place + len(answer) :][:1]

@@ -62,5 +62,5 @@ class GradingLimits:
 
     @property
     def worker_count(self) -> int:
-        """The number of workers that ``workers`` stands for."""
+        """The number of workers that ``workers`` means."""
         return self.workers or min(4, len(os.sched_getaffinity(0)))

@@ -1,7 +1,7 @@
 r"""One spelling for texts that differ only in how they are typeset.
 
 Every rule keeps the value: brackets, letters, units, signs, subscripts, case, and the space between
-two numbers stay. What no rule knows is left for the reader to reject. Linear in the length.
+two numbers stay. Unknown commands are left for the reader to reject. Linear in the length.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a text was read as: a tree of typed nodes, compared by value. Kinds and their parts:
+"""The result of reading a text: a tree of typed nodes, compared by value. Kinds and their parts:
 
 ========== =====================================================================================
 num        a Fraction; the decimal place of its last digit where it was measured, else None
@@ -12,7 +12,7 @@ list, set, tuple   parts
 interval   two ends, and the brackets at them
 cup, cap, minus    two sets; reals, empty: none
 relation   sides and signs in turn
-named      what stands on the left of an equals sign, and its value
+named      the left side of an equals sign, and its value
 solved     a variable, or None for one that is bound, and the set of its values
 ratio, time, based, words   their parts, as written
 ========== =====================================================================================

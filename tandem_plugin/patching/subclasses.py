@@ -16,7 +16,7 @@ from tandem_plugin.errors import EngineError
 __all__ = ["ForeignBase", "Patch", "actor_in_tandem", "check_part", "in_place_of", "in_tandem"]
 
 ForeignBase: Any = object
-"""What a mixin derives from whose ``super()`` is the foreign class that it is put before."""
+"""The base of mixins, whose ``super()`` is the foreign class that they precede."""
 
 
 def in_tandem(base: type, ours: type) -> Any:
@@ -97,7 +97,7 @@ def in_place_of(name: str, ours: type) -> Patch:
 
 
 def check_part(part: Any, ours: type) -> None:
-    """Raise :class:`EngineError` for a part of a trainer that was not made of ``ours``."""
+    """Raise :class:`EngineError` for a part of a trainer that is not built on ``ours``."""
     if not isinstance(part, ours):
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
         raise EngineError("TP375", kind=kind)

@@ -30,13 +30,13 @@ class VersionVerdict:
     status: Literal["ok", "warning", "problem"]
     message: str
     mend: str = ""
-    """What to do about it; empty where nothing is wrong."""
+    """The remedy; empty if nothing is wrong."""
 
 
 def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     """What version ``found`` of ``name``, one of :data:`MADE_FOR`, means.
 
-    label: what to call it; ``found`` where it is empty.
+    label: its name in messages; ``found`` if empty.
     """
     first, last = MADE_FOR[name]
     label = label or found
@@ -72,7 +72,7 @@ def installed_version(name: str) -> str | None:
 
 
 def running_version(name: str) -> str | None:
-    """What an imported module, which may be a checkout, says of itself; else what is installed."""
+    """The version of an imported module, which may be a checkout, otherwise the installed one."""
     return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
 
 

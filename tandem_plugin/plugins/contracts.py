@@ -23,7 +23,7 @@ __all__ = [
 
 TAKEN = frozenset(
     {
-        # The settings of tandem itself, which stand in one flat mapping with the parameters.
+        # The settings of tandem itself, which share one flat mapping with the parameters.
         "schedule",
         "boundaries",
         "junior",
@@ -40,7 +40,7 @@ TAKEN = frozenset(
         "record",
         "rollouts",
         "require",
-        # What a request says beside them.
+        # A request's further fields.
         "fingerprint",
         "prompt_length",
         # A member of a schedule's class.
@@ -73,7 +73,8 @@ def check_schedule_class(schedule: object) -> None:
     if not isinstance(schedule, type):
         raise ConfigError("TP122", schedule=schedule)
     parameters = getattr(schedule, "__dataclass_params__", None)
-    # A subclass of a dataclass inherits its parameters, and would be one with forgotten fields.
+    # A subclass of a dataclass inherits its parameters, so a missing decorator would drop fields
+    # silently.
     if "__dataclass_fields__" not in vars(schedule) or parameters is None or not parameters.frozen:
         raise ConfigError("TP124", schedule=schedule.__qualname__)
     name = getattr(schedule, "name", None)
@@ -109,7 +110,7 @@ def check_on_torch(schedule: Any) -> None:
 
     The class may have been registered before torch was loaded. This imports nothing.
     """
-    if hasattr(sys.modules.get("torch"), "from_numpy"):  # imported, and whole
+    if hasattr(sys.modules.get("torch"), "from_numpy"):  # imported completely
         _check_on_meta(schedule)
 
 

@@ -1,4 +1,4 @@
-"""What a name selects: a schedule with its parameters, or the boundaries of a vocabulary."""
+"""Selection by name: a schedule with its parameters, or the boundaries of a vocabulary."""
 
 from __future__ import annotations
 

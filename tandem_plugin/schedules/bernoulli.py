@@ -57,9 +57,9 @@ class BernoulliSchedule:
     def _drawn(
         self, runs: NDArray[np.int64], u: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Authors and runs of every position, given the runs behind every token.
+        """Authors and runs of every position, given the runs after every token.
 
-        A run counts the tokens since its author was drawn: so it says which draw that was.
+        A run counts the tokens since its author was drawn, so it identifies the draw.
         """
         runs = np.concatenate([np.zeros_like(runs, shape=(len(runs), 1)), runs], axis=1)
         drawn = np.arange(runs.size).reshape(runs.shape) - runs
@@ -78,7 +78,7 @@ class WordSchedule(BernoulliSchedule):
     boundaries: ClassVar[str] = "word"
 
     cap: int = 32
-    """K: the run of non-boundary tokens after which the author is redrawn all the same."""
+    """K: the number of non-boundary tokens after which the author is redrawn anyway."""
 
     def __post_init__(self) -> None:
         BernoulliSchedule.__post_init__(self)
@@ -93,7 +93,7 @@ class WordSchedule(BernoulliSchedule):
         self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         runs = tokens_since(is_boundary)
-        if runs.size and runs.max() > self.cap:  # rare in a text, and a division costs the most
+        if runs.size and runs.max() > self.cap:  # rare, and a division is the most expensive step
             runs %= self.cap + 1
         return self._drawn(runs, u)
 

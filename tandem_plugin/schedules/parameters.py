@@ -94,7 +94,7 @@ def takes_training_step(schedule: Schedule) -> bool:
 
 
 def typed(schedule: Any) -> Any:
-    """The schedule with one form for every value: what is equal has the same fingerprint.
+    """The schedule with canonical values: equal schedules have the same fingerprint.
 
     A float is Python's own, whole numbers included, and zero has no sign; a choice is the string
     that was declared. Raises :class:`ConfigError` when a parameter is not of its declared type:

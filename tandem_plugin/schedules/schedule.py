@@ -66,10 +66,10 @@ def step_through(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """The authors of whole responses and the schedule's runs, by ``start`` and ``advance``.
 
-    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: how many tokens
-    each response has, the longest first; what is behind them stays undefined. Returns authors, bool
-    ``[batch, time + 1]``, the last of which writes the token after the response, and runs, int64 of
-    the same shape, 0 at the first position.
+    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: the number of
+    tokens of each response, the longest first; later entries are undefined. Returns authors, bool
+    ``[batch, time + 1]``, the last one for the token after the response, and runs, int64 of the
+    same shape, 0 at the first position.
     """
     batch, time = is_boundary.shape
     # Time first, so that each step reads and writes one contiguous row.
@@ -88,10 +88,10 @@ def step_through(
 
 
 def tokens_since(is_boundary: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """How many tokens behind the last boundary each token is: 0 at a boundary itself.
+    """The number of tokens since the last boundary: 0 at a boundary itself.
 
-    is_boundary: bool ``[..., time]``. The first token is 1 where it is none, as if one came before
-    it. Returns int64 of the same shape.
+    is_boundary: bool ``[..., time]``. A first token that is not a boundary counts as 1, as if one
+    came before it. Returns int64 of the same shape.
     """
     places = np.arange(is_boundary.shape[-1], dtype=np.int64)
     last: NDArray[np.int64] = np.maximum.accumulate(np.where(is_boundary, places, -1), axis=-1)

@@ -16,7 +16,7 @@ __all__ = ["StepSchedule"]
 
 @dataclass(frozen=True, slots=True)
 class StepSchedule:
-    """Hand over at every boundary: one reasoning step each, in turn.
+    """Hand off at every boundary: one reasoning step each, in turn.
 
     Source: section 4.3 of the paper ("reasoning-step schedule").
     """

@@ -1,7 +1,7 @@
-"""How commands print: tables for people, one JSON object for programs, errors as sentences.
+"""How commands print: tables for people, one JSON object for programs, errors as messages.
 
-All that people read goes through here, and no control character of it reaches a terminal: problems,
-responses, names and paths are others' text.
+All output for people goes through here, so no control character reaches a terminal: problems,
+responses, names and paths are untrusted text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 _WIDE = 10_000
 
 INTERRUPTED = 130
-"""The exit code of a command that was interrupted, as shells have it."""
+"""The exit code of an interrupted command, as in shells."""
 
 JsonOption = Annotated[
     bool,
@@ -47,7 +47,7 @@ def echo(message: str, err: bool = False) -> None:
 
 
 def cell(value: object, style: str = "") -> Text:
-    """Text for a table: as it is, without markup, folded where it is too long."""
+    """Text for a table: without markup, wrapped if it is too long."""
     from rich.text import Text
 
     return Text(printable(str(value)), style=style, overflow="fold")
@@ -77,7 +77,7 @@ def print_fields(fields: Mapping[str, object], stderr: bool = False) -> None:
 
 
 def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
-    """Where tables are printed: as wide as a terminal; in a log or a pipe, lines stay whole."""
+    """The console for tables: as wide as the terminal; lines of logs and pipes are not wrapped."""
     from tandem_plugin.terminal.safe_console import SafeConsole
 
     console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)

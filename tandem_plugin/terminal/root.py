@@ -1,4 +1,4 @@
-"""The command group: turns any error of a command into a sentence and an exit code."""
+"""The command group: turns any error of a command into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AS_JSON = "tandem_plugin.cli.as_json"
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What typer raises for a wrong command line, whichever copy of click it carries."""
+    """The errors that typer raises for a wrong command line, whichever copy of click it carries."""
 
     exit_code: int
     message: str
@@ -31,12 +31,13 @@ class _UsageError(Protocol):
 
 
 class TandemGroup(TyperGroup):
-    """Exit code 1 for an error of tandem's, 2 for a wrong command line; both as asked by --json."""
+    """Exit code 1 for a tandem error, 2 for a wrong command line; both respect --json."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         as_json = "--json" in args
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Names and texts may hold what the terminal's encoding lacks; stderr escapes it anyway.
+            # Names and texts may contain characters that the terminal's encoding lacks; stderr
+            # escapes them.
             sys.stdout.reconfigure(errors="backslashreplace")
         with _reported(as_json):
             context = super().make_context(info_name, args, *rest, **extra)

@@ -1,4 +1,4 @@
-"""A console that writes control characters out instead of sending them to the terminal."""
+"""A console that escapes control characters instead of sending them to the terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["SafeConsole"]
 
 
 class SafeConsole(Console):
-    """rich's console: its own colours and bars reach the terminal, no text's control characters."""
+    """rich's console: passes its own colours and bars on, but no control characters of text."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As of rich's ``Console``."""
+        """As rich's ``Console``."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable(segment.text)
             yield Segment(text, segment.style, segment.control)

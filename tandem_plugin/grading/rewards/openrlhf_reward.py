@@ -64,7 +64,7 @@ def _response(query: str, prompt: str) -> str | None:
 
 
 def _golds(label: Any) -> Any:
-    """A JSON list of answers in a text column stands for several acceptable answers."""
+    """A JSON list of answers in a text column means several acceptable answers."""
     if isinstance(label, str) and label.startswith("["):
         try:
             listed = json.loads(label)

@@ -34,7 +34,7 @@ NO_NUMBER = (sympy.oo, -sympy.oo, sympy.nan, sympy.zoo)
 FAILS = (
     ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError
 )  # fmt: skip
-"""What SymPy raises for what it cannot do."""
+"""The errors that SymPy raises for unsupported input."""
 
 
 def is_zero(constant: Any) -> bool:

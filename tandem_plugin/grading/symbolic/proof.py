@@ -1,9 +1,9 @@
 """Proofs that two trees are equal: exact, by a separation bound, or at random points.
 
-A false polynomial or rational identity of degree d holds at a random point with a probability of
-at most d / 2^24 (Schwartz 1980, Zippel 1979), and at four points with at most (d / 2^24)^4. Values
-with roots and functions are compared to a hundred digits at each. What cannot be proven is not
-equal.
+A false polynomial or rational identity of degree d holds at a random point with a probability of at
+most d / 2^24 (Schwartz 1980, Zippel 1979), and at four points with at most (d / 2^24)^4. Values
+with roots and functions are compared to a hundred digits at each. Without a proof, expressions are
+not equal.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _random(draw: random.Random, sign: int) -> Any:
 
 
 def _bases(one: Any) -> list[Any]:
-    """What must not be below zero, where values are real: under roots and logarithms."""
+    """Arguments that must not be negative for real values: of roots and logarithms."""
     powers = one.atoms(sympy.Pow)
     if any(power.exp.is_Integer and abs(power.exp) > 10_000 for power in powers):
         raise TooLargeError

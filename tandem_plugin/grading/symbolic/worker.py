@@ -37,7 +37,7 @@ _ALLOWED = frozenset(
      "cpython._PySys_ClearAuditHooks", "import", "marshal.load", "marshal.loads",
      "object.__delattr__", "object.__getattr__", "object.__setattr__", "os.listdir", "os.scandir",
      "sys._getframe", "sys._current_frames", "sys.excepthook", "sys.unraisablehook", "time.sleep",
-     "exec",  # of code objects from files; text was refused when it was compiled
+     "exec",  # of code objects from files; text was blocked when it was compiled
      "resource.setrlimit")  # the worker lowers its own; hard limits hold
 )  # fmt: skip
 _IMPORTING = "<frozen importlib._bootstrap>"

@@ -50,7 +50,7 @@ _GSM8K = _at("740312add88f781978c0658806c59bc2815b9866", "openai/gsm8k", "main",
 _GSM8K_TEST = replace(_GSM8K, split="test")
 
 NAMED_SETS: dict[str, NamedSet] = {
-    # 40,315 rows, of which six have an empty answer; the paper's authors leave those out.
+    # 40,315 rows; six have an empty answer, and the paper's authors omit those.
     "deepscaler": NamedSet(40_309, (_DEEPSCALER,), skips_unanswered=True),
     "aime24": NamedSet(30, (_AIME24,)),
     "aime25": NamedSet(30, (_AIME25,)),

@@ -51,9 +51,9 @@ class HubSource:
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file.
 
-    Rows count from 1; in JSONL they are lines, and blank ones are skipped. A record that is an
-    exception stands for a line that is not JSON. Raises :class:`DataError` for a file that cannot
-    be read.
+    Rows count from 1; in JSONL they are lines, and blank ones are skipped. An exception in place of
+    a record means a line that is not JSON. Raises :class:`DataError` for a file that cannot be
+    read.
     """
     if not os.path.isfile(path):
         raise DataError("TP715", path=path)
