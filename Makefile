@@ -17,9 +17,9 @@ TRL_TESTS = $(wildcard integration_tests/test_trl_*.py)
 TRL_CORE = integration_tests/test_trl_training.py
 OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
-  evaluation_memory.py first_commands.py grading_torture.py plugin_example.py rollout_command.py \
+  first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py \
-  verl_admission.py verl_agent_loops.py verl_interrupted.py verl_juniors.py verl_loss_terms.py verl_estimators.py verl_learning.py \
+  verl_admission.py verl_agent_loops.py verl_juniors.py verl_loss_terms.py verl_estimators.py verl_learning.py \
   verl_page.py verl_recipes.py gpu_checks.py real_model.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the newest and by `make test-long` on the oldest, which moves no more.
@@ -27,7 +27,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 # on Model Runner V1.
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
 V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
-RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py engine_leaves.py \
+RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py \
   engine_measures.py engine_sleep.py engine_variants.py drafts_command.py plan_command.py \
   serving_conditions.py speculative_table.py speculative_benchmarks.py speculative_engine.py \
   speculative_greedy.py speculative_law.py)

@@ -7,20 +7,6 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = [
-    "BYTES",
-    "LARGE_JUNIOR",
-    "QWEN3_1_7B",
-    "QWEN3_4B",
-    "QWEN3_600M",
-    "SENIOR",
-    "SMALL_JUNIOR",
-    "TINY_JUNIOR",
-    "TINY_SENIOR",
-    "Shape",
-    "make",
-]
-
 BYTES = 4
 """Bytes a value: float32, which CPUs without bfloat16 instructions do best."""
 

@@ -1,35 +1,35 @@
 """A vLLM engine in a process of its own that generates when it is asked and sleeps otherwise.
 
 Several can be alive at once, so that what is compared runs in turn, on the same machine in the
-same minutes.
+same minutes. The second half of this file is what the engine's process does.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import engine_weights
+import numpy as np
 import torch
-from engine_work import OFF, PROMPT, EngineError, StartError, on_runner, serve
-from machine import spread_over_cores
 
-__all__ = [
-    "ENGINE_ARGUMENTS",
-    "OFF",
-    "PROMPT",
-    "EngineError",
-    "EngineProcess",
-    "StartError",
-    "Stretch",
-    "environment",
-]
+SUPPORT = Path(__file__).resolve().parents[1] / "integration_tests"
+if str(SUPPORT) not in sys.path:
+    sys.path.append(str(SUPPORT))
+
+PROMPT = 2
+"""Tokens of a prompt: decoding is measured, at short contexts."""
 
 ENGINE_ARGUMENTS: dict[str, Any] = {
     "dtype": "float32",
@@ -44,8 +44,8 @@ ENGINE_ARGUMENTS: dict[str, Any] = {
 """The same for every engine; tandem comes on top."""
 
 
-TANDEM: dict[str, Any] = {"schedule": "word"}
-"""What every tandem engine is asked for."""
+class StartError(RuntimeError):
+    """The engine did not start, by its own sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,20 @@ class Stretch:
     """Counters of drafting, where there are drafts."""
 
 
+def draft_figures(counters: Mapping[str, int]) -> dict[str, Any]:
+    """What became of drafts, of counters that may be summed over stretches; {} without any."""
+    from tandem_plugin.engine.speculative.draft_stats import DraftStats
+
+    if not counters:
+        return {}
+    drafted = DraftStats(**counters)
+    return {
+        "counters": dict(counters),
+        "acceptance": drafted.acceptance,
+        "tokens_per_round": drafted.tokens_per_round,
+    }
+
+
 def environment() -> dict[str, str]:
     """What the engines' processes get on top of this one's environment, all of them alike.
 
@@ -71,7 +85,7 @@ def environment() -> dict[str, str]:
         # On a GPU the log says why an engine starts slowly, and what it captures.
         "VLLM_LOGGING_LEVEL": "INFO" if torch.cuda.is_available() else "ERROR",
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": str(spread_over_cores()),
+        "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
     }
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
     if openmp.exists():
@@ -98,55 +112,39 @@ class EngineProcess:
         runner: "v1" or "v2", vLLM's choice where None. tandem: settings beside the junior.
         arguments: the engine's, in place of :data:`ENGINE_ARGUMENTS`.
         """
-        settings = {} if junior is None else {**TANDEM, "junior": str(junior), **(tandem or {})}
+        settings = (
+            {} if junior is None else {"schedule": "word", "junior": str(junior), **(tandem or {})}
+        )
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
-            target=serve,
+            target=_serve,
             args=(theirs, model, settings, runner, {**ENGINE_ARGUMENTS, **arguments}),
             name="engine",
             daemon=False,
         )
-        with _environment_for_children(), on_runner(runner):
+        with mock.patch.dict(os.environ, environment()), _on_runner(runner):
             self._process.start()
         theirs.close()
         if refused := self._receive():
             self.close()
             raise StartError(refused)
 
-    def stretch(
-        self, batch: int, tokens: int, drafts: int | None = None, schedule: str | None = None
-    ) -> Stretch:
-        """Decode responses of ``tokens`` tokens, with ``drafts`` drafts a round where there are.
+    def stretch(self, batch: int, tokens: int, schedule: str | None = None) -> Stretch:
+        """Decode responses of ``tokens`` tokens.
 
-        schedule: in place of the engine's; :data:`OFF` for the senior alone.
+        schedule: in place of the engine's.
         The step in which the prompts are read does not count, nor the one in which the first
         response ends.
         """
         time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
-        return Stretch(**self._ask("stretch", batch, tokens, drafts, schedule))
+        return Stretch(**self.ask("stretch", batch, tokens, schedule))
 
-    def memory(self) -> dict[str, int]:
-        """KV blocks, their size in tokens, bytes of weights by model, of the process, of a GPU."""
-        found: dict[str, int] = self._ask("memory")
-        return found
-
-    def sync(self, checkpoint: Path, rounds: int) -> list[float]:
-        """Seconds of each weight sync, from tensors that lie on the engine's device."""
-        times: list[float] = self._ask("sync", str(checkpoint), rounds)
-        return times
-
-    def sleep(self, level: int, checkpoint: Path) -> dict[str, float]:
-        """Sleep and wake up once: seconds ``sleep`` and ``wake``, ``gib_given_back``.
-
-        checkpoint: what the senior is synced from after level 2.
-        """
-        found: dict[str, float] = self._ask("sleep", level, str(checkpoint))
-        return found
-
-    def runner(self) -> str:
-        """The model runner that it has: "V1" or "V2"."""
-        return str(self._ask("runner"))
+    def ask(self, kind: str, *arguments: Any) -> Any:
+        """What :mod:`engine_weights` has under this name, run in the engine's process; ``runner``
+        for its model runner, "V1" or "V2"."""
+        self._connection.send((kind, *arguments))
+        return self._receive()
 
     def close(self) -> None:
         """End the process."""
@@ -163,27 +161,133 @@ class EngineProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, *request: Any) -> Any:
-        self._connection.send(request)
-        return self._receive()
-
     def _receive(self) -> Any:
         try:
             return self._connection.recv()
         except EOFError:
             self._process.join()
-            raise EngineError(
+            raise RuntimeError(
                 f"The engine's process ended with exit code {self._process.exitcode}: its error "
                 "is above."
             ) from None
 
 
-@contextmanager
-def _environment_for_children() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(environment())
+def _on_runner(runner: str | None) -> AbstractContextManager[None]:
+    """Engines that start within use this model runner, or the one that vLLM chooses."""
+    if runner is None:
+        return nullcontext()
+    from support import engine
+
+    found: AbstractContextManager[None] = engine.on_runner(runner)
+    return found
+
+
+def _serve(
+    connection: Connection,
+    model: Path,
+    tandem: dict[str, Any],
+    runner: str | None,
+    arguments: dict[str, Any],
+) -> None:
+    """In the engine's process: answer until the connection is closed."""
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override the engine argument
     try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        from vllm import LLM
+
+        with _on_runner(runner):
+            llm = LLM(
+                str(model), additional_config={"tandem": tandem} if tandem else {}, **arguments
+            )
+    except Exception as error:
+        traceback.print_exc()
+        connection.send(f"The engine did not start: {error}")
+        return
+    connection.send(None)
+    answers = {name: getattr(engine_weights, name) for name in ("memory", "sync", "sleep")}
+    answers |= {"stretch": _stretch, "runner": _runner}
+    while True:
+        try:
+            kind, *arguments = connection.recv()
+            connection.send(answers[kind](llm, *arguments))
+        except (EOFError, BrokenPipeError):
+            return
+
+
+class KernelClock:
+    """Seconds in which no kernel was interpreted, in this process, since it was made.
+
+    On a CPU, Model Runner V2's Triton kernels run in Triton's interpreter: milliseconds for each
+    row of what takes a GPU microseconds in all, and nearly the whole step of a small model. Where
+    kernels are compiled, this clock is the wall's.
+    """
+
+    def __init__(self) -> None:
+        self._interpreted = 0.0
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            return
+        from triton.runtime.interpreter import GridExecutor
+
+        launch = GridExecutor.__call__
+
+        def timed(executor: Any, *arguments: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return launch(executor, *arguments, **options)
+            finally:
+                self._interpreted += time.perf_counter() - start
+
+        GridExecutor.__call__ = timed
+
+    def perf_counter(self) -> float:
+        """As ``time.perf_counter``."""
+        return time.perf_counter() - self._interpreted
+
+
+_clock = KernelClock()
+
+_seeds = itertools.count()
+"""No two responses of one engine are drawn alike."""
+
+
+def _stretch(llm: Any, batch: int, tokens: int, schedule: str | None) -> dict[str, Any]:
+    """Fields of a :class:`Stretch`."""
+    from vllm import SamplingParams
+
+    engine = llm.llm_engine
+    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
+    tandem = engine.vllm_config.additional_config.get("tandem")
+    drafting = bool(tandem) and tandem.get("mode") == "speculative"
+    # Model Runner V1 samples rows that have a seed one by one.
+    seeded = _runner(llm) == "V2"
+    own = {} if schedule is None else {"schedule": schedule}
+    for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
+        params = SamplingParams(
+            temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
+            detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if tandem else None,
+        )  # fmt: skip
+        engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
+    before = _drafted(llm) if drafting else {}
+    written: dict[str, int] = {}
+    # By both clocks, and the tokens: when all have begun and none has ended.
+    marks: list[tuple[float, float, int]] = []
+    ended = False
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            written[output.request_id] = len(output.outputs[0].token_ids)
+            ended |= output.finished
+        if len(written) == batch and not ended:
+            marks.append((_clock.perf_counter(), time.perf_counter(), sum(written.values())))
+    after = _drafted(llm) if drafting else {}
+    rounds = {name: after[name] - before[name] for name in after}
+    seconds, wall, tokens = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
+    return {"tokens": tokens, "seconds": seconds, "wall_seconds": wall, "drafted": rounds}
+
+
+def _runner(llm: Any) -> str:
+    return "V2" if getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False) else "V1"
+
+
+def _drafted(llm: Any) -> dict[str, int]:
+    from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
+
+    return dict(llm.collective_rpc(RPC_DRAFT_STATS)[0])

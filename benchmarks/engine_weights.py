@@ -6,8 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["memory", "sleep", "sync"]
-
 
 def memory(llm: Any) -> dict[str, int]:
     """KV blocks, their size in tokens, and bytes of weights, of the process and of a GPU."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,43 +21,33 @@ from gpu_pairs import PAIRS
 from parts import Part, main
 from results import Results
 
-__all__ = ["PARTS"]
 
+def _prepared(measure: Callable[..., None], *arguments: Any) -> Callable[[Results, bool], None]:
+    """What a part does, in the environment of all engines."""
 
-def _throughput(name: str, drafts: tuple[int, ...], results: Results, toy: bool) -> None:
-    _prepare(toy)
-    gpu_throughput.measure(PAIRS[name], drafts, results, toy)
+    def run(results: Results, toy: bool) -> None:
+        chosen = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+        if toy:
+            chosen["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        for name, value in chosen.items():
+            os.environ.setdefault(name, value)
+        measure(*arguments, results, toy)
 
-
-def _weights(name: str, results: Results, toy: bool) -> None:
-    _prepare(toy)
-    gpu_weights.measure(PAIRS[name], results, toy)
-
-
-def _prepare(toy: bool) -> None:
-    """The environment of all engines."""
-    chosen = {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-    if toy:
-        chosen["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-    for name, value in chosen.items():
-        os.environ.setdefault(name, value)
+    return run
 
 
 def _parts() -> list[Part]:
     parts = []
     for name, pair in PAIRS.items():
+        measure = _prepared(gpu_throughput.measure, pair)
         table: Any = partial(gpu_throughput.table, pair)
-        purpose = f"throughput and memory, {pair.title}: alone, in lockstep, with "
-        for suffix, drafts in (("", (4,)), ("-drafts", (2, 8))):
-            if suffix:
-                purpose = f"throughput of {pair.title} with "
-            said = purpose + " and ".join(map(str, drafts)) + " drafts"
-            measure = partial(_throughput, name, drafts)
-            parts.append(Part(name + suffix, said, measure, table))
+        parts.append(Part(name, f"{pair.title}: throughput and memory", measure, table))
     for name in ("1.7b", "4b"):
-        whole: Any = partial(gpu_weights.table, PAIRS[name])
-        purpose = f"weight syncs and sleep, {PAIRS[name].title}"
-        parts.append(Part(f"weights-{name}", purpose, partial(_weights, name), whole))
+        pair, table = PAIRS[name], partial(gpu_weights.table, PAIRS[name])
+        measure = _prepared(gpu_weights.measure, pair)
+        parts.append(
+            Part(f"weights-{name}", f"{pair.title}: weight syncs and sleep", measure, table)
+        )
     return parts
 
 

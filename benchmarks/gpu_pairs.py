@@ -8,19 +8,20 @@ frozen junior do, so that drafts are accepted as often.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from checkpoints import QWEN3_1_7B, QWEN3_4B, QWEN3_600M, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from engine_process import ENGINE_ARGUMENTS, EngineProcess, StartError
-
-__all__ = ["MODES", "PAIRS", "Pair", "arguments", "left_out", "sentence_of", "start"]
+from results import Results
 
 LOGITS = 0.07
 """The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
 
-MODES = ("single", "lockstep", "speculative")
+LEFT_OUT = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone"
+"""What an engine says that the installed vLLM does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def arguments(toy: bool, **more: Any) -> dict[str, Any]:
 def start(
     pair: Pair, mode: str, toy: bool, drafts: int | None = None, **more: Any
 ) -> EngineProcess:
-    """An engine of one of :data:`MODES`, which has the device to itself. drafts: of a round.
+    """An engine, which has the device to itself. mode: single, lockstep or speculative.
 
     Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
     """
@@ -81,12 +82,31 @@ def start(
     )
 
 
-def left_out(error: StartError) -> bool:
-    """Whether this vLLM has no such engine, by the engine's own sentence."""
-    sentences = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone"
-    return any(sentence in str(error) for sentence in sentences)
+def measure_engines(
+    pair: Pair,
+    engines: Mapping[str, int | None],
+    figures: Callable[[EngineProcess], dict[str, Any]],
+    results: Results,
+    toy: bool,
+    **more: Any,
+) -> None:
+    """One case an engine, each alone on the device; what teaches most comes first.
+
+    engines: the drafts of each mode. An engine that this vLLM does not have is left out, by its own
+    sentence; any other that does not start is a failed check.
+    """
+    for name, drafts in engines.items():
+        if name in results and results.cases[name].get("passed") is not False:
+            continue
+        try:
+            with start(pair, name, toy, drafts, **more) as engine:
+                results.add(name, figures(engine))
+        except StartError as error:
+            sentence = " ".join(str(error).split())[:300]
+            passed = None if any(one in str(error) for one in LEFT_OUT) else False
+            results.add(name, {"passed": passed, "found": sentence, "rows": []})
 
 
-def sentence_of(error: StartError) -> str:
-    """What a table says of an engine that did not start."""
-    return " ".join(str(error).split())[:300]
+def notes_of(cases: Mapping[str, Any]) -> list[str]:
+    """What a table says of engines that were not measured."""
+    return [f"{name}: {case['found']}" for name, case in cases.items() if "found" in case]

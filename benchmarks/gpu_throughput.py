@@ -6,17 +6,16 @@ its batch sizes are measured in turn, in rounds after a warm-up.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from engine_process import PROMPT, EngineProcess, StartError
-from gpu_pairs import Pair, arguments, left_out, sentence_of, start
+from engine_process import PROMPT, EngineProcess, draft_figures
+from gpu_pairs import Pair, arguments, measure_engines, notes_of
 from results import Results
 from rounds import run_rounds
 from table import Table, spread
-
-__all__ = ["measure", "table"]
 
 TOKENS = {1: 128, 16: 96, 64: 96, 256: 96}
 """Tokens of each response, by batch size."""
@@ -24,60 +23,31 @@ TOY_TOKENS = {1: 12, 4: 12}
 ROUNDS = 3
 
 
-def measure(pair: Pair, drafts: tuple[int, ...], results: Results, toy: bool) -> None:
-    """One case an engine, all its batch sizes in it; what teaches most comes first.
-
-    drafts: of the speculative engines, one for each, beside the senior alone, and lockstep where it
-    is only one.
-    """
-    engines: list[tuple[str, int | None]] = [("single", None)]
-    engines += [("lockstep", None)] if len(drafts) == 1 else []
-    engines += [("speculative", number) for number in drafts]
-    for mode, number in engines:
-        name = mode if number is None else f"{mode}, {number} drafts"
-        if name in results and results.cases[name].get("passed") is not False:
-            continue
-        try:
-            with start(pair, mode, toy, number) as engine:
-                results.add(name, _figures(pair, engine, toy))
-        except StartError as error:
-            passed = None if left_out(error) else False
-            results.add(name, {"passed": passed, "found": sentence_of(error), "rows": []})
+def measure(pair: Pair, results: Results, toy: bool) -> None:
+    """All batch sizes of the senior alone, in lockstep, and with four drafts."""
+    engines = {"single": None, "lockstep": None, "speculative": 4}
+    measure_engines(pair, engines, partial(_figures, pair, toy=toy), results, toy)
 
 
-def _figures(pair: Pair, engine: EngineProcess, toy: bool) -> dict[str, Any]:
+def _figures(pair: Pair, engine: EngineProcess, *, toy: bool) -> dict[str, Any]:
     tokens, rounds = (TOY_TOKENS, 1) if toy else (TOKENS, ROUNDS)
-    counters: dict[int, dict[str, int]] = {batch: {} for batch in tokens}
+    counters: dict[int, Counter[str]] = {batch: Counter() for batch in tokens}
 
     def speed(batch: int) -> float:
         stretch = engine.stretch(batch, tokens[batch])
-        for key, count in stretch.drafted.items():
-            counters[batch][key] = counters[batch].get(key, 0) + count
+        counters[batch].update(stretch.drafted)
         return stretch.tokens / stretch.seconds
 
     samples = run_rounds({str(batch): partial(speed, batch) for batch in tokens}, rounds)
     return {
-        "runner": engine.runner(),
-        "memory": engine.memory(),
+        "runner": engine.ask("runner"),
+        "memory": engine.ask("memory"),
         "engine_arguments": arguments(toy),
         "parameters": [pair.senior.parameters, pair.junior.parameters],
         "rows": [
-            {"batch": batch, **samples[str(batch)].as_json(), **_drafted(counters[batch])}
+            {"batch": batch, **samples[str(batch)].as_json(), **draft_figures(counters[batch])}
             for batch in tokens
         ],
-    }
-
-
-def _drafted(counters: dict[str, int]) -> dict[str, Any]:
-    if not counters:
-        return {}
-    from tandem_plugin.engine.speculative.draft_stats import DraftStats
-
-    drafted = DraftStats(**counters)
-    return {
-        "counters": counters,
-        "acceptance": drafted.acceptance,
-        "tokens_per_round": drafted.tokens_per_round,
     }
 
 
@@ -93,7 +63,7 @@ def table(pair: Pair, content: Mapping[str, Any]) -> Table:
     notes = [
         f"{name}: {_memory(case['memory'])}." for name, case in cases.items() if "memory" in case
     ]
-    notes += [f"{name}: {case['found']}" for name, case in cases.items() if "found" in case]
+    notes += notes_of(cases)
     some = next((case for case in cases.values() if "engine_arguments" in case), None)
     if some:
         given = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from checkpoints import BYTES, TINY_SENIOR
-from engine_process import EngineProcess, StartError
-from gpu_pairs import MODES, Pair, left_out, sentence_of, start
+from engine_process import EngineProcess
+from gpu_pairs import Pair, measure_engines, notes_of
 from results import Results
 from table import Table
-
-__all__ = ["measure", "table"]
 
 DROPPED = (
     "vLLM's CPU build packed this model's weights and dropped what it packed them from: nothing "
@@ -24,35 +23,28 @@ SYNCS, SLEEPS = 5, 2
 
 def measure(pair: Pair, results: Results, toy: bool) -> None:
     """One case an engine. A CPU has no sleep: a toy is synced only."""
-    for mode in MODES:
-        if mode in results and results.cases[mode].get("passed") is not False:
-            continue
-        try:
-            # The trainer's copy of the weights lies beside the engine.
-            more = {} if toy else {"enable_sleep_mode": True, "gpu_memory_utilization": 0.6}
-            with start(pair, mode, toy, **more) as engine:
-                results.add(mode, _figures(pair, engine, toy))
-        except StartError as error:
-            passed = None if left_out(error) else False
-            results.add(mode, {"passed": passed, "found": sentence_of(error), "rows": []})
+    # The trainer's copy of the weights lies beside the engine.
+    more = {} if toy else {"enable_sleep_mode": True, "gpu_memory_utilization": 0.6}
+    engines = dict.fromkeys(("single", "lockstep", "speculative"))
+    measure_engines(pair, engines, partial(_figures, pair, toy=toy), results, toy, **more)
 
 
-def _figures(pair: Pair, engine: EngineProcess, toy: bool) -> dict[str, Any]:
-    if toy and engine.memory()["senior_bytes"] < TINY_SENIOR.parameters * BYTES:
-        return {"passed": None, "found": DROPPED, "runner": engine.runner(), "rows": []}
+def _figures(pair: Pair, engine: EngineProcess, *, toy: bool) -> dict[str, Any]:
+    if toy and engine.ask("memory")["senior_bytes"] < TINY_SENIOR.parameters * BYTES:
+        return {"passed": None, "found": DROPPED, "runner": engine.ask("runner"), "rows": []}
     senior, _ = pair.checkpoints(toy)
-    syncs = engine.sync(senior, SYNCS)
+    syncs = engine.ask("sync", str(senior), SYNCS)
     rows = [{"what": "weight sync", "seconds": statistics.median(syncs), "rounds": syncs}]
     for level in () if toy else (1, 2):
         for number in range(SLEEPS):
-            found = engine.sleep(level, senior)
+            found = engine.ask("sleep", level, str(senior))
             which = "first" if number == 0 else "later"
             given = found["gib_given_back"]
             rows.append(
                 {"what": f"sleep, level {level}, {which}", "seconds": found["sleep"], "gib": given}
             )
             rows.append({"what": f"wake up, level {level}, {which}", "seconds": found["wake"]})
-    return {"runner": engine.runner(), "rows": rows}
+    return {"runner": engine.ask("runner"), "rows": rows}
 
 
 def table(pair: Pair, content: Mapping[str, Any]) -> Table:
@@ -78,6 +70,6 @@ def table(pair: Pair, content: Mapping[str, Any]) -> Table:
             "A sync is `load_weights` of the senior's tensors by their plain names, in one bucket, "
             "from tensors that lie on the device: the median of rounds. Waking up at level 2 does "
             "not count the sync that follows it.",
-            *(f"{mode}: {case['found']}" for mode, case in cases.items() if "found" in case),
+            *notes_of(cases),
         ],
     )

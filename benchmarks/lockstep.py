@@ -14,18 +14,14 @@ from functools import partial
 from typing import Any
 
 from checkpoints import SENIOR, SMALL_JUNIOR, TINY_JUNIOR, TINY_SENIOR, make
-from engine_process import ENGINE_ARGUMENTS, OFF, PROMPT, EngineProcess, environment
+from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
 from results import Results
 from rounds import ratio, run_rounds
 from table import Table, spread
 
-__all__ = ["measure", "table"]
-
 STEPS, ROUNDS = {1: 8, 16: 8, 64: 4}, 11
 """Decoding steps an engine takes in a round, by batch size: few in many rounds, so that what else
 the machine does meets all engines alike."""
-ALL_MODES_AT = 16
-"""The batch size at which requests without tandem, and of the junior alone, are measured too."""
 
 
 def measure(results: Results, toy: bool) -> None:
@@ -37,7 +33,7 @@ def measure(results: Results, toy: bool) -> None:
         return
     folder = results.path.parent / "checkpoints"
     senior, small = make(folder, senior_shape), make(folder, small_shape)
-    juniors = {"single model": None, "equal": senior, "small junior": small}
+    juniors = {"single model": None, "with an equal junior": senior, "with a small junior": small}
     with ExitStack() as stack:
         engines = {
             name: stack.enter_context(EngineProcess(senior, junior))
@@ -45,17 +41,7 @@ def measure(results: Results, toy: bool) -> None:
         }
         for batch in missing:
             steps = steps_at[batch]
-            kinds: list[tuple[str, str | None]] = [
-                ("single model", None),
-                ("equal", None),
-                ("small junior", None),
-            ]
-            if batch == ALL_MODES_AT:
-                kinds += [("equal", OFF), ("equal", "junior")]
-            cases = {
-                _case(name, schedule): partial(_speed, engines[name], batch, steps, schedule)
-                for name, schedule in kinds
-            }
+            cases = {name: partial(_speed, one, batch, steps) for name, one in engines.items()}
             samples = run_rounds(cases, rounds)
             # The single model last: with it the batch size is complete.
             for name, sample in reversed(samples.items()):
@@ -63,35 +49,23 @@ def measure(results: Results, toy: bool) -> None:
                 figures |= {"unit": "decoded tokens per second", **sample.as_json()}
                 single = samples["single model"]
                 figures["ratio_to_single"] = ratio(sample, single).as_json()
-                results.add(f"{name}/{batch}", figures | _settings())
+                chosen = environment()
+                figures["preloaded"] = chosen.get("LD_PRELOAD", "").rpartition("/")[2]
+                figures["threads"] = int(chosen["OMP_NUM_THREADS"])
+                results.add(f"{name}/{batch}", figures | {"engine_arguments": ENGINE_ARGUMENTS})
 
 
-def _speed(engine: EngineProcess, batch: int, steps: int, schedule: str | None) -> float:
+def _speed(engine: EngineProcess, batch: int, steps: int) -> float:
     """Decoded tokens per second, without the first step, which reads the prompts, and the last."""
-    stretch = engine.stretch(batch, steps + 2, schedule=schedule)
+    stretch = engine.stretch(batch, steps + 2)
     return stretch.tokens / stretch.seconds
-
-
-def _case(name: str, schedule: str | None) -> str:
-    if name == "single model":
-        return name
-    modes = {None: "lockstep", OFF: "off", "junior": "junior only"}
-    return f"{name}, {modes[schedule]}"
-
-
-def _settings() -> dict[str, Any]:
-    chosen = environment()
-    preloaded = chosen.get("LD_PRELOAD", "").rpartition("/")[2]
-    return {
-        "engine_arguments": ENGINE_ARGUMENTS,
-        "preloaded": preloaded,
-        "threads": int(chosen["OMP_NUM_THREADS"]),
-    }
 
 
 def table(content: Mapping[str, Any]) -> Table:
     """Tokens a second and the ratio to the single model, by engine and batch size."""
-    cases = sorted(content["cases"].values(), key=lambda case: (case["batch"], _order(case)))
+    cases = sorted(
+        content["cases"].values(), key=lambda one: (one["batch"], one["engine"] != "single model")
+    )
     rows = [
         [
             str(case["batch"]),
@@ -117,13 +91,6 @@ def table(content: Mapping[str, Any]) -> Table:
         notes=(
             f"Every engine: prompts of {PROMPT} tokens, {preloaded} preloaded, {some['threads']} "
             f"threads, {arguments}.",
-            "In a tandem engine both models run for every token, whoever writes it, so requests "
-            'that are off or the junior\'s alone ("off", "junior only") cost what the others do.',
+            "In a tandem engine both models run for every token, whoever writes it.",
         ),
     )
-
-
-def _order(case: Mapping[str, Any]) -> tuple[bool, bool, str]:
-    """The single model first, then lockstep, then the other modes."""
-    engine = case["engine"]
-    return engine != "single model", not engine.endswith("lockstep"), engine

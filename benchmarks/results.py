@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Results", "cases_of"]
-
 
 class Results:
     """``<folder>/<name>.json``: how and where it was measured, and one entry a case.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-__all__ = ["Sample", "ratio", "run_rounds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +35,7 @@ class Sample:
         }
 
 
-def run_rounds(
-    cases: Mapping[str, Callable[[], float]],
-    rounds: int,
-) -> dict[str, Sample]:
+def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Sample]:
     """Each case once to warm up, then all cases in turn, ``rounds`` times.
 
     A case returns its own measurement. Every other round goes backwards, so that no case always
@@ -58,7 +53,5 @@ def run_rounds(
 
 def ratio(numerator: Sample, denominator: Sample) -> Sample:
     """The ratio round by round: each of two measurements that were made next to each other."""
-    pairs: Sequence[tuple[float, float]] = list(
-        zip(numerator.values, denominator.values, strict=True)
-    )
+    pairs = zip(numerator.values, denominator.values, strict=True)
     return Sample(tuple(above / below for above, below in pairs))

@@ -13,27 +13,13 @@ import replay_throughput
 import selection
 from parts import Part, main
 
-__all__ = ["PARTS"]
-
 PARTS = [
-    Part(
-        "lockstep",
-        "lockstep decoding against the senior alone",
-        lockstep.measure,
-        lockstep.table,
-    ),
-    Part(
-        "selection",
-        "the cost of schedule and author selection per step",
-        selection.measure,
-        selection.table,
-    ),
-    Part(
-        "replay_throughput",
-        "replay on one core",
-        replay_throughput.measure,
-        replay_throughput.table,
-    ),
+    Part(module.__name__, purpose, module.measure, module.table)
+    for module, purpose in (
+        (lockstep, "lockstep decoding against the senior alone"),
+        (selection, "the cost of schedule and author selection per step"),
+        (replay_throughput, "replay on one core"),
+    )
 ]
 
 if __name__ == "__main__":

@@ -25,26 +25,24 @@ from results import Results
 from rounds import run_rounds
 from table import Table, spread
 
-__all__ = ["AUTHORS", "measure", "table"]
-
+PARTS = ("authors", "selection")
 BATCHES = (1, 16, 64, 256, 1024)
 VOCABULARY, HIDDEN = 151_936, 1024
-RULES = {"one schedule": 1, "four schedules": 4}
 
 
 class HostAuthors:
     """:class:`~tandem_plugin.engine.runners.v1.authors.BatchAuthors`, which V1 is bound to."""
 
-    def __init__(self, rows: int, steps: int, rules: int) -> None:
+    def __init__(self, rows: int, steps: int) -> None:
         from tandem_plugin.engine.record import AuthoredRequest
         from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
         self._rows = rows
-        choices, self._tokens = _rules(rules), _tokens(steps, rows).tolist()
+        rule, self._tokens = _rule(), _tokens(steps, rows).tolist()
         self._outputs: list[list[int]] = [[] for _ in range(rows)]
         self._batch = BatchAuthors(rows, steps + 1)
         for row, output in enumerate(self._outputs):
-            self._batch.add(row, AuthoredRequest(choices[row % rules], row, output), steps)
+            self._batch.add(row, AuthoredRequest(rule, row, output), steps)
         self._step = 0
 
     def sample(self) -> None:
@@ -59,17 +57,17 @@ class HostAuthors:
 class DeviceTensors:
     """:class:`~tandem_plugin.engine.runners.v2.authors.DeviceAuthors`, which V2 is bound to."""
 
-    def __init__(self, rows: int, steps: int, rules: int) -> None:
+    def __init__(self, rows: int, steps: int) -> None:
         import torch
 
         from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
-        choices, self._tokens = _rules(rules), torch.from_numpy(_tokens(steps, rows))
+        rule, self._tokens = _rule(), torch.from_numpy(_tokens(steps, rows))
         self._authors = DeviceAuthors(
             rows, VOCABULARY, torch.device("cpu"), _host_memory, record=False
         )
         for row in range(rows):
-            self._authors.add(row, choices[row % rules], row, [], steps)
+            self._authors.add(row, rule, row, [], steps)
         self._authors.write_staged()
         self._slots = torch.arange(rows)
         self._one_each = torch.ones(rows, dtype=torch.int32)
@@ -92,25 +90,25 @@ def _host_memory(places: int) -> tuple[NDArray[np.float64], Any]:
     return draws, torch.from_numpy(draws)
 
 
-def _rules(count: int) -> list[Any]:
-    """Word schedules that differ in their cap, over one boundary set."""
+def _rule() -> Any:
+    """The word schedule."""
     from tandem_plugin import BoundarySet, make_schedule
     from tandem_plugin.rules import Rule
 
     boundaries = BoundarySet("word", np.random.default_rng(0).random(VOCABULARY) < 0.35)
-    return [Rule(make_schedule("word", {"cap": 32 + i}), boundaries, str(i)) for i in range(count)]
+    return Rule(make_schedule("word", {}), boundaries, "")
 
 
 def _tokens(steps: int, rows: int) -> NDArray[np.int64]:
     return np.random.default_rng(1).integers(0, VOCABULARY, (steps, rows))
 
 
-AUTHORS: Mapping[str, Callable[[int, int, int], Any]] = {
+AUTHORS: Mapping[str, Callable[[int, int], Any]] = {
     "V1": HostAuthors,
     "V2": DeviceTensors,
 }
-"""By model runner: given rows, steps and how many different schedules are in the batch. ``sample``
-gives every row a token, unmeasured; ``step`` takes the tokens in and says who writes next."""
+"""By model runner: given rows and steps. ``sample`` gives every row a token, unmeasured; ``step``
+takes the tokens in and says who writes next."""
 
 
 def measure(results: Results, toy: bool) -> None:
@@ -121,8 +119,7 @@ def measure(results: Results, toy: bool) -> None:
     cases: dict[str, Callable[[], float]] = {}
     for rows in batches:
         for runner in AUTHORS:
-            for label, rules in RULES.items():
-                cases[f"authors {runner} {label}/{rows}"] = _authors(runner, rows, steps, rules)
+            cases[f"authors {runner}/{rows}"] = _authors(runner, rows, steps)
             cases[f"selection {runner}/{rows}"] = _selection(runner, rows, steps)
     if all(case in results for case in cases):
         return
@@ -136,12 +133,12 @@ def measure(results: Results, toy: bool) -> None:
         )
 
 
-def _authors(runner: str, rows: int, steps: int, rules: int) -> Callable[[], float]:
+def _authors(runner: str, rows: int, steps: int) -> Callable[[], float]:
     import torch
 
     @torch.inference_mode()  # as vLLM runs models
     def run() -> float:
-        authors = AUTHORS[runner](rows, steps, rules)
+        authors = AUTHORS[runner](rows, steps)
         authors.step()
         times = []
         for _ in range(steps):
@@ -196,27 +193,12 @@ def table(content: Mapping[str, Any]) -> Table:
     rows = []
     for runner in AUTHORS:
         for batch in sorted({case["rows"] for case in cases.values()}):
-            authors = [cases[f"authors {runner} {label}/{batch}"] for label in RULES]
-            selection = cases[f"selection {runner}/{batch}"]
-            total = authors[0]["median"] + selection["median"]
-            rows.append(
-                [
-                    runner,
-                    str(batch),
-                    *map(spread, authors),
-                    spread(selection),
-                    f"{total:.0f}",
-                ]
-            )
+            authors, selection = (cases[f"{part} {runner}/{batch}"] for part in PARTS)
+            total = authors["median"] + selection["median"]
+            rows.append([runner, str(batch), spread(authors), spread(selection), f"{total:.0f}"])
     return Table(
         title="Schedule and author selection, per step",
-        columns=[
-            "runner",
-            "rows",
-            *(f"authors, {label}" for label in RULES),
-            "selection",
-            "authors (one schedule) + selection",
-        ],
+        columns=["runner", "rows", *PARTS, "both"],
         rows=rows,
         unit="microseconds, on one core",
         notes=(

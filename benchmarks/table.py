@@ -8,13 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "Table",
-    "read_results",
-    "spread",
-    "tables",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -57,17 +50,10 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def read_results(out: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The results in ``out`` by part."""
-    files = {name: out / f"{name}.json" for name in names}
-    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items()}
-
-
-def tables(
-    shown: Mapping[str, Callable[[Mapping[str, Any]], Table]],
-    found: Mapping[str, Mapping[str, Any]],
-) -> str:
-    """The machines and one table a part, in their order."""
+def tables(out: Path, shown: Mapping[str, Callable[[Mapping[str, Any]], Table]]) -> str:
+    """The machines and one table a part, in their order, of the results in ``out``."""
+    files = {name: out / f"{name}.json" for name in shown}
+    found = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items()}
     machines: list[dict[str, str]] = []
     for content in found.values():
         if content["machine"] not in machines:
@@ -77,7 +63,5 @@ def tables(
         names = [name for name, content in found.items() if content["machine"] == machine]
         rows = "\n".join(f"| {key} | {value} |" for key, value in machine.items())
         sections.append(f"### Machine\n\n{', '.join(names)}:\n\n| | |\n| --- | --- |\n{rows}\n")
-    sections += [
-        table(found[name]).markdown(found[name]) for name, table in shown.items() if name in found
-    ]
+    sections += [table(found[name]).markdown(found[name]) for name, table in shown.items()]
     return "\n".join(sections)

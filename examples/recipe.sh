@@ -1,4 +1,20 @@
 # What the recipes of both trainers share: a run's folder, its log, and what to type next.
+#
+# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
+# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
+# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
+# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
+# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
+# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
+# resumes a run that was stopped. Variables of every recipe:
+#
+#   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, the optimizer's states wait in host memory.
+#   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
+#   STEPS             how many steps                       (250; release: 4912, two epochs)
+#   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
+#                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/kl-$KL ...
+#   OUT               the run's folder                     (runs/TRAINER/METHOD)
+#   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 # shellcheck shell=bash
 
 # take_protocol [--protocol paper|release] ARGUMENT...: sets protocol, its settings as protocol_NAME,

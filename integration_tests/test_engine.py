@@ -1,4 +1,4 @@
-"""The lockstep engine on both model runners: Hugging Face, replay, each model's distribution."""
+"""The engine on both model runners and in both modes: Hugging Face, replay, distributions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from refused import refused
 from scipy import stats
 from support import requests
 from support.boundary_ids import word_boundaries
-from support.engine import RUNNERS, tandem_engine
+from support.engine import tandem_engine
 from support.records import all_records, recorded
 from support.reference import Reference, algorithm_1, always, every_token
+from support.speculation import ENGINES
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 from tandem_plugin.draws import draws
 from tandem_plugin.seeds import sample_seed
 
@@ -23,19 +25,28 @@ CAP = 4
 PROMPTS = [*requests.PROMPTS, "The senior and the junior write one response together, and the"]
 
 
-@pytest.fixture(scope="module", params=RUNNERS)
-def runner(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(scope="module", params=ENGINES, ids="-".join)
+def kind(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The model runner and the mode."""
+    chosen: tuple[str, str] = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")
-def record_folder(runner: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runner(kind: tuple[str, str]) -> str:
+    return kind[0]
+
+
+@pytest.fixture(scope="module")
+def record_folder(kind: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("record")
 
 
 @pytest.fixture(scope="module")
-def engine(runner: str, checkpoints: dict[str, Path], record_folder: Path) -> Any:
+def engine(kind: tuple[str, str], checkpoints: dict[str, Path], record_folder: Path) -> Any:
+    runner, mode = kind
     tandem = {
+        "mode": mode,
         "schedule": "word",
         "cap": CAP,
         "junior": checkpoints["other"],
@@ -62,12 +73,29 @@ def word_ids(tokenizer: Any) -> set[int]:
     return word_boundaries(tokenizer)
 
 
+@pytest.fixture(scope="module")
+def spare(kind: tuple[str, str]) -> int:
+    """How many tokens a record may hold behind the end of a response: rounds write several."""
+    return 2 * (DEFAULT_DRAFT_TOKENS + 1) if kind[1] == "speculative" else 0
+
+
+def check_row(row: Any, response: list[int], authorship: list[int], spare: int) -> None:
+    """Hold what the engine recorded against a response and its replay."""
+    length = len(response)
+    assert row["response_ids"][:length] == response
+    assert row["authorship"][:length] == authorship
+    assert len(row["authorship"]) == len(row["response_ids"]) <= length + spare
+
+
 def generate(engine: Any, tokenizer: Any, asked: list[tuple[str, Any]], **sampling: Any) -> Any:
     prompts = [tokenizer(prompt).input_ids for prompt, _ in asked]
     return requests.generate(engine, prompts, [tandem for _, tandem in asked], **sampling)
 
 
-def test_the_engine_runs_on_the_runner_that_was_asked_for(engine: Any, runner: str) -> None:
+def test_the_engine_is_the_one_that_was_asked_for(engine: Any, runner: str) -> None:
+    from tandem_plugin.engine.runners import check_engine
+
+    check_engine(engine.llm_engine.vllm_config)
     assert engine.llm_engine.vllm_config.use_v2_model_runner == (runner == "v2")
 
 
@@ -99,7 +127,7 @@ def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
 
 
 def test_recorded_authorship_equals_replay_on_sampled_responses(
-    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path
+    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path, spare: int
 ) -> None:
     requests, length = {"v1": (520, 60), "v2": (40, 30)}[runner]
     seeds = list(range(1_000, 1_000 + requests))
@@ -114,8 +142,7 @@ def test_recorded_authorship_equals_replay_on_sampled_responses(
     past_the_cap = 0
     for seed, response, authorship in zip(seeds, responses, replayed, strict=True):
         row = rows[seed]
-        assert row["response_ids"] == response
-        assert row["authorship"] == authorship.tolist()
+        check_row(row, response, authorship.tolist(), spare)
         assert row["tandem_fingerprint"] == rules.fingerprint
         assert len(response) == length
         boundary = rules.default.boundaries.contains(response)
@@ -124,6 +151,13 @@ def test_recorded_authorship_equals_replay_on_sampled_responses(
     assert past_the_cap > requests // 4
 
 
+@pytest.fixture
+def _in_lockstep(kind: tuple[str, str]) -> None:
+    if kind[1] != "lockstep":
+        pytest.skip("the speculative engine has tests of its own for this")
+
+
+@pytest.mark.usefixtures("_in_lockstep")
 @pytest.mark.parametrize("author", ["senior", "junior"])
 def test_tokens_at_each_author_follow_that_models_own_distribution(
     engine: Any, runner: str, reference: Reference, tokenizer: Any, author: str
@@ -167,6 +201,7 @@ def test_tokens_at_each_author_follow_that_models_own_distribution(
     assert stats.chisquare(binned(counts), expected).pvalue > significance
 
 
+@pytest.mark.usefixtures("_in_lockstep")
 def test_logprobs_are_those_of_the_author(
     engine: Any, reference: Reference, tokenizer: Any, rules: TandemRules
 ) -> None:
@@ -246,7 +281,7 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
 
 
 def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
-    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path
+    engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path, spare: int
 ) -> None:
     stops = {"v1": (1, 9, 30, 60), "v2": (1, 9, 20)}[runner]
     seeds = range(7_000, 7_012)
@@ -268,8 +303,7 @@ def test_parts_of_a_sampled_response_are_recorded_with_the_authors_of_the_whole(
         authorship = rules.default.replay(response, seed).tolist()
         assert [row.get("tandem_prefix_length", 0) for row in ours] == [0, *stops[:-1]]
         for row, stop in zip(ours, stops, strict=True):
-            assert row["response_ids"] == response[:stop]
-            assert row["authorship"] == authorship[:stop]
+            check_row(row, response[:stop], authorship[:stop], spare)
 
 
 def test_several_samples_of_a_response_that_began_are_refused(engine: Any) -> None:
@@ -310,9 +344,3 @@ def test_samples_of_one_request_have_authors_of_their_own(
         reference.greedy(prompt, length, algorithm_1(seed, 0.6, CAP, word_ids)) for seed in seeds
     ]
     assert len({tuple(response) for response in responses}) > 1
-
-
-def test_the_engine_says_that_it_runs_in_tandem(engine: Any) -> None:
-    from tandem_plugin.engine.runners import check_engine
-
-    check_engine(engine.llm_engine.vllm_config)

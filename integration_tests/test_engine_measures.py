@@ -14,17 +14,12 @@ from support.engine import engine_settings, on_runner
 from support.metrics import metric
 from support.reading import Readers
 from support.requests import PROMPTS
-from support.speculation import needs_drafting
+from support.speculation import ENGINES
 
 from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.training.metrics import EngineLog
 
 EXACT = 1e-5
-ENGINES = [
-    ("v1", "lockstep"),
-    ("v2", "lockstep"),
-    pytest.param(("v2", "speculative"), marks=needs_drafting),
-]
 # What these requests need at once does not fit into this many blocks.
 TIGHT = {"block_size": 32, "num_gpu_blocks_override": 9, "max_num_seqs": 8}
 
@@ -45,6 +40,8 @@ def llm(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Iterato
         llm = TandemLLM(str(checkpoints["senior"]), tandem=tandem, **options)
         try:
             yield llm
+            if mode == "speculative":
+                assert llm.draft_stats().rounds > 0
         finally:
             llm.llm_engine.engine_core.shutdown()
             del llm

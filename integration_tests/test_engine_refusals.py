@@ -7,7 +7,7 @@ import pickle
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,11 +16,9 @@ import vllm
 from packaging.version import Version
 from refused import refused
 from support.drafting import has_drafting
-from support.engine import RUNNERS, on_runner
+from support.engine import on_runner
 from support.models import make_model, make_tokenizer
 from support.speculation import needs_drafting
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 
 def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
@@ -36,16 +34,8 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
     ("tandem", "code"),
     [
         ({"schedule": "chess"}, "TP117"),
-        ({"p": 1.5}, "TP145"),
-        ({"cap": 0}, "TP146"),
-        ({"boundaries": "comma"}, "TP117"),
-        ({"validation": "junior"}, "TP101"),
-        ({"junior_name": "other"}, "TP107"),
-        ({"pp": 0.5}, "TP104"),
-        ({"drafts": 4}, "TP108"),
         ({"junior": "/nowhere/junior"}, "TP312"),
         ({"junior": ["a", "b"]}, "TP311"),
-        ("word", "TP102"),
     ],
 )
 def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, code: str) -> None:
@@ -60,9 +50,7 @@ def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, cod
         ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "TP329"),
         ({"async_scheduling": True}, "TP342"),
         ({"enable_lora": True, "load_format": "dummy"}, "TP305"),
-        ({"enable_lora": True, "kv_cache_dtype": "fp8"}, "TP306"),
         ({"enable_lora": True, "lora_target_modules": ["q_proj", "lm_head"]}, "TP335"),
-        ({"enable_lora": True, "weight_transfer_config": {"backend": "nccl"}}, "TP304"),
         ({"enable_prompt_embeds": True}, "TP331"),
         (
             {"kv_transfer_config": {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}},
@@ -126,7 +114,7 @@ def junior_of(config: Any) -> Any:
 
 
 @pytest.mark.parametrize(("runner", "mode"), LOCKSTEP_OR_DRAFTING)
-@pytest.mark.parametrize("named", [None, "{}", "{}/", "{}/../senior"])
+@pytest.mark.parametrize("named", [None, "{}/../senior"])
 def test_junior_with_the_seniors_checkpoint_is_read_as_the_senior_is(
     checkpoints: dict[str, Path], runner: str, mode: str, named: str | None
 ) -> None:
@@ -243,16 +231,12 @@ def test_models_in_breakable_graphs_are_refused(
     check_junior(engine, junior_model_config(engine))
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
 def test_speculative_mode_is_refused_on_an_older_vllm(
-    checkpoints: dict[str, Path], runner: str, monkeypatch: pytest.MonkeyPatch
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if has_drafting():
         monkeypatch.setattr(vllm, "__version__", "0.27.1")
-    with (
-        on_runner(runner),
-        refused("TP349"),
-    ):
+    with on_runner("v2"), refused("TP349"):
         configure(checkpoints["senior"], {"mode": "speculative"})
 
 
@@ -281,15 +265,12 @@ def test_speculative_mode_is_refused_on_runner_v1(checkpoints: dict[str, Path]) 
 
 
 @needs_drafting
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_speculative_mode_makes_the_junior_vllms_draft_model(
-    checkpoints: dict[str, Path], asynchronous: bool
-) -> None:
+def test_speculative_mode_makes_the_junior_vllms_draft_model(checkpoints: dict[str, Path]) -> None:
     from tandem_plugin.engine.runners import check_engine
 
     tandem = {"mode": "speculative", "drafts": 6, "junior": str(checkpoints["other"])}
     with on_runner("v2"):
-        config = configure(checkpoints["senior"], tandem, async_scheduling=asynchronous)
+        config = configure(checkpoints["senior"], tandem, async_scheduling=True)
         check_engine(config)
     drafting = config.speculative_config
     assert (drafting.method, drafting.num_speculative_tokens) == ("draft_model", 6)
@@ -318,36 +299,28 @@ def test_a_table_of_drafts_is_vllms_own(checkpoints: dict[str, Path]) -> None:
 
 @needs_drafting
 @pytest.mark.parametrize(
-    ("arguments", "code", "fields"),
+    ("arguments", "code"),
     [
         (
             {"logits_processors": ["vllm.v1.sample.logits_processor.builtin:MinPLogitsProcessor"]},
             "TP350",
-            {},
         ),
-        ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "TP329", {}),
         pytest.param(
             {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"},
             "TP356",
-            {},
             marks=pytest.mark.skipif(
                 Version(vllm.__version__) < Version("0.32"), reason="this vLLM refuses it itself"
             ),
         ),
-        ({"data_parallel_size": 2}, "TP359", {}),
-        (
-            {"max_num_batched_tokens": 700, "max_num_seqs": 160},
-            "TP360",
-            {"requests": 79, "needed": 720},
-        ),
-        ({"max_num_batched_tokens": 300, "max_num_seqs": 160}, "TP358", {}),
+        ({"data_parallel_size": 2}, "TP359"),
+        ({"max_num_batched_tokens": 300, "max_num_seqs": 160}, "TP358"),
     ],
 )
 def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
-    checkpoints: dict[str, Path], arguments: dict[str, Any], code: str, fields: dict[str, int]
+    checkpoints: dict[str, Path], arguments: dict[str, Any], code: str
 ) -> None:
     tandem = {"mode": "speculative", "drafts": {1: 7, 80: 0}}
-    with on_runner("v2"), refused(code, **fields):
+    with on_runner("v2"), refused(code):
         configure(checkpoints["senior"], tandem, **arguments)
 
 
@@ -360,53 +333,18 @@ def test_batch_sharded_sampling_is_refused(checkpoints: dict[str, Path]) -> None
         check_config(config)
 
 
-@pytest.mark.parametrize(("runner", "mode"), LOCKSTEP_OR_DRAFTING)
-def test_a_junior_with_a_vocabulary_of_another_size_is_refused(
-    checkpoints: dict[str, Path], tmp_path: Path, runner: str, mode: str
+@pytest.mark.parametrize("size", [700, 1024])
+def test_a_junior_with_another_vocabulary_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path, size: int
 ) -> None:
-    small = make_model(tmp_path / "small", seed=3, tokenizer=make_tokenizer(700))
-    with on_runner(runner), refused("TP369"):
-        configure(checkpoints["senior"], {"mode": mode, "junior": str(small)})
-
-
-def test_a_junior_with_another_vocabulary_of_the_same_size_is_refused(
-    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
-) -> None:
+    """Of another size, and of the same."""
     corpus = [f"{n} apples and {n * 7} pears cost {n * 13} coins\n" * 3 for n in range(2_000)]
-    other = make_tokenizer(len(tokenizer), corpus)
-    if len(other) != len(tokenizer):
-        other.add_tokens([f"<extra_{i}>" for i in range(len(tokenizer) - len(other))])
-    stranger = make_model(tmp_path / "stranger", seed=3, tokenizer=other)
+    tokenizer = make_tokenizer(size, corpus)
+    if missing := size - len(tokenizer):
+        tokenizer.add_tokens([f"<extra_{i}>" for i in range(missing)])
+    stranger = make_model(tmp_path / "stranger", seed=3, tokenizer=tokenizer)
     with refused("TP369"):
         configure(checkpoints["senior"], {"junior": str(stranger)})
-
-
-def test_a_tokenizer_without_word_boundaries_is_refused(
-    checkpoints: dict[str, Path], tmp_path: Path, tokenizer: Any
-) -> None:
-    folder = tmp_path / "letters"
-    shutil.copytree(checkpoints["senior"], folder)
-    core = Tokenizer(models.WordLevel({f"w{i}": i for i in range(len(tokenizer))}, "w0"))
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=core).save_pretrained(folder)
-    with refused("TP222"):
-        configure(folder, {"schedule": "word"})
-    assert configure(folder, {"schedule": "token"})
-
-
-def test_a_tokenizer_that_splits_blank_lines_is_refused_for_steps(
-    checkpoints: dict[str, Path], tmp_path: Path
-) -> None:
-    assert configure(checkpoints["senior"], {"schedule": "step"})
-    folder = tmp_path / "as-gpt2"
-    shutil.copytree(checkpoints["senior"], folder)
-    core = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.save(str(folder / "tokenizer.json"))
-    for schedule in ("step", "step-bernoulli"):
-        with refused("TP207"):
-            configure(folder, {"schedule": schedule})
-    assert configure(folder, {"schedule": "word"})
 
 
 def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(
@@ -500,38 +438,14 @@ def test_experts_beside_a_dense_senior_are_refused_at_start(
     assert configure(experts, {"junior": str(checkpoints["junior"])}).model_config.is_moe
 
 
-class Hashed:
-    """What another plugin of vLLM may put into ``additional_config``: an object with a hash."""
-
-    def compute_hash(self) -> str:
-        return "another"
-
-
-def test_requests_enter_engines_whose_additional_config_is_another_plugins_object(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from vllm.v1.engine.input_processor import InputProcessor
-
-    from tandem_plugin.engine.patches.requests import wrap_request_admission
-
-    monkeypatch.setattr(InputProcessor, "process_inputs", lambda processor, *rest: rest)
-    wrap_request_admission()
-    for additional in (Hashed(), None, {"other": 1}):
-        processor = SimpleNamespace(vllm_config=SimpleNamespace(additional_config=additional))
-        assert InputProcessor.process_inputs(processor, "1", "x", "params") == ("1", "x", "params")
-
-
-@pytest.mark.parametrize("name", [None, "a name"])
 def test_engine_says_once_which_two_models_it_runs(
-    checkpoints: dict[str, Path], capfd: pytest.CaptureFixture[str], name: str | None
+    checkpoints: dict[str, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever the level of vLLM's log, in one of the processes that make its configuration."""
     from vllm.engine.arg_utils import EngineArgs
 
     junior = str(checkpoints["junior"])
-    tandem = {"schedule": "word", "cap": 5, "junior": junior} | (
-        {"junior_name": name} if name else {}
-    )
+    tandem = {"schedule": "word", "cap": 5, "junior": junior, "junior_name": "a name"}
     args = EngineArgs(str(checkpoints["senior"]), max_model_len=256, enforce_eager=True)
     for count, rank in ((1, 0), (2, -1), (2, 0), (2, 1)):
         args.additional_config, args.hf_overrides = {"tandem": tandem}, {}
@@ -542,4 +456,4 @@ def test_engine_says_once_which_two_models_it_runs(
         for line in lines:
             assert f"senior={checkpoints['senior']} junior={junior} " in line
             assert "mode=lockstep schedule=word p=0.5 cap=5 " in line
-            assert ("junior_name=a name " in line) == bool(name)
+            assert "junior_name=a name " in line

@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 from support import requests, worker
-from support.engine import RUNNERS, tandem_engine
+from support.engine import tandem_engine
 from support.families import make_family, quantise
 from support.reference import Reference, alternating, always
 from support.requests import PROMPTS
+from support.speculation import ENGINES
 
 LENGTH = 16
 
 
-@pytest.fixture(scope="module", params=RUNNERS)
+@pytest.fixture(scope="module", params=ENGINES, ids="-".join)
 def engine(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Any:
     """A senior of dummy weights, as trainers start it; strict alternation token by token."""
+    runner, mode = request.param
     tandem = {"schedule": "step", "boundaries": "every", "junior": checkpoints["junior"]}
-    with tandem_engine(request.param, checkpoints["senior"], tandem, load_format="dummy") as engine:
+    tandem["mode"] = mode
+    with tandem_engine(runner, checkpoints["senior"], tandem, load_format="dummy") as engine:
         yield engine
 
 
@@ -82,26 +85,28 @@ def test_each_weight_sync_changes_the_senior_and_no_bit_of_the_junior(
         assert tokens == expected(reference, tokenizer, lambda: alternating(senior_first))  # noqa: B023
 
 
-def test_the_senior_keeps_its_plain_parameter_names(engine: Any) -> None:
-    names = engine.collective_rpc(worker.parameter_names)[0]
+def test_parameters_are_the_seniors_and_the_juniors_tensors_are_buffers(engine: Any) -> None:
+    """By plain names; buffers survive a deep sleep."""
+    (names,) = engine.collective_rpc(worker.parameter_names)
     assert "model.layers.0.self_attn.qkv_proj.weight" in names
     assert not [name for name in names if "junior" in name]
-
-
-def test_the_juniors_tensors_are_among_the_buffers_that_survive_deep_sleep(engine: Any) -> None:
-    names = engine.collective_rpc(worker.buffer_names)[0]
-    assert "tandem_junior.model.layers.0.self_attn.qkv_proj.weight" in names
-    assert engine.collective_rpc(worker.buffers_hold_the_juniors_storage) == [True]
+    (buffers,) = engine.collective_rpc(worker.junior_buffer_names)
+    assert [name for name in buffers if name.endswith("layers.0.self_attn.qkv_proj.weight")]
+    assert len(buffers) > 10
 
 
 @pytest.mark.long
-def test_new_weights_for_a_quantised_senior_are_rejected_on_a_cpu(
-    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
+@pytest.mark.parametrize("kind", ["quantised", "experts"])
+def test_new_weights_for_packed_layers_are_rejected_on_a_cpu(
+    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path, kind: str
 ) -> None:
+    family = {"quantised": "qwen3", "experts": "qwen3-moe"}[kind]
     senior, new = (
-        quantise(make_family(tmp_path / name, "qwen3", seed=seed, tokenizer=tokenizer))
+        make_family(tmp_path / name, family, seed=seed, tokenizer=tokenizer)
         for seed, name in enumerate(("senior", "new"))
     )
+    if kind == "quantised":
+        senior, new = quantise(senior), quantise(new)
     with tandem_engine("v1", senior, {"junior": checkpoints["junior"]}) as engine:
         before = greedy(engine, tokenizer, {"seed": 1})
         with pytest.raises(Exception, match="TP326"):

@@ -25,27 +25,18 @@ LIMITS = GradingLimits(seconds=0.5, memory_mb=512, workers=2)
 HOSTILE = (
     "9^{9^{9^{9^{9}}}}",
     "((10^{6})!)!",
-    r"\binom{10^{15}}{10^{7}}",
-    "9" * 1_900,
     "9" * 200_000,
-    "1e999999999",
     "(" * 5_000 + "x" + ")" * 5_000,
-    "5\x00",
     "5\ud800",
-    "\u202e7\u202c",
     "__import__('os').system('true')",
 )
 COSTLY = (
     "(" * 24 + "x" + ")" * 24,
-    r"\text{" + "a" * 1_500 + "}",
-    "1," * 900 + "1",
-    "=".join("x" * 200),
-    "+".join(f"x^{{{i}}}" for i in range(150)),
-    r"\frac{1}{" * 20 + "x" + "}" * 20,
     r"\sum_{k=1}^{99999}\frac{1}{k^{1.5}+\sin k}",
     r"\prod_{k=1}^{90000}(k^{9}+x^{k})",
     r"\int_0^1 \sin(x^x)e^{x^5} dx",
 )
+"""Of the kinds in tests/grading/test_grading_hostile.py."""
 
 
 def made_up(seed: int, count: int) -> Iterator[tuple[str, str, str | None]]:

@@ -16,21 +16,6 @@ BENCH = OpenRLHFBench
 FLAGS = ["--tandem.schedule", "word"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--algo.advantage.estimator", "gae"], "[TP442]"),
-        (["--tandem.p", "1.5"], "[TP145]"),
-    ],
-)
-def test_setting_that_does_not_go_with_tandem(
-    bench: OpenRLHFBench, arguments: list[str], sentence: str
-) -> None:
-    run = bench.run(*FLAGS, *arguments, watch=sentence, name="setting")
-    assert_stopped(run, sentence)
-    assert "RolloutRayActor" not in run.log
-
-
 LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
 NOT_READY = "[TP439]"
 
@@ -67,14 +52,3 @@ def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
         name="command",
     )
     assert_stopped(run, sentence)
-
-
-def test_workers_of_a_running_cluster_that_were_not_made_ready(bench: OpenRLHFBench) -> None:
-    with bench.cluster(hooks="", environment={}) as address:
-        run = bench.run(
-            *(*FLAGS, "--train.async_enable"),
-            environment={**LOSES, "RAY_ADDRESS": address},
-            watch=NOT_READY,
-            name="cluster",
-        )
-    assert_stopped(run, NOT_READY)

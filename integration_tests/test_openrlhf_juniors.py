@@ -13,7 +13,7 @@ import torch
 
 pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
 
-from support.greedy import GreedyReader
+from support.greedy import assert_named_junior_wrote
 from support.models import make_model
 from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (
@@ -106,17 +106,10 @@ def test_responses_to_a_prompt_have_one_junior(trained: Trained) -> None:
 def test_juniors_tokens_are_the_greedy_choice_of_the_junior_that_is_named(
     trained: Trained, openrlhf: OpenRLHFSetup, pool: list[str]
 ) -> None:
-    """And of the other one hardly ever: it is the named checkpoint that wrote them."""
-    readers = {name: GreedyReader(name, torch.bfloat16) for name in pool}
-    own, others = [], []
+    rows = []
     for row in trained.rows:
         ((seed, start, stop),) = row["segments"]
         response = row["tokens"][start:stop]
         authors = openrlhf.rule.replay(response, seed).tolist()
-        for name, reader in readers.items():
-            gaps = reader.gaps(row["tokens"][:start], response)
-            found = own if name == row["junior"] else others
-            found += [gap for gap, senior in zip(gaps, authors, strict=True) if not senior]
-    assert len(own) > 200
-    assert max(own) <= ROUNDING
-    assert sum(gap <= ROUNDING for gap in others) < len(others) / 10
+        rows.append((row["junior"], row["tokens"][:start], response, authors))
+    assert_named_junior_wrote(rows, pool, ROUNDING, torch.bfloat16)

@@ -34,37 +34,24 @@ ROUNDING = 5e-3
 seen. Senior and junior are 0.08 apart at the median token, and within this at one in fifty."""
 
 
-def two_steps(
-    openrlhf: OpenRLHFSetup,
-    captured: Path,
-    *flags: str,
-    name: str = "run",
-) -> OpenRLHFRun:
-    """Two steps of a trainer whose engine drafts."""
-    here = Path(__file__).parent
+@pytest.fixture(scope="module")
+def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
+    """Two synchronous steps with importance correction; micro-batches of one response."""
     run = openrlhf.bench.run(
         *openrlhf.flags,
         *("--tandem.mode", "speculative", f"--tandem.drafts={DRAFTS}"),
         f"--tandem.record={captured / 'engine'}",
         *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
-        *flags,
         hooks="capture_openrlhf",
         environment={
             "TANDEM_TEST_CAPTURE": str(captured),
-            **v2_variables(ON_CPU, WITHOUT_FLASH_ATTN, here),
+            **v2_variables(ON_CPU, WITHOUT_FLASH_ATTN, Path(__file__).parent),
         },
         timeout=1500,
-        name=name,
     )
     assert run.exit_code == 0, run.log[-8000:]
     assert len(run.steps) == STEPS
     return run
-
-
-@pytest.fixture(scope="module")
-def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
-    """A synchronous run with importance correction; micro-batches of one response."""
-    return two_steps(openrlhf, captured)
 
 
 def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
@@ -89,20 +76,6 @@ def test_masks_in_the_loss_are_the_replay_and_the_engines_record(
 
 
 def test_every_step_says_what_became_of_its_drafts(run: OpenRLHFRun) -> None:
-    assert_steps_say_what_became_of_their_drafts(run)
-
-
-def test_asynchronous_runs_say_what_became_of_their_drafts_too(
-    openrlhf: OpenRLHFSetup, tmp_path: Path
-) -> None:
-    run = two_steps(
-        openrlhf, tmp_path, "--train.async_enable", "--train.partial_rollout_enable", name="async"
-    )
-    assert_steps_say_what_became_of_their_drafts(run)
-    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
-
-
-def assert_steps_say_what_became_of_their_drafts(run: OpenRLHFRun) -> None:
     for step in run.steps:
         assert 0 <= step["tandem/draft_acceptance"] <= 1
         assert 1 <= step["tandem/tokens_per_round"] <= DRAFTS + 1

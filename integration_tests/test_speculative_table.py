@@ -9,17 +9,12 @@ from typing import Any
 
 import pytest
 from support import traffic, worker
-from support.boundary_ids import word_boundaries
 from support.checked_engine import CheckedEngine
-from support.engine import AsyncEngine, async_engine, engine_settings, on_runner
+from support.engine import async_engine
 from support.models import make_model
-from support.records import recorded
-from support.reference import Reference, algorithm_1
+from support.reference import Reference
 from support.requests import PROMPTS
 from support.speculation import needs_drafting
-
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
 
 pytestmark = [needs_drafting, pytest.mark.long]
 
@@ -118,76 +113,3 @@ def test_each_step_drafts_what_the_table_says_of_its_batch_size_and_repeats(
     checked = {n for _, _, _, numbers in steps for n in numbers}
     assert set(TABLE.values()) - {0} <= checked
     assert written[0] == written[1]
-
-
-BUDGET, REQUESTS = 64, 12
-"""Tokens of a step, of which vLLM gives a request two more than its drafts."""
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_no_request_waits_for_the_drafts_of_others_in_a_table_that_fits(
-    checkpoints: dict[str, Path], tokenizer: Any, asynchronous: bool
-) -> None:
-    """A budget that just fits: 7 requests with 5 drafts each, and one more with as many."""
-    senior, junior = checkpoints["senior"], checkpoints["other"]
-    table = {1: 5, 8: 3, 10: 1}
-    tandem = {"cap": CAP, "junior": junior, "mode": "speculative", "drafts": table, "p": 0.1}
-    boundaries, reference = word_boundaries(tokenizer), Reference(senior, junior)
-    options = {"max_num_batched_tokens": BUDGET, "max_num_seqs": REQUESTS}
-    jobs = []
-    for seed in range(REQUESTS):
-        prompt = tokenizer(PROMPTS[seed % len(PROMPTS)]).input_ids
-        sampling = {"max_tokens": LENGTH, "temperature": 0.0, "ignore_eos": True}
-        jobs.append(traffic.Job(f"room-{seed}", prompt, {"seed": seed}, sampling, 0.0, None))
-    with async_engine("v2", senior, tandem, async_scheduling=asynchronous, **options) as running:
-
-        def call(function: Any) -> Any:
-            return running.run(running.engine.collective_rpc(function))[0]
-
-        before = len(call(worker.noted_steps))
-        try:
-            call(worker.note_steps)
-            responses = running.run(traffic.send(running.engine, jobs, patience=900))
-            steps = call(worker.noted_steps)[before:]
-        finally:
-            call(worker.mend_speculation)
-    for response in responses:
-        asked = response.job.tandem
-        assert asked is not None
-        loop = algorithm_1(asked["seed"], 0.1, CAP, boundaries)
-        assert response.token_ids == reference.greedy(response.job.prompt, LENGTH, loop)
-    assert max(scheduled for _, scheduled, _, _ in steps) == REQUESTS, steps
-    if not asynchronous:  # else those that are about to end wait as well
-        whole = [scheduled for ran, scheduled, _, _ in steps if ran == REQUESTS]
-        assert whole.count(REQUESTS) >= len(whole) - 2, steps
-
-
-def counters(running: AsyncEngine) -> dict[str, int]:
-    """The engine's counters of drafting."""
-    (found,) = running.run(running.engine.collective_rpc(RPC_DRAFT_STATS))
-    return dict(found)
-
-
-def test_an_llm_says_what_became_of_its_drafts(
-    checkpoints: dict[str, Path], tmp_path: Path
-) -> None:
-    """The sum of what its own record says of each request."""
-    from vllm import SamplingParams
-
-    from tandem_plugin.engine import TandemLLM
-
-    tandem = {"mode": "speculative", "junior": str(checkpoints["other"]), "record": str(tmp_path)}
-    with on_runner("v2"):
-        llm = TandemLLM(str(checkpoints["senior"]), tandem=tandem, **engine_settings(None))
-        try:
-            assert llm.draft_stats() == DraftStats()
-            params = SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True)
-            outputs = llm.generate(PROMPTS, params, tandem=7, use_tqdm=False)
-            llm.generate(PROMPTS[0], params, tandem="off", use_tqdm=False)
-            seeds = [output.outputs[0].tandem_seed for output in outputs]
-            rows = recorded(tmp_path, seeds)
-            each = [DraftStats(**rows[seed]["tandem_draft_stats"]) for seed in seeds]
-            assert llm.draft_stats() == sum(each, DraftStats())
-            assert llm.draft_stats().rounds > 0
-        finally:
-            llm.llm_engine.engine_core.shutdown()

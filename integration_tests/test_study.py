@@ -68,4 +68,4 @@ def test_folder_of_another_study_is_refused(study: Path):
         timeout=300,
     )
     assert done.returncode == 1
-    assert "holds a study with other settings" in " ".join(done.stdout.split())
+    assert "holds a study with other settings" in done.stderr

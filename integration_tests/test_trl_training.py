@@ -138,7 +138,6 @@ def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
         ("without_mask", "TP421"),
         ("foreign_fingerprint", "TP041"),
         pytest.param("complemented_mask", "TP421", marks=pytest.mark.long),
-        pytest.param("other_tokens", "TP419", marks=pytest.mark.long),
         pytest.param("second_trainer", "TP658", marks=pytest.mark.long),
     ],
 )

@@ -27,7 +27,6 @@ STOPPED = [
     # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
     later({"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}}, "[TP313]"),
     ({"hook": "complement_authorship"}, REPLAY),
-    later({"hook": "shift_authorship"}, REPLAY),
     later({"hook": "cut_authorship"}, "[TP407]"),
     later({"hook": "late_mask"}, "[TP421]"),
     # Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer.

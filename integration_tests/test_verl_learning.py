@@ -1,6 +1,6 @@
 """verl's own trainer, in tandem, makes the demo's small model better at what it was taught.
 
-Its reward is this package's, named by its path; verl logs what grading came to.
+Its reward is this package's, named by its path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ pytest.importorskip("sympy", reason="SymPy is not installed")
 from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, Learner
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.grading.rewards import reward_file
 
 pytestmark = pytest.mark.timeout(1800)
@@ -57,12 +56,3 @@ def run(learner: Learner) -> VerlRun:
 def test_senior_solves_more_new_problems_after_training(run: VerlRun, learner: Learner) -> None:
     senior = run.folder / "checkpoints" / f"global_step_{STEPS}" / "actor" / "huggingface"
     learner.assert_learnt("verl", [step["critic/score/mean"] for step in run.steps], senior)
-
-
-def test_training_metrics_have_the_share_of_every_outcome(run: VerlRun) -> None:
-    for step in run.steps:
-        shares = {name: step[f"grading/{name}"] for name in OUTCOMES}
-        assert sum(shares.values()) == pytest.approx(1.0)
-        assert shares["correct"] == pytest.approx(step["critic/score/mean"])
-        assert shares["correct"] > 0
-        assert shares["error"] == shares["timeout"] == 0

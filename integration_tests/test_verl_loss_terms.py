@@ -1,13 +1,15 @@
 """verl's further loss terms and ways of batching in tandem: all of them in one run.
 
-Dynamic batch size, remove-padding, entropy bonus, KL loss towards the reference, and token-level
-importance correction between rollout and actor.
+Dynamic batch size, remove-padding, entropy bonus, KL loss towards the reference, imitation of the
+junior, and token-level importance correction between rollout and actor. The junior writes a prefix
+that gets shorter as training goes on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,20 +19,18 @@ import torch
 from support.grpo import GRPOReference, relative_error
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-
 pytestmark = pytest.mark.timeout(1200)
 BENCH = VerlBench
-EPOCHS, ENTROPY, KL = 2, 0.02, 0.05
+EPOCHS, ENTROPY, KL, LAMBDA_JUN, PREFIX = 2, 0.02, 0.05, 0.2, 9
 
 
 @pytest.fixture(scope="module")
 def run(bench: VerlBench, checkpoints: dict[str, Path], captured: Path) -> VerlRun:
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     done = bench.run(
-        f"{TANDEM}.schedule=word",
-        f"{TANDEM}.cap=6",
-        f"{TANDEM}.junior={checkpoints['junior']}",
+        *(f"{TANDEM}.schedule=handover", f"{TANDEM}.after={PREFIX}", f"{TANDEM}.end=0"),
+        *(f"{TANDEM}.steps=3", f"{TANDEM}.junior={checkpoints['junior']}"),
+        f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
         f"{actor}.use_dynamic_bsz=True",
         f"{actor}.ppo_max_token_len_per_gpu=192",
         f"{rollout}.log_prob_max_token_len_per_gpu=192",
@@ -63,18 +63,22 @@ def test_every_term_is_there(run: VerlRun) -> None:
         assert step["actor/kl_coef"] == pytest.approx(KL)
         assert step["actor/entropy_loss"] > 0
         assert step["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=1e-5)
+        assert step["actor/junior_imitation_loss"] > 0
     assert run.steps[1]["actor/kl_loss"] > 0
 
 
-def test_trained_tokens_are_those_of_the_replay(
-    run: VerlRun, captured: Path, checkpoints: dict[str, Path]
-) -> None:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
-    rule = TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
-    wanted = Counter(
-        tuple(rule.replay(row["response_ids"], row["tandem_seed"]).tolist() + [0] * 32)[:32]
-        for row in run.rollouts(1)
-    )
+def authors(row: dict[str, Any], step: int) -> list[int]:
+    """The junior's prefix at a step, and the senior's rest."""
+    length = len(row["response_ids"])
+    prefix = min(PREFIX - 3 * step, length)
+    return [0] * prefix + [1] * (length - prefix)
+
+
+def test_trained_tokens_are_those_behind_the_juniors_prefix(run: VerlRun, captured: Path) -> None:
+    for step in (1, 2):
+        for row in run.rollouts(step):
+            assert row["authorship"] == authors(row, step)
+    wanted = Counter(tuple((authors(row, 1) + [0] * 32)[:32]) for row in run.rollouts(1))
     files = sorted(captured.glob("loss-*.pt"), key=lambda file: int(file.stem.split("-")[1]))
     masks: Counter[tuple[int, ...]] = Counter()
     batches = 0
@@ -98,7 +102,9 @@ def test_gradient_is_that_of_all_terms_over_the_seniors_tokens(
     without = GRPOReference(bench.model, rollouts, ENTROPY, 0.0)
     for epoch in range(EPOCHS):
         step = torch.load(captured / f"step-{epoch}.pt")
-        expected = reference.gradients("token-mean", step["parameters"])
+        expected = reference.gradients("token-mean", step["parameters"], LAMBDA_JUN)
         assert relative_error(step["gradients"], expected) <= 1e-5
-        simpler = without.gradients("token-mean", step["parameters"])
+        simpler = without.gradients("token-mean", step["parameters"], LAMBDA_JUN)
         assert (relative_error(step["gradients"], simpler) > 1e-3) is (epoch > 0)
+        without_junior = reference.gradients("token-mean", step["parameters"])
+        assert relative_error(step["gradients"], without_junior) > 1e-2

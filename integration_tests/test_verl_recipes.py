@@ -6,10 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from support.grpo import GRPOReference
+from support.reading import Readers
 from support.recipes import EVALUATION, follow
 from support.verl_run import VerlBench
 
@@ -129,6 +134,76 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
     (checkpoint,) = (out / "checkpoints").glob("global_step_*/actor")
     assert checkpoint.parent.name == "global_step_2"
     follow(trained, out, method)
+
+
+def one_step(bench: VerlBench, method: str, captured: Path, *overrides: str) -> list[Any]:
+    """One step of a method, with the bench's reward; what it dumped of each response."""
+    trained = bench.run(
+        f"reward.custom_reward_function.path={bench.folder}/reward.py",
+        *overrides,
+        recipe=[SCRIPT, method],
+        keeps=(*OWN, "actor_rollout_ref.rollout.n="),
+        hook="capture_update",
+        environment={
+            "GPUS": "1",
+            "STEPS": "1",
+            "MODEL": str(bench.model),
+            "TANDEM_TEST_CAPTURE": str(captured),
+        },
+        name=method,
+    )
+    assert trained.exit_code == 0, trained.log[-3000:]
+    lines = (trained.folder / "runs" / "verl" / method / "rollouts" / "1.jsonl").read_text()
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def updates(captured: Path) -> list[tuple[list[int], float]]:
+    """The mask of each response and its advantage, as the trainer's loss had them."""
+    found = []
+    for file in captured.glob("loss-*.pt"):
+        loss = torch.load(file)
+        masks = loss["response_mask"].int()
+        for mask, advantages in zip(masks, loss["advantages"], strict=True):
+            (advantage,) = set(advantages[mask.bool()].tolist()) or {float("nan")}
+            found.append((mask.tolist(), advantage))
+    return found
+
+
+def test_grpo_half_trains_what_word_draws_of_the_tokens_that_the_senior_wrote(
+    bench: VerlBench, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """Beside another junior, whose tokens would be 2.4 nats less likely by the senior."""
+    junior = checkpoints["junior"]
+    rows = one_step(bench, "grpo-half", tmp_path, f"+{TANDEM}.junior={junior}")
+    assert len(rows) == 4 * 8
+    masks = Counter(tuple(padded(mask, 32)) for mask, _ in updates(tmp_path))
+    assert masks == Counter(tuple(padded(row["authorship"], 32)) for row in rows)
+    bits = np.concatenate([row["authorship"] for row in rows])
+    assert 0.3 < bits.mean() < 0.7
+    prompt_of = GRPOReference(bench.model, rows).prompt
+    readers = Readers.of(bench.model, junior)
+    scores = np.concatenate([readers.scores(prompt_of(row), row["response_ids"]) for row in rows])
+    by_senior, by_junior = scores[bits == 0, 0], scores[bits == 0, 1]
+    assert (by_senior - by_junior).mean() > 1.5
+
+
+def padded(bits: list[int], length: int) -> list[int]:
+    return bits + [0] * (length - len(bits))
+
+
+def test_grpo_g16_has_groups_of_sixteen(bench: VerlBench, tmp_path: Path) -> None:
+    rows = one_step(bench, "grpo-g16", tmp_path)
+    scores: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        scores[row["input"]].append(row["score"])
+    assert [len(group) for group in scores.values()] == [16] * 4
+    expected = []
+    for group in map(np.array, scores.values()):
+        expected += ((group - group.mean()) / (group.std(ddof=1) + 1e-6)).tolist()
+    found = updates(tmp_path)
+    assert sorted(one for _, one in found) == pytest.approx(sorted(expected), abs=1e-5)
+    assert all(mask[0] == 1 for mask, _ in found)  # every token is trained
+    assert "authorship" not in rows[0]
 
 
 def test_stopped_recipe_goes_on_with_its_last_checkpoint(bench: VerlBench, tmp_path: Path) -> None:

@@ -21,8 +21,12 @@ from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
 BENCH = VerlBench
-STEPS, SAVED, SEED, EPOCHS, LAMBDA_JUN = 4, 2, 7, 2, 0.2
+STEPS, SAVED, SEED, EPOCHS = 4, 2, 7, 2
+VALIDATED = (SAVED, STEPS)
 
+
+Trained = tuple[VerlRun, Path]
+"""A run, and what it captured."""
 
 LONG = [
     f"{TANDEM}.validation=both",
@@ -49,7 +53,7 @@ def flags(checkpoints: dict[str, Path]) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(
     bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[VerlRun, Path]:
+) -> Trained:
     """Token-mean, saved half way; senior and team validate there and at the end."""
     captured = tmp_path_factory.mktemp("captured")
     run = bench.run(
@@ -65,7 +69,7 @@ def trained(
 
 
 @pytest.fixture(scope="module")
-def resumed(bench: VerlBench, flags: list[str], trained: tuple[VerlRun, Path]) -> VerlRun:
+def resumed(bench: VerlBench, flags: list[str], trained: Trained) -> VerlRun:
     """The same from the checkpoint of its middle."""
     checkpoint = trained[0].folder / "checkpoints" / f"global_step_{SAVED}"
     run = bench.run(
@@ -80,37 +84,8 @@ def resumed(bench: VerlBench, flags: list[str], trained: tuple[VerlRun, Path]) -
     return run
 
 
-@pytest.fixture(scope="module")
-def imitating(
-    bench: VerlBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[VerlRun, Path]:
-    """One step, sequence-mean, the junior imitated, validation by both."""
-    captured = tmp_path_factory.mktemp("captured")
-    run = bench.run(
-        *flags,
-        f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
-        f"{TANDEM}.validation=both",
-        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
-        "trainer.total_training_steps=1",
-        "trainer.test_freq=1",
-        hook="capture_update",
-        environment={"TANDEM_TEST_CAPTURE": str(captured)},
-        name="imitating",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    return run, captured
-
-
-@pytest.fixture(
-    scope="module", params=["trained", pytest.param("imitating", marks=pytest.mark.long)]
-)
-def either(request: pytest.FixtureRequest) -> Any:
-    run, captured = request.getfixturevalue(request.param)
-    return run, captured, request.param
-
-
 def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
-    trained: tuple[VerlRun, Path],
+    trained: Trained,
 ) -> None:
     """Holds only if composite, authors, positions, mask and weight sync are all right."""
     differences = [step["training/rollout_probs_diff_max"] for step in trained[0].steps]
@@ -118,43 +93,20 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
     assert max(differences) <= 1e-6
 
 
-@pytest.mark.long
-def test_a_prefix_by_the_junior_gets_shorter_as_training_goes_on(
-    bench: VerlBench, checkpoints: dict[str, Path]
-) -> None:
-    """A frozen expert's prefix, which is not trained on: one handover, at the place of the step."""
-    run = bench.run(
-        *(f"{TANDEM}.schedule=handover", f"{TANDEM}.after=9", f"{TANDEM}.end=0"),
-        *(f"{TANDEM}.steps=3", f"{TANDEM}.junior={checkpoints['junior']}"),
-        "trainer.total_training_steps=3",
-        name="handover",
-    )
-    assert run.exit_code == 0, run.log[-3000:]
-    assert len(run.steps) == 3
-    for step in run.steps:
-        assert step["training/rollout_probs_diff_max"] <= 1e-6
-        number = step["training/global_step"]
-        for row in run.rollouts(number):
-            length = len(row["response_ids"])
-            prefix = min(9 - 3 * number, length)
-            assert row["authorship"] == [0] * prefix + [1] * (length - prefix)
-    assert run.steps[-1]["tandem/senior_share"] == 1
-
-
-def test_log_says_that_tandem_is_on(either: Any, rule: Rule) -> None:
-    run, _, _ = either
+def test_log_says_that_tandem_is_on(trained: Trained, rule: Rule) -> None:
+    run, _ = trained
     lines = [line for line in run.log.splitlines() if "tandem is on: schedule=word p=0.5" in line]
     assert len(lines) == 1
     for part in ("cap=6", "validation=both", f"fingerprint={rule.fingerprint}"):
         assert part in lines[0]
 
 
-def test_dump_replays(either: Any, rule: Rule) -> None:
-    run, _, name = either
+def test_dump_replays(trained: Trained, rule: Rule) -> None:
+    run, _ = trained
     rows = [row for step in run.steps for row in run.rollouts(step["training/global_step"])]
-    for step in validated(name):
+    for step in VALIDATED:
         rows += run.rollouts(step, "validation/team")
-    assert len(rows) == 8 * len(run.steps) + 2 * len(validated(name))
+    assert len(rows) == 8 * len(run.steps) + 2 * len(VALIDATED)
     assert len({row["tandem_seed"] for row in rows}) == len(rows)
     for row in rows:
         replayed = rule.replay(row["response_ids"], row["tandem_seed"])
@@ -163,8 +115,10 @@ def test_dump_replays(either: Any, rule: Rule) -> None:
         assert 0 <= row["score"] <= 1
 
 
-def test_seeds_are_those_of_the_runs_seed_and_each_prompts_place(either: Any) -> None:
-    run, _, _ = either
+def test_seeds_are_those_of_the_runs_seed_and_each_prompts_place(
+    trained: Trained,
+) -> None:
+    run, _ = trained
     places = [("row", row, session) for row in range(4) for session in range(2)]
     for step in run.steps:
         number = step["training/global_step"]
@@ -172,8 +126,8 @@ def test_seeds_are_those_of_the_runs_seed_and_each_prompts_place(either: Any) ->
         assert dumped == {derive_seed(SEED, "training", number, *p, 0) for p in places}
 
 
-def test_metrics_are_those_of_the_dump(either: Any) -> None:
-    run, _, _ = either
+def test_metrics_are_those_of_the_dump(trained: Trained) -> None:
+    run, _ = trained
     for step in run.steps:
         bits = [row["authorship"] for row in run.rollouts(step["training/global_step"])]
         handoffs = sum(a != b for row in bits for a, b in itertools.pairwise(row))
@@ -185,10 +139,10 @@ def test_metrics_are_those_of_the_dump(either: Any) -> None:
 
 
 def test_measures_are_those_of_a_plain_reading_of_the_dump(
-    either: Any, bench: VerlBench, checkpoints: dict[str, Path]
+    trained: Trained, bench: VerlBench, checkpoints: dict[str, Path]
 ) -> None:
     """Of the first step, whose responses are by the checkpoint; validation comes in between."""
-    run, _, _ = either
+    run, _ = trained
     rollouts = run.rollouts(1)
     prompt_of = GRPOReference(bench.model, rollouts).prompt
     readers = Readers.of(bench.model, checkpoints["junior"])
@@ -200,30 +154,19 @@ def test_measures_are_those_of_a_plain_reading_of_the_dump(
         assert all(step[name] != run.steps[0][name] for name in expected)
 
 
-def test_gradient_is_that_of_the_masked_loss(either: Any, bench: VerlBench) -> None:
-    """Both epochs of the first step: at ratio 1, and where the ratio is clipped.
-
-    With the junior imitated as well, which makes a difference of more than the error.
-    """
-    run, captured, name = either
-    mode, imitated = (
-        ("token-mean", 0.0) if name == "trained" else ("seq-mean-token-mean", LAMBDA_JUN)
-    )
+def test_gradient_is_that_of_the_masked_loss(trained: Trained, bench: VerlBench) -> None:
+    """Both epochs of the first step: at ratio 1, and where the ratio is clipped."""
+    run, captured = trained
     reference = GRPOReference(bench.model, run.rollouts(1))
     for epoch in range(EPOCHS):
         step = torch.load(captured / f"step-{epoch}.pt")
-        expected = reference.gradients(mode, step["parameters"], imitated)
+        expected = reference.gradients("token-mean", step["parameters"])
         assert relative_error(step["gradients"], expected) <= 1e-5
         assert (0 < reference.clipped_share() < 1) is (epoch > 0)
-        if imitated:
-            without = reference.gradients(mode, step["parameters"])
-            assert relative_error(step["gradients"], without) > 1e-2
-    for logged in run.steps:
-        assert ("actor/junior_imitation_loss" in logged) is bool(imitated)
 
 
-def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:
-    run, captured, _ = either
+def test_junior_tokens_contribute_exactly_zero(trained: Trained) -> None:
+    run, captured = trained
     masks = Counter()
     for file in sorted(captured.glob("loss-*.pt"))[:2]:  # both micro-batches of the first epoch
         loss = torch.load(file)
@@ -236,17 +179,19 @@ def test_junior_tokens_contribute_exactly_zero(either: Any) -> None:
     assert masks == Counter(tuple(bits + [0] * (32 - len(bits))) for bits in authorship)
 
 
-def test_junior_in_the_engine_is_the_same_bit_by_bit_after_training(either: Any) -> None:
-    run, captured, _ = either
+def test_junior_in_the_engine_is_the_same_bit_by_bit_after_training(
+    trained: Trained,
+) -> None:
+    run, captured = trained
     lines = [line.split() for line in (captured / "engine.txt").read_text().splitlines()]
     assert len({junior for _, junior in lines}) == 1
     # Dummy weights, the first sync, and one after each step.
     assert len({senior for senior, _ in lines}) >= 2 + len(run.steps)
 
 
-def test_senior_and_team_validate_apart(either: Any) -> None:
-    run, _, name = either
-    for step in validated(name):
+def test_senior_and_team_validate_apart(trained: Trained) -> None:
+    run, _ = trained
+    for step in VALIDATED:
         means = {}
         for answerer in ("senior", "team"):
             rows = run.rollouts(step, f"validation/{answerer}")
@@ -259,20 +204,15 @@ def test_senior_and_team_validate_apart(either: Any) -> None:
         assert metrics["team/val-core/tiny/acc/mean@1"] == pytest.approx(means["team"])
 
 
-def validated(name: str) -> list[int]:
-    """The steps after which a run validated."""
-    return [SAVED, STEPS] if name == "trained" else [1]
-
-
 @pytest.mark.long
 def test_resumed_run_goes_on_with_the_same_authors(
-    trained: tuple[VerlRun, Path], resumed: VerlRun, rule: Rule
+    trained: Trained, resumed: VerlRun, rule: Rule
 ) -> None:
     """The same prompts, seeds and, under equal noise, tokens: weights and data go on as saved."""
     later = [step["training/global_step"] for step in resumed.steps]
     assert later == list(range(SAVED + 1, STEPS + 1))
     for step in later:
-        for kind in ("rollouts", "validation/team")[: 2 if step in validated("trained") else 1]:
+        for kind in ("rollouts", "validation/team")[: 2 if step in VALIDATED else 1]:
             ours, theirs = by_seed(resumed, step, kind), by_seed(trained[0], step, kind)
             assert ours.keys() == theirs.keys()
             for seed, row in ours.items():

@@ -34,6 +34,7 @@ LONE_SURROGATE = "\ud800 alone \udfff"
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with chromium(tmp_path_factory.mktemp("profile")) as window:
+        resize(window, 1400)
         yield window
 
 
@@ -93,6 +94,27 @@ def elements(browser: Any, css: str) -> list[Any]:
     return browser.find_elements("css selector", css)
 
 
+def press(browser: Any, keys: str, css: str = "body") -> None:
+    elements(browser, css)[0].send_keys(keys)
+    wait(browser)
+
+
+def listed(browser: Any) -> list[str]:
+    """(problem, sample) of the responses in the list, in its order."""
+    return [name.split("Problem ")[1] for name in texts(browser, ".row .name span")]
+
+
+def click_row(browser: Any, place: int) -> None:
+    """Not by the driver: it scrolls, which draws the rows anew."""
+    browser.execute_script("document.getElementById('row-' + arguments[0]).click()", place)
+    wait(browser)
+
+
+def resize(browser: Any, width: int) -> None:
+    size = {"width": width, "height": 850, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 def choose(browser: Any, name: str, value: str) -> None:
     browser.execute_script(
         "const field = document.getElementById(arguments[0]); field.value = arguments[1];"
@@ -130,15 +152,16 @@ def test_hostile_text_is_shown_as_text_and_does_nothing(page: Any, browser: Any)
     rows = [row(text, prompt=text, answer=text, problem=i) for i, text in enumerate(HOSTILE)]
     rows.append(row("lone", prompt=LONE_SURROGATE, problem=99))
     page(rows, name="<title><script>window.pwned = 1;<script>")
-    assert texts(browser) == [*HOSTILE, "lone"]
-    assert browser.title == "<title><script>window.pwned = 1;<script>.jsonl"
-    elements(browser, ".prompt summary")[0].click()
-    assert texts(browser, ".prompt pre") == [*HOSTILE, LONE_SURROGATE]
+    assert browser.title.endswith("/<title><script>window.pwned = 1;<script>.jsonl")
+    for shown, prompt in zip([*HOSTILE, "lone"], [*HOSTILE, LONE_SURROGATE], strict=True):
+        assert texts(browser) == [shown]
+        assert texts(browser, ".prompt pre") == [prompt]
+        inside = "return [...document.querySelectorAll('.text *')].every(e => e.tagName === 'SPAN')"
+        assert browser.execute_script(inside) is True
+        assert elements(browser, "main img, main svg, main a, main script, main style, base") == []
+        press(browser, "n")
     assert browser.execute_script("return window.pwned") is None
     assert browser.execute_script("return document.scripts.length") == 3
-    inside = "return [...document.querySelectorAll('.text *')].every(e => e.tagName === 'SPAN')"
-    assert browser.execute_script(inside) is True
-    assert elements(browser, "main img, main svg, main a, main script, main style, base") == []
     assert browser.execute_script("return getComputedStyle(document.body).display") != "none"
     assert browser.get_log("browser") == []
     assert requests_sent(browser) == []
@@ -211,44 +234,134 @@ def test_filters_search_and_order_choose_what_is_shown_and_summed(page: Any, bro
     assert whole["senior share"] == f"{100 * 19 / 34:.1f} %"
     assert whole["spans each"] == "3.8"
     choose(browser, "reward", "=1")
-    assert texts(browser) == ["one apple", "three Apples"]
+    assert listed(browser) == ["0, sample 0", "1, sample 0"]
     assert summary(browser)["responses"] == "2 of 4"
     choose(browser, "problem", "1")
     assert texts(browser) == ["three Apples"]
     choose(browser, "reward", "")
     choose(browser, "problem", "")
     choose(browser, "text", "APPLE")
-    assert texts(browser) == ["one apple", "three Apples", "four"]
+    assert listed(browser) == ["0, sample 0", "1, sample 0", "2, sample 0"]
+    assert texts(browser) == ["three Apples"], "what was open stays open"
     marked = "return [...CSS.highlights.get('found')].map(range => range.toString())"
-    assert browser.execute_script(marked) == ["apple", "Apple"]
+    assert browser.execute_script(marked) == ["Apple"]
     choose(browser, "text", "<no such text>")
-    assert texts(browser) == []
+    assert texts(browser) == listed(browser) == []
     assert elements(browser, "#none")[0].is_displayed()
     choose(browser, "text", "")
-    choose(browser, "sort", "share")
-    assert [t.split()[0] for t in texts(browser)] == ["two", "three", "one", "four"]
-    choose(browser, "order", "down")
-    assert [t.split()[0] for t in texts(browser)] == ["one", "four", "three", "two"]
+    choose(browser, "sort", "share up")
+    assert listed(browser) == ["0, sample 1", "1, sample 0", "0, sample 0", "2, sample 0"]
+    choose(browser, "sort", "reward down")
+    assert listed(browser) == ["0, sample 0", "1, sample 0", "0, sample 1", "2, sample 0"]
     choose(browser, "reward", "none")
     assert texts(browser) == ["four"]
+    names = texts(browser, "#problem option")
+    assert names[1:] == ["Problem 0: P", "Problem 1: Q", "Problem 2: apple prompt"]
 
 
-def test_one_problem_is_followed_over_the_steps_with_a_slider(page: Any, browser: Any):
+@pytest.mark.parametrize("width", [390, 1400])
+def test_long_response_is_folded_and_unfolds(page: Any, browser: Any, width: int):
+    """A text of 40,000 spans is in the document as far as it is visible."""
+    resize(browser, width)
+    long = "".join(f"word {i}\n" for i in range(4000)) + "the end"
+    page([row(long, [i % 2 for i in range(len(long))]), row("short", problem=1)])
+    height = "return document.querySelector('.text').clientHeight"
+    assert long.startswith(texts(browser)[0])
+    assert len(texts(browser)[0]) < 4000
+    assert browser.execute_script(height) < 500
+    assert elements(browser, ".unfold")[0].text == f"Show all {len(long):,} tokens"
+    press(browser, "f")
+    assert texts(browser) == [long]
+    assert browser.execute_script(height) > 50_000
+    press(browser, "f")
+    assert browser.execute_script(height) < 500
+    browser.execute_script("document.querySelector('.unfold').click()")
+    assert browser.execute_script(height) > 50_000
+    choose(browser, "text", "the end")
+    assert texts(browser) == [long], "what was searched for is not folded away"
+    choose(browser, "text", "")
+    press(browser, "n")
+    assert texts(browser) == ["short"]
+    assert not elements(browser, ".unfold")[0].is_displayed()
+    wide = "return document.documentElement.scrollWidth <= window.innerWidth"
+    assert browser.execute_script(wide) is True
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_keys_and_buttons_lead_through_responses_and_samples_side_by_side(
+    page: Any, browser: Any, width: int
+):
+    resize(browser, width)
     page(
         [
-            row(f"step {step} of {prompt}", prompt=prompt, step=step, reward=step / 30)
-            for step in (10, 2, 30)
-            for prompt in "PPQ"
+            row(f"problem {problem} step {step} sample {sample}", prompt=str(problem), step=step)
+            for step in (2, 10)
+            for problem in range(2)
+            for sample in range(3)
         ]
     )
-    across = elements(browser, "#across")[0]
-    assert not across.is_displayed()
-    choose(browser, "problem", "0")
-    assert across.is_displayed()
-    choose(browser, "slider", "1")
-    assert texts(browser) == ["step 2 of P"] * 2
-    assert elements(browser, "#slid")[0].text == "step 2: 2 responses, mean reward 0.066667"
-    assert browser.execute_script("return document.getElementById('step').value") == "2"
+    assert elements(browser, "#place")[0].text == "1 of 12"
+    press(browser, "n")
+    press(browser, "j")
+    assert texts(browser) == ["problem 0 step 2 sample 2"]
+    press(browser, "k")
+    elements(browser, "#next")[0].click()
+    wait(browser)
+    assert texts(browser) == ["problem 0 step 2 sample 2"]
+    assert elements(browser, "[aria-selected=true]")[0].text.startswith("Problem 1, step 2")
+    press(browser, "s")
+    assert texts(browser) == [f"problem 0 step 2 sample {i}" for i in range(3)]
+    assert texts(browser, ".open .text") == ["problem 0 step 2 sample 2"]
+    left, right, _ = (card.rect for card in elements(browser, ".response"))
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    press(browser, "n")
+    assert texts(browser) == [f"problem 1 step 2 sample {i}" for i in range(3)]
+    press(browser, "p")
+    press(browser, "s")
+    assert texts(browser) == ["problem 0 step 2 sample 2"]
+    click_row(browser, 4)
+    assert texts(browser) == ["problem 1 step 2 sample 1"]
+    press(browser, "\ue010", "#list")  # End
+    assert texts(browser) == ["problem 1 step 10 sample 2"]
+    browser.execute_script("document.getElementById('filters').open = true")
+    press(browser, "k", "#text")
+    time.sleep(0.3)  # typing is waited for
+    wait(browser)
+    assert texts(browser) == [], "typed into the search, it is no command"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_only_what_is_in_sight_of_many_responses_is_in_the_document(
+    page: Any, browser: Any, width: int
+):
+    resize(browser, width)
+    page([row(f"{i} " * 40, problem=i // 8, prompt=f"Problem {i // 8}: why?") for i in range(3000)])
+    everything = "return document.querySelectorAll('body *').length"
+    assert browser.execute_script(everything) < 375 + 1000
+    assert len(elements(browser, ".row")) < 40
+    press(browser, "\ue010", "#list")
+    assert texts(browser)[0].startswith("2999 2999")
+    assert listed(browser)[-1] == "374, sample 7"
+    browser.execute_script("document.getElementById('list').scrollTop = 50_000")
+    time.sleep(0.1)
+    assert len(elements(browser, ".row")) < 40
+    click_row(browser, 963)
+    assert elements(browser, "#place")[0].text == "964 of 3,000"
+    assert texts(browser, "#problem option")[1] == "Problem 0: why?"
+
+
+def test_schedule_that_only_selects_trained_tokens_shows_the_senior_alone(page: Any, browser: Any):
+    page([row("trained not", [1] * 7 + [0] * 4, tandem_schedule={"schedule": "solo-word"})])
+    assert elements(browser, ".text .junior") == []
+    assert texts(browser, ".text .untrained") == [" not"]
+    assert summary(browser)["senior share"] == "100.0 %"
+    assert elements(browser, "#legend-untrained")[0].is_displayed()
+    elements(browser, ".text .untrained")[0].click()
+    assert elements(browser, "#detail")[0].text == (
+        "Span 2 of 2: senior, not trained on\n"
+        "4 tokens, positions 7 to 10; no handoff: the senior wrote both."
+    )
 
 
 def test_search_reaches_every_part_and_what_is_asked_for_last_wins(page: Any, browser: Any):

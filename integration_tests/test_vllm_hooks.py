@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import vllm.plugins
+from support.drafting import has_drafting
 from support.lora import has_lora
 from support.speculation import needs_drafting
 
@@ -99,92 +100,16 @@ def test_beam_searches_are_made_in_two_places() -> None:
 def test_handlers_of_text_show_the_body_to_one_check() -> None:
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
-    from tandem_plugin.engine.patches.server import wrap_model_check
+    from tandem_plugin.engine.patches.requests import wrap_model_check
 
     wrap_model_check()
     assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
     assert parameters(BaseServing._check_model) == ["self", "request"]
     assert parameters(BaseServing.create_error_response)[0] == "message"
-    from vllm.engine.protocol import EngineClient
-    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-
-    assert "vllm_config" in EngineClient.__annotations__
-    bases = [one for one in OpenAIServingCompletion.__mro__ if one.__module__.startswith("vllm.")]
-    assert any("self.engine_client = engine_client" in inspect.getsource(one) for one in bases)
     for handler in ("completion", "chat_completion", "responses"):
         source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
         assert "await self._check_model(request)" in source
         assert "def _check_model" not in source
-
-
-def test_outputs_are_made_of_the_requests_that_the_engine_was_given() -> None:
-    from vllm.outputs import CompletionOutput
-    from vllm.v1.engine.output_processor import OutputProcessor, RequestState
-
-    from tandem_plugin.engine.patches.responses import wrap_outputs
-
-    wrap_outputs()
-    for owner, method in (
-        (OutputProcessor, "add_request"),
-        (RequestState, "_new_completion_output"),
-    ):
-        assert getattr(owner, method).__wrapped__.__module__ == owner.__module__
-    assert parameters(OutputProcessor.add_request)[:2] == ["self", "request"]
-    source = inspect.getsource(OutputProcessor)
-    assert "self.request_states[request_id] = req_state" in source
-    assert (
-        inspect.getsource(RequestState).count("= CompletionOutput(")
-        + inspect.getsource(RequestState).count("return CompletionOutput(")
-        == 1
-    )
-    assert not hasattr(CompletionOutput, "__slots__")
-    assert not hasattr(RequestState, "__slots__")
-
-
-def test_responses_of_a_server_are_made_of_outputs_in_five_places() -> None:
-    from vllm.entrypoints.openai.chat_completion.batch_serving import OpenAIServingChatBatch
-    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionResponseChoice
-    from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
-    from vllm.entrypoints.openai.completion.protocol import CompletionResponseChoice
-    from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
-
-    from tandem_plugin.engine.patches.responses import wrap_responses
-
-    wrap_responses()
-    wrapped = {
-        OpenAIServingCompletion.request_output_to_completion_response: [
-            "self", "final_res_batch", "request",
-        ],
-        OpenAIServingCompletion.completion_stream_generator: [
-            "self", "request", "engine_inputs", "result_generator",
-        ],
-        OpenAIServingChat.chat_completion_full_generator: ["self", "request", "result_generator"],
-        OpenAIServingChat.chat_completion_stream_generator: ["self", "request", "result_generator"],
-        OpenAIServingChatBatch.chat_completion_full_generator_batch: [
-            "self", "request", "generators",
-        ],
-    }  # fmt: skip
-    for method, first in wrapped.items():
-        assert method.__wrapped__.__module__.startswith("vllm.entrypoints.openai.")
-        assert parameters(method)[: len(first)] == first
-    for choice in (CompletionResponseChoice, ChatCompletionResponseChoice):
-        assert choice.model_config["extra"] == "allow"
-    for handler in ("completion", "chat_completion"):
-        source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
-        assert 'yield f"data: {' in source
-
-
-def test_server_registers_its_answer_to_bodies_that_are_invalid_by_one_name() -> None:
-    from tandem_plugin.engine.patches.server import _REGISTER_HANDLERS
-    from tandem_plugin.patching.after_import import missing_modules
-
-    found = [
-        name
-        for name in set(_REGISTER_HANDLERS) - set(missing_modules(_REGISTER_HANDLERS))
-        if "app.exception_handler(RequestValidationError)(validation_exception_handler)"
-        in source_of(name)
-    ]
-    assert len(found) == 1
 
 
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
@@ -204,19 +129,6 @@ def test_linear_layers_look_the_cpu_dispatch_up_when_they_are_processed() -> Non
     assert parameters(utils.dispatch_cpu_unquantized_gemm) == ["layer", "remove_weight"]
     source = inspect.getsource(linear.UnquantizedLinearMethod.process_weights_after_loading)
     assert "import dispatch_cpu_unquantized_gemm" in source
-
-
-def test_experts_are_packed_where_their_weights_are_processed() -> None:
-    from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as methods
-
-    process = methods.UnquantizedFusedMoEMethod.process_weights_after_loading
-    assert parameters(process) == ["self", "layer"]
-    if importlib.util.find_spec("vllm.model_executor.layers.fused_moe.cpu_fused_moe"):
-        assert "cpu_fused_moe.CPUFusedMOE(layer)" in inspect.getsource(inspect.unwrap(process))
-        return
-    setup = inspect.getsource(methods.UnquantizedFusedMoEMethod._setup_kernel)
-    assert "is_weight_update = self.moe_kernel is not None" in setup
-    assert "self.moe_kernel.fused_experts.process_weights_after_loading(layer)" in setup
 
 
 def test_logits_processors_are_told_of_the_batch_as_expected() -> None:
@@ -239,32 +151,6 @@ def test_runner_v2_asks_the_model_for_its_state() -> None:
     assert parameters(ModelState.apply_staged_writes) == ["self"]
     assert parameters(ModelState.prepare_inputs) == ["self", "input_batch", "req_states"]
     assert parameters(ModelState.postprocess_state)[:3] == ["self", "idx_mapping", "num_sampled"]
-
-
-def test_runner_v2_calls_its_model_state_in_the_expected_order() -> None:
-    """Admission, then the staged writes, the inputs, the logits, the sampled tokens."""
-    source = source_of("vllm.v1.worker.gpu.model_runner")
-    for call in (
-        "self.model_state.add_request(",
-        "self.model_state.remove_request(",
-        "self.model_state.apply_staged_writes()",
-        "self.model_state.prepare_inputs(",
-        "self.model_state.postprocess_state(",
-        "self.model.compute_logits(",
-    ):
-        assert call in source, call
-
-
-def test_runner_v2_keeps_the_tokens_that_authors_follow() -> None:
-    from vllm.v1.core.sched.output import NewRequestData
-
-    assert {"req_id", "sampling_params", "prefill_token_ids"} <= set(
-        NewRequestData.__dataclass_fields__
-    )
-    states = source_of("vllm.v1.worker.gpu.states")
-    for name in ("last_sampled_tokens", "all_token_ids", "total_len"):
-        assert f"self.{name} = " in states, name
-    assert "class UvaBuffer" in source_of("vllm.v1.worker.gpu.buffer_utils")
 
 
 @needs_drafting
@@ -552,14 +438,13 @@ except RuntimeError as error:
 
 
 def test_sleep_of_level_2_keeps_buffers_and_asks_the_workers_models() -> None:
-    """Why sleep and wake-up are wrapped, and what the wrappers rest on."""
+    """Why the junior's tensors are among the buffers, and where a sleep is prepared."""
     from vllm.v1.worker.gpu_worker import Worker
 
-    from tandem_plugin.engine.patches.worker import copy_juniors_out_once
+    from tandem_plugin.engine.patches.worker import prepare_sleep
 
-    copy_juniors_out_once()
+    prepare_sleep()
     assert parameters(Worker.sleep) == ["self", "level"]
-    assert parameters(Worker.wake_up) == ["self", "tags"]
     assert Worker.sleep.__wrapped__.__module__ == "vllm.v1.worker.gpu_worker"
     source = source_of("vllm.v1.worker.gpu_worker")
     saving = source[source.index("def sleep(") : source.index("def wake_up(")]
@@ -567,6 +452,7 @@ def test_sleep_of_level_2_keeps_buffers_and_asks_the_workers_models() -> None:
     assert "for name, buffer in model.named_buffers()" in saving
     discarding = max(saving.rfind(".suspend("), saving.rfind("allocator.sleep("))
     assert saving.index("named_buffers()") < discarding, "it saves what is gone"
+    assert "draft.named_buffers()" in saving or not has_drafting()
     waking = source[source.index("def wake_up(") :].split("\n    def ")[0]
     assert '"weights" in tags' in waking or "tags is None" in waking
     assert waking.index("(tags)") < waking.index("named_buffers()")

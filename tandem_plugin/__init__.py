@@ -18,7 +18,6 @@ from tandem_plugin.errors import (
     TandemError,
     TokenizerError,
 )
-from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.plugins.selection import (
     make_schedule,
@@ -28,7 +27,7 @@ from tandem_plugin.plugins.selection import (
 )
 from tandem_plugin.replay import replay, replay_batch
 from tandem_plugin.request import TandemRequest
-from tandem_plugin.rules import Rule, TandemRules
+from tandem_plugin.rules import Rule, TandemRules, fingerprint
 from tandem_plugin.schedules import Schedule
 
 __all__ = [

@@ -146,7 +146,7 @@ class TandemConfig(BaseModel):
                 "TP101",
                 field=field,
                 value=problem["input"],
-                problem=problem["msg"],
+                problem=problem["msg"].replace("Input should be", "it must be"),
                 setting=first,
                 default=json.dumps(type(self).model_fields[str(first)].default),
             ) from error

@@ -1,16 +1,22 @@
 """The errors that users see: one type per boundary, each a sentence that says what to do.
 
-Every error of this package has a code in :mod:`tandem_plugin.refusals`, which has its message and
-its remedy: ``raise ConfigError("TP101", settings=value)``.
+Every error of this package has a code in ``refusals.json``, which holds its sentence and its
+remedy: ``raise ConfigError("TP101", settings=value)``. In them ``{name}``, ``{name!r}`` and
+``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted and cut (:func:`shown`).
+
+A code never changes its meaning: a new error takes the next free number of its group, and a retired
+number is not reused. ``docs/troubleshooting.md`` is generated from the file.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import numbers
 import re
 import string
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 __all__ = [
@@ -27,6 +33,7 @@ __all__ = [
     "TokenizerError",
     "is_code",
     "printable",
+    "refusal_groups",
     "shown",
 ]
 
@@ -76,7 +83,7 @@ class TandemError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         more = {key: value for key, value in vars(self).items() if key not in ("code", "fields")}
-        return _restored, (type(self), str(self), self.code, self.fields), more or None
+        return type(self).restored, (str(self), self.code, self.fields), more or None
 
 
 class ConfigError(TandemError, ValueError):
@@ -119,6 +126,14 @@ class OutputError(TandemError, ValueError):
     """A file cannot be written, or would overwrite an input."""
 
 
+@functools.cache
+def refusal_groups() -> list[dict[str, Any]]:
+    """The areas in order: a title, a guide as Markdown, and the errors by their ascending codes."""
+    text = Path(__file__).with_name("refusals.json").read_text(encoding="utf-8")
+    groups: list[dict[str, Any]] = json.loads(text)
+    return groups
+
+
 def is_code(text: str) -> bool:
     """Whether a text is an error code rather than a sentence."""
     return re.fullmatch(r"TP\d{3}", text) is not None
@@ -146,9 +161,8 @@ class _Formatter(string.Formatter):
 
 def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
-    from tandem_plugin.refusals import REFUSALS
-
-    sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in REFUSALS[code])
+    template = next(g["refusals"][code] for g in refusal_groups() if code in g["refusals"])
+    sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in template)
     return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
 
 
@@ -163,12 +177,6 @@ def _plain(value: object) -> object:
     if isinstance(value, TandemError):
         return value.message
     return str(value) if isinstance(value, BaseException | PurePath) else shown(value)
-
-
-def _restored(
-    kind: type[TandemError], text: str, code: str | None, fields: Mapping[str, object]
-) -> TandemError:
-    return kind.restored(text, code, fields)
 
 
 _UNPRINTABLE = re.compile(

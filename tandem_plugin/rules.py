@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
@@ -17,8 +20,8 @@ from tandem_plugin.errors import (
     RequestError,
     TokenizerError,
 )
-from tandem_plugin.fingerprint import fingerprint
 from tandem_plugin.plugins.contracts import check_on_torch
+from tandem_plugin.plugins.loading import BUILT_IN, catalogue
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
 from tandem_plugin.replay import (
     TokenIds,
@@ -36,10 +39,37 @@ from tandem_plugin.schedules import (
     schedule_parameters,
     takes_training_step,
 )
+from tandem_plugin.schedules.parameters import typed
 
-__all__ = ["ResolvedRequest", "Rule", "TandemRules"]
+__all__ = ["ResolvedRequest", "Rule", "TandemRules", "fingerprint"]
 
 _MOST_RULES = 256
+
+
+def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
+    """16 hexadecimal digits over schedule, parameters, boundary set and package version.
+
+    For a plugin's schedule, the name and version of its distribution are included. The fingerprint
+    is sent with each request, and an engine rejects one that differs from its own, so a replay in
+    another process can never silently disagree with the engine. Equal schedules have equal
+    fingerprints: 1 and 1.0, or 0.0 and -0.0, make no difference. Raises :class:`ConfigError` for a
+    manually constructed schedule with a parameter that is not of its declared type.
+    """
+    schedule = typed(schedule)
+    meaning: dict[str, Any] = {
+        "schedule": schedule.name,
+        "parameters": schedule_parameters(schedule),
+        "boundaries": boundaries.digest,
+        "version": __version__,
+    }
+    kind = type(schedule)
+    provider = catalogue().provider_of(kind)
+    if provider is None:  # made by hand, from a class that no plugin registers
+        meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
+    elif provider != BUILT_IN:
+        meaning["plugin"] = [provider.distribution, provider.version]
+    text = json.dumps(meaning, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import codecs
 import html
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.schedules import SoloWordSchedule
 
 __all__ = [
     "JUNIOR",
     "OTHER",
     "SENIOR",
     "UNKNOWN",
+    "UNTRAINED",
     "AuthoredText",
     "Piece",
     "TokenBytes",
     "authored_text",
     "coloured",
     "token_pieces",
+    "writers",
 ]
 
-JUNIOR, SENIOR, OTHER, UNKNOWN = 0, 1, 2, 3
+JUNIOR, SENIOR, OTHER, UNKNOWN, UNTRAINED = range(5)
 """Who wrote a token; OTHER for text that neither model wrote, such as the output of a tool; UNKNOWN
-if two calls could have written it with different authors."""
+if two calls could have written it with different authors; UNTRAINED for the senior's where the
+schedule only selects which of its tokens are trained on."""
+
+
+def writers(marks: Sequence[int], settings: Mapping[str, Any]) -> Sequence[int]:
+    """Who wrote tokens with this recorded authorship, under these settings of a schedule."""
+    if settings.get("schedule") != SoloWordSchedule.name:
+        return marks
+    return [SENIOR if mark else UNTRAINED for mark in marks]
 
 
 class Piece(NamedTuple):
@@ -70,7 +81,7 @@ def authored_text(
     authors: who wrote each token. token_bytes: the bytes of some tokens together. Bytes that are no
     UTF-8 become U+FFFD, one for each maximal part, as Python decodes them.
     """
-    spans = [(author, sum(1 for _ in run)) for author, run in groupby(authors)]
+    spans = [(author, len(list(run))) for author, run in groupby(authors)]
     return AuthoredText(spans, list(_pieces(_bytes_of(spans, token_ids, token_bytes))))
 
 
@@ -145,6 +156,7 @@ class TokenBytes:
 _STYLES = {
     SENIOR: "border-bottom:2px solid rgb(60 140 230)",
     JUNIOR: "border-bottom:2px dotted rgb(220 140 20)",
+    UNTRAINED: "border-bottom:1px solid rgb(60 140 230)",
 }
 _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
 
@@ -152,7 +164,8 @@ _BOX = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
 def coloured(authored: AuthoredText) -> str:
     """HTML without scripts: the escaped text, underlined by author.
 
-    Solid for the senior, dotted for the junior; a character of both has the line of the first.
+    Solid for the senior, thin where that is not trained on, dotted for the junior; a character of
+    both has the line of the first.
     """
     pieces = "".join(_underlined(piece, authored) for piece in authored.pieces)
     return f'<div style="{_BOX}">{pieces}</div>'

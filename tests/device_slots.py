@@ -23,8 +23,6 @@ class Running:
     seed: int
     slot_request: SlotRequest
     tokens: list[int] = field(default_factory=list)
-    authors: list[bool] = field(default_factory=list)
-    """By what the engine said, where a test keeps it."""
 
 
 def rules_of_all_kinds() -> list[Rule]:

@@ -57,8 +57,6 @@ def content_of(page: Path) -> dict[str, Any]:
     columns = data["responses"]
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     unpacked = [json.loads(zlib.decompress(base64.b64decode(part))) for part in parts]
-    contents = [content for part in unpacked for content in part["responses"]]
-    assert [len(part["responses"]) for part in unpacked] == data["parts"]
-    data["responses"] = [row | content for row, content in zip(rows, contents, strict=True)]
+    data["responses"] = [row | unpacked[row["part"]]["responses"][row["place"]] for row in rows]
     data["turns"] = {int(k): v for part in unpacked for k, v in part["prompts"].items()}
     return data

@@ -11,6 +11,7 @@ from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
+from tandem_plugin.engine.patches import requests
 from tandem_plugin.seeds import sample_seed
 
 
@@ -104,13 +105,6 @@ def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rule
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
 
-def test_beam_search_is_the_clients_error(engine: Any):
-    engine(90, 90)
-    with refused("TP021") as error:
-        admission.refuse_beam_search()
-    assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
-
-
 @pytest.fixture
 def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> Any:
     """An engine's configuration, with the rules of its tokenizer."""
@@ -126,11 +120,8 @@ def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabular
     [
         {"Tandem": '{"seed": 7}'},
         {"tandem": '{"seed": 7}', "TANDEM": "off"},
-        {"tandem_seed": 7},
         {"my_tandem": {}},
-        {"seed": "7"},
         {"schedule": "word", "p": 0.3},
-        {"fingerprint": "0"},
     ],
 )
 def test_names_that_are_nearly_tandems_are_refused(admitted: Any, extra: dict[str, Any]):
@@ -164,3 +155,12 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     }  # fmt: skip
     assert isinstance(given["tandem"], str)  # the user's own
     assert admission.check_request(admitted, params) == resolved
+
+
+def test_misplaced_fields_of_a_servers_body_are_found_and_those_of_others_are_not():
+    """vLLM would ignore them, and the senior alone would answer."""
+    misplaced = {"extra_body": {"vllm_xargs": {"Tandem": "x"}}}
+    path = ("extra_body", "vllm_xargs", "Tandem")
+    assert requests._ignored(SimpleNamespace(model_extra=misplaced)) == path
+    for extra in ({"metadata": {"tandem": 1}}, {"vllm_xargs": {"tandem": "x"}}, {"a": {}}, None):
+        assert requests._ignored(SimpleNamespace(model_extra=extra)) == ()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import hookimpl, resolvers, schedules
 from tandem_plugin.cli import app
-from tandem_plugin.plugins import Catalogue, Plugin, Provider, build_catalogue, loading
+from tandem_plugin.plugins import Plugin, Provider, loading
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ BROKEN = Plugin("lost", Provider("lost-plugin", "0.3"), broken)
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def put(*installed: Plugin) -> None:
-        found: Catalogue = build_catalogue(installed)
-        monkeypatch.setattr(loading, "_catalogue", found)
+        monkeypatch.setattr(loading, "_installed", lambda: installed)
+        monkeypatch.setattr(loading, "_catalogue", None)
 
     yield put
     loading.logger.disabled = False

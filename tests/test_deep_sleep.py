@@ -11,23 +11,38 @@ import torch
 from torch import nn
 
 from tandem_plugin.engine import senior
-from tandem_plugin.engine.junior_offload import HostCopy, tensors_of
-from tandem_plugin.engine.patches.worker import copy_juniors_out_once
+from tandem_plugin.engine.layer_tensors import kept_tensors, tensors_of
+from tandem_plugin.engine.patches.worker import prepare_sleep
 from tandem_plugin.engine.speculative import draft_model
 from tandem_plugin.engine.speculative.draft_model import TandemJunior
 
 worker_module = pytest.importorskip("vllm.v1.worker.gpu_worker")
 
 
+class Kernel:
+    """What a layer works out of its weights and keeps, as vLLM's attention backends do."""
+
+    __module__ = "vllm.v1.attention.backends.a_test"
+
+    def __init__(self, layer: nn.Module, foreign: nn.Module) -> None:
+        self.absorbed = torch.randn(3, 4)
+        self.layer, self.foreign, self.itself = layer, foreign, self
+        self.config = SimpleNamespace(table=torch.randn(2))
+
+
 class Model(nn.Module):
-    """Some weights, a buffer, and a tensor that is neither, as a quantised layer has some."""
+    """Weights, a buffer, and tensors that are neither, as a quantised layer has some."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         torch.manual_seed(seed)
         self.weight = nn.Parameter(torch.randn(5, 3), requires_grad=False)
         self.register_buffer("cos_sin_cache", torch.randn(7))
-        self.W_UV = torch.randn(2, 3)
+        self.W_UV = self.weight.data.T[1:3]  # a view, as of an unquantised layer
+        self.W_UK_T = torch.randn(2, 2, dtype=torch.bfloat16)
+        self.workspaces = {"locks": [torch.ones(4, dtype=torch.int32)], "none": None}
+        object.__setattr__(self, "foreign", nn.Linear(2, 2))
+        self.impl = Kernel(self, self.foreign)
 
 
 class Composite(Model):
@@ -39,7 +54,7 @@ class Composite(Model):
     def __init__(self, junior: nn.Module) -> None:
         super().__init__(seed=0)
         object.__setattr__(self, "junior", junior)
-        object.__setattr__(self, "tandem_host_copy", HostCopy(junior))
+        self.tandem_junior_tensors = kept_tensors(junior)
 
 
 class Discarding:
@@ -66,7 +81,7 @@ def _device() -> Any:
 
 def worker_of(model: nn.Module, draft: nn.Module | None, *models: nn.Module) -> Any:
     """vLLM's worker, with no more than a sleep needs."""
-    copy_juniors_out_once()
+    prepare_sleep()
     worker = object.__new__(worker_module.Worker)
     worker.model_runner = SimpleNamespace(
         model=model, get_draft_model=lambda: draft, post_kv_cache_wake_up=lambda: None
@@ -101,7 +116,23 @@ def speculative(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, nn.Module, nn.Mod
 
 
 def bits(model: nn.Module) -> list[bytes]:
-    return [tensor.detach().numpy().tobytes() for tensor in tensors_of(model)]
+    return [
+        tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
+        for tensor in tensors_of(model)
+    ]
+
+
+def test_every_tensor_of_a_layer_is_found_once_and_none_of_other_models() -> None:
+    model = Model(seed=1)
+    kept = kept_tensors(model)
+    places = [tensor.untyped_storage().data_ptr() for tensor in kept.values()]
+    own = (
+        model.weight, model.cos_sin_cache, model.W_UK_T, model.impl.absorbed,
+        model.workspaces["locks"][0],
+    )  # fmt: skip
+    assert sorted(places) == sorted(tensor.untyped_storage().data_ptr() for tensor in own)
+    assert kept["weight"] is model.weight
+    assert kept["cos_sin_cache"] is model.cos_sin_cache
 
 
 @pytest.mark.parametrize("mode", [lockstep, speculative])
@@ -113,8 +144,6 @@ def test_rounds_of_sleep_and_sync_keep_every_bit_of_the_junior(
     before, cached = bits(junior), senior.cos_sin_cache.clone()
     for sync in range(3):
         worker.sleep(level=2)
-        saved = {**worker._sleep_saved_buffers, **worker._sleep_saved_draft_buffers}
-        assert list(saved) == ["cos_sin_cache"], "the frozen junior was copied out again"
         assert bits(junior) != before
         if tags is not None:
             worker.wake_up(["kv_cache"])
@@ -139,19 +168,3 @@ def test_what_is_to_be_measured_is_measured_while_the_weights_are_there(
     assert found == [before]
     worker.wake_up()
     assert len(found) == 1
-
-
-def test_a_worker_without_tandem_sleeps_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model(seed=0)
-    worker = worker_of(model, None, model)
-    cached = model.cos_sin_cache.clone()
-    worker.sleep(2)
-    worker.wake_up()
-    assert torch.equal(model.cos_sin_cache, cached)
-
-
-def test_a_worker_that_knows_nothing_of_host_copies_keeps_the_juniors_weights() -> None:
-    """Workers of other platforms have a sleep of their own, which keeps buffers."""
-    junior = Model(seed=1)
-    names = [name for name, _ in Composite(junior).named_buffers()]
-    assert names == ["cos_sin_cache", "tandem_junior.weight", "tandem_junior.cos_sin_cache"]

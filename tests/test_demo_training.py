@@ -17,24 +17,24 @@ def test_processes_of_a_killed_training_are_ended_before_the_next(tmp_path: Path
     psutil = pytest.importorskip("psutil")
     import train
 
-    paths = train.Paths(tmp_path)
     sleeper = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
     left, other = (
         subprocess.Popen(
-            sleeper, env=os.environ | {train._RUN_MARK: mark}, stdout=subprocess.PIPE, text=True
+            sleeper,
+            env=os.environ | {train.RUN_MARK: str(folder)},
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        for mark in ("of-the-killed-run", "of-another")
+        for folder in (tmp_path, tmp_path / "another")
     )
     try:
         for one in (left, other):
             assert one.stdout is not None
             assert one.stdout.readline() == "up\n"
-        paths.mark.write_text("of-the-killed-run")
-        train.end_left(paths)
+        train.end_processes(tmp_path)
         assert not psutil.pid_exists(left.pid)
         assert other.poll() is None
-        assert not paths.mark.exists()
-        train.end_left(paths)  # nothing is left, which is no mistake
+        train.end_processes(tmp_path)  # nothing is left, which is no mistake
     finally:
         for one in (left, other):
             with one:
@@ -45,13 +45,13 @@ def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on()
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
     import run
 
-    training, held_out = run._sums()
-    asked = [[row.messages[0]["content"] for row in rows] for rows in (training, held_out)]
+    training, held_out = run.sums()
+    asked = [[problem.text for problem in problems] for problems in (training, held_out)]
     assert len(asked[1]) == run.REAL_EVALUATION_PROBLEMS
     assert len(asked[0]) >= 100
     assert len(set(asked[0] + asked[1])) == len(asked[0]) + len(asked[1])
-    for row in training + held_out:
-        first, sign, second = row.messages[0]["content"].split(":")[1].strip(" =").split()
+    for problem in training + held_out:
+        first, sign, second = problem.text.split(":")[1].strip(" =").split()
         right = int(first) + (1 if sign == "+" else -1) * int(second)
-        (gold,) = row.answers  # of reasoning-gym's own scorer
+        (gold,) = problem.golds  # of reasoning-gym's own scorer
         assert json.loads(gold)["answer"] == str(right)

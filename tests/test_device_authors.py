@@ -1,12 +1,10 @@
-"""Authors on the device: the same as the replay, however requests come, wait and go."""
+"""Authors on the device: who is in tandem, and where draws lie. test_chain_authors has the rest."""
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
-from device_slots import CPU, PIECES, SLOTS, Running, rules_of_all_kinds
+from device_slots import CPU, PIECES, SLOTS, rules_of_all_kinds
 from host_memory import host_memory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,63 +14,14 @@ from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, DrawsTable
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.rules import Rule
 
-POSITIONS = 41
-
 
 @pytest.fixture(scope="module")
 def rules() -> list[Rule]:
     return rules_of_all_kinds()
 
 
-def device_authors(*, record: bool = True) -> DeviceAuthors:
-    return DeviceAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=record)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_every_token_gets_the_author_that_replay_gives_it(rules: list[Rule], seed: int) -> None:
-    """Requests enter, are preempted and resume elsewhere, wait for their prompts, and leave."""
-    rng = random.Random(seed)
-    authors = device_authors()
-    running: dict[int, Running] = {}
-    preempted: list[Running] = []
-    last_tokens = torch.zeros(SLOTS, dtype=torch.int64)
-    finished = 0
-    for step in range(150):
-        for slot in range(SLOTS):
-            if slot in running or rng.random() < 0.3:
-                continue
-            again = preempted.pop() if preempted and rng.random() < 0.7 else None
-            rule = again.rule if again else rng.choice(rules)
-            number = again.seed if again else 1_000 * seed + step * SLOTS + slot
-            tokens = again.tokens if again else []
-            slot_request = authors.add(slot, rule, number, tokens, POSITIONS - 1)
-            said_before = again.authors if again else []
-            running[slot] = Running(rule, number, slot_request, tokens, said_before)
-        authors.write_staged()
-        rows = rng.sample(range(SLOTS), SLOTS)
-        said = authors.of(torch.tensor(rows)).tolist()
-        sampled = [int(slot in running and rng.random() < 0.8) for slot in rows]
-        for slot, author, count in zip(rows, said, sampled, strict=True):
-            if slot not in running:
-                assert author is True
-            elif count:
-                request = running[slot]
-                request.tokens.append(rng.randrange(len(PIECES)))
-                request.authors.append(author)
-                last_tokens[slot] = request.tokens[-1]
-        authors.advance(torch.tensor(rows), torch.tensor(sampled), last_tokens)
-        for slot, request in list(running.items()):
-            if len(request.tokens) == POSITIONS - 1 or rng.random() < 0.05:
-                expected = request.rule.replay(request.tokens, request.seed).tolist()
-                assert request.authors == expected
-                recorded = authors.recorded(request.slot_request, len(request.tokens))
-                assert recorded == [bool(author) for author in expected]
-                authors.remove(request.slot_request)
-                del running[slot]
-                finished += 1
-                if len(request.tokens) < POSITIONS - 1 and rng.random() < 0.5:
-                    preempted.append(request)
-    assert finished > 15
+def device_authors() -> DeviceAuthors:
+    return DeviceAuthors(SLOTS, len(PIECES) + 7, CPU, host_memory, record=True)
 
 
 def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None:

@@ -12,13 +12,14 @@ import pluggy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 from scripts import module_of
 from typer.main import get_command
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, draws, resolvers, schedules
 from tandem_plugin.cli import app
 from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.plugins import hookspecs, loading
+from tandem_plugin.plugins import hookspecs, loading, using_plugins
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
 from tandem_plugin.seeds import sample_seed
@@ -202,10 +203,13 @@ def test_plugin_of_the_plugins_page_works_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     module, use = snippets("plugins.md")
-    (tmp_path / "tandem_halves.py").write_text(module, encoding="utf-8")
+    (tmp_path / "tandem_prefix.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    exec(compile(use, "docs/plugins.md", "exec"), {})
-    assert capsys.readouterr().out == "[1, 1, 1, 1, 0, 0]\n"
+    exec(compile(use, "docs/plugins.md", "exec"), names := {})
+    (printed,) = re.findall(r"prints `([^`]*)`", (DOCS / "plugins.md").read_text(encoding="utf-8"))
+    assert capsys.readouterr().out == f"{printed}\n"
+    with refused("TP146"), using_plugins(names["tandem_prefix"]):
+        TandemConfig.from_mapping({"schedule": "prefix", "length": -4})
 
 
 def test_example_of_the_rollouts_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

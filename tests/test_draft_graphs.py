@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 pytest.importorskip("vllm")
 
@@ -117,36 +115,6 @@ def test_every_batch_size_has_a_whole_graph_of_its_own_length(table: dict[int, i
     whole = manager._capture_descs[FULL]
     assert len(whole) < 0.6 * len(vllms._capture_descs[FULL])
     assert whole == sorted(whole, key=lambda desc: -desc.num_tokens), "the largest first"
-
-
-def test_vllm_alone_leaves_batch_sizes_without_whole_graphs() -> None:
-    """What the graphs are chosen for: it goes by the next captured number of tokens alone."""
-    plain = config(TABLES[0], tandem=False)
-    assert len(missing(senior_graphs(plain), plain)) > 50
-
-
-def within_largest_graph(of: Any) -> int:
-    """How many batch sizes decode no more tokens than vLLM's largest graph has."""
-    largest = of.compilation_config.max_cudagraph_capture_size
-    lengths = enumerate(draft_lengths(of)[1:], start=1)
-    return sum(requests * (length + 1) <= largest for requests, length in lengths)
-
-
-@given(
-    st.dictionaries(st.integers(2, SEQS), st.integers(0, 16), min_size=1, max_size=4),
-    st.integers(1, 16),
-)
-@example({95: 2}, 6)
-@settings(deadline=None, max_examples=25)
-def test_of_any_table_nearly_every_batch_size_has_a_whole_graph(
-    more: dict[int, int], first: int
-) -> None:
-    """Those without are larger than vLLM's largest graph of their length."""
-    table = {1: first, **dict(sorted(more.items()))}
-    of = config(table)
-    manager = senior_graphs(of)
-    without = missing(manager, of)
-    assert len(without) <= max(3, 0.02 * within_largest_graph(of)), without
 
 
 def test_batches_between_two_lengths_and_mixed_ones_have_graphs_as_well() -> None:

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin.engine.speculative import memory
-from tandem_plugin.engine.speculative.memory import (
-    draft_memory,
-    row_chunks,
-    set_aside,
-)
+from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
 
 QWEN = 151_936
 
@@ -36,12 +32,6 @@ def config(
     )
 
 
-def test_kept_are_the_drafts_logits_and_the_juniors_hidden_states() -> None:
-    """1,024 requests and 4 drafts over Qwen's ids in bfloat16: 1.24 GB, and what is behind them."""
-    assert draft_memory(config()).kept == 4 * (1024 * QWEN * 2 + 1025 * 2048 * 2)
-    assert pytest.approx(1.24e9, rel=0.01) == 1024 * 4 * QWEN * 2
-
-
 @given(
     st.integers(1, 2048),
     st.integers(1, 16),
@@ -56,32 +46,28 @@ def test_a_round_holds_what_is_there_at_once(
     rows = min(requests * (drafts + 1), batch)
     chunk = max(c.stop - c.start for c in row_chunks(rows, vocabulary))
     logits = rows * vocabulary * head.itemsize
+    assert found.kept >= requests * drafts * vocabulary * head.itemsize
     assert found.a_round >= logits + 2 * chunk * vocabulary * 4, "processed, and without rejected"
     assert found.a_round >= logits + 3 * chunk * vocabulary * head.itemsize, "logprobs"
     assert found.a_round >= requests * vocabulary * (head.itemsize + 4 + 1), "drafting"
     assert found.a_round > found.logits > 0
 
 
-def test_profiling_sees_what_a_round_takes_beside_the_logits_of_one_row_a_request(
+def test_profiling_sees_what_a_round_takes_or_the_engine_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Beside the logits of one row a request, which vLLM's own profiling sees."""
     needed, taken = draft_memory(config()), []
-    monkeypatch.setattr(torch, "empty", lambda size, **options: taken.append((size, options)))
+    monkeypatch.setattr(torch, "empty", lambda size, **options: taken.append(size))
     set_aside(needed, torch.device("meta"))
-    ((size, options),) = taken
-    assert size == needed.a_round - 1024 * QWEN * 2
-    assert options == {"dtype": torch.uint8, "device": torch.device("meta")}
+    assert taken == [needed.a_round - 1024 * QWEN * 2]
 
-
-def test_a_device_without_room_for_a_round_is_refused_with_what_it_takes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "empty", full)
     with refused("TP354"):
-        set_aside(draft_memory(config()), torch.device("cpu"))
+        set_aside(needed, torch.device("cpu"))
 
 
 @given(st.integers(0, 9000), st.integers(1, 400_000))

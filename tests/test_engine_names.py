@@ -46,3 +46,9 @@ def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: st
     found = pkgutil.resolve_name(name)
     assert isinstance(found, type)
     assert found.__name__ == name.rpartition(":")[2]
+
+
+@pytest.mark.parametrize("additional", [object(), None, {"other": 1}])
+def test_what_another_plugin_puts_into_additional_config_asks_for_nothing(additional: object):
+    assert not wire_names.asks_for_tandem(additional)
+    assert wire_names.asks_for_tandem({"tandem": {}, "other": additional})

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType
@@ -41,7 +40,7 @@ def test_fingerprint_changes_with_schedule_parameters_and_boundaries(other: str)
 
 def test_fingerprint_changes_with_the_version(monkeypatch: pytest.MonkeyPatch):
     before = of()
-    monkeypatch.setattr(sys.modules["tandem_plugin.fingerprint"], "__version__", "999.0")
+    monkeypatch.setattr("tandem_plugin.rules.__version__", "999.0")
     assert of() != before
 
 
@@ -153,6 +152,7 @@ def test_schedule_made_by_hand_has_the_fingerprint_of_the_equal_one_made_by_name
     with using_plugins(many):
         by_name = fingerprint(make_schedule("many", {"x": 1, "side": "left"}), ids)
         assert fingerprint(ManySchedule(x=1), ids) == by_name
+        assert fingerprint(ManySchedule(x=-0.0), ids) == fingerprint(ManySchedule(x=0), ids)
         assert fingerprint(ManySchedule(x=np.float64(1)), ids) == by_name
         assert fingerprint(ManySchedule(x=1.0, side=Side.LEFT), ids) == by_name  # type: ignore[arg-type]
         with refused("TP149", parameter="n", value=1.0):

@@ -221,14 +221,6 @@ def test_without_drafts_masks_wait_for_the_next_step_and_unread_drafts_for_no_gr
 
 
 @pytest.mark.usefixtures("sampled")
-def test_no_pass_reads_behind_the_longest_that_the_engine_reads() -> None:
-    made = make()
-    propose(made, [0], [LONGEST - 2])
-    assert made._following.read[0][1:] == ([LONGEST - 1], [LONGEST])
-    assert made._following.read[1][1:] == ([LONGEST - 1], [LONGEST])
-
-
-@pytest.mark.usefixtures("sampled")
 def test_padding_is_neither_read_nor_kept() -> None:
     """As a graph runs it, over more rows than there are requests."""
     made = make()
@@ -254,6 +246,14 @@ def test_a_dummy_round_touches_nothing_of_any_request() -> None:
     assert made._first.requests == made._following.requests == 0
     assert made._first.read[0][2] == [0, 0]
     assert (made.hidden[:SIZE] == -1).all()
+
+
+@pytest.mark.usefixtures("sampled")
+def test_no_pass_reads_behind_the_longest_that_the_engine_reads() -> None:
+    made = make()
+    propose(made, [0], [LONGEST - 2])
+    assert made._following.read[0][1:] == ([LONGEST - 1], [LONGEST])
+    assert made._following.read[1][1:] == ([LONGEST - 1], [LONGEST])
 
 
 def test_a_round_with_masks_samples_from_masked_logits(sampled: list[Any]) -> None:

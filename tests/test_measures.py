@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from types import SimpleNamespace
@@ -12,15 +13,15 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.engine.measures import (
-    MeasuredSteps,
     Measures,
     MeasureSums,
     SampledRows,
+    measured_steps,
     token_scores,
     totals,
 )
 from tandem_plugin.engine.runners.v2.state import End, ends_of, within
-from tandem_plugin.engine.token_scores import RequestScores, TokenLog, sample_name
+from tandem_plugin.engine.token_scores import RequestScores, TokenLog
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000
@@ -82,19 +83,14 @@ def test_sums_since_an_earlier_look_are_the_difference_or_all_after_a_restart() 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 64])
 def test_one_step_of_every_so_many_is_measured_at_any_place_among_them(every: int) -> None:
-    steps = MeasuredSteps(every)
-    rounds = [[steps.next() for _ in range(every)] for _ in range(40 * every)]
+    steps = measured_steps(every)
+    rounds = [[next(steps) for _ in range(every)] for _ in range(40 * every)]
     assert all(sum(one) == 1 for one in rounds)
     places = [one.index(True) for one in rounds]
     assert set(places) == set(range(every))
-    again = MeasuredSteps(every)  # in another process of the same engine
-    assert [again.next() for _ in range(every)].index(True) == places[0]
-
-
-def test_no_step_is_measured_where_nothing_is_asked_for() -> None:
-    steps = MeasuredSteps(0)
-    assert not any(steps.next() for _ in range(100))
-    assert not Measures(TandemConfig.from_mapping({"measure_every": 0}), 8).is_on
+    again = measured_steps(every)  # in another process of the same engine
+    assert [next(again) for _ in range(every)].index(True) == places[0]
+    assert not any(itertools.islice(measured_steps(0), 100))
 
 
 def measured(config: dict[str, object], rows: int, most: int = VOCABULARY) -> Measures:
@@ -178,10 +174,6 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
     assert found[names[1]].shape == (0, 3)
     with refused("TP324", length=4, measured=3):
         scores.fetch({names[2]: 4})
-
-
-def test_samples_of_a_request_have_names_of_their_own() -> None:
-    assert [sample_name("5", i) for i in range(2)] == ["5/0", "5/1"]
 
 
 def test_what_is_written_behind_the_end_of_a_response_is_none_of_its_tokens() -> None:

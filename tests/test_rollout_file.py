@@ -15,8 +15,8 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.problems import answer, prompt, read_prompts, token_ids
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
-from tandem_plugin.lab.evaluation.engine_process import _Place, _Prompts
-from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
+from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
@@ -180,13 +180,13 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     turns = json.loads(prepared.read_text())["input"]
     assert prompt(problem, INSTRUCTION) == turns
     assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
-    benchmark = read_benchmark(str(source))
-    job = {"files": [{"questions": benchmark.questions(), "benchmark": "sums"}]}
+    senior: Any = None
+    file = GenerationFile(tmp_path, read_benchmark(str(source)), senior, None, None)
     engine: Any = SimpleNamespace(
         get_tokenizer=lambda: tokenizer,
         llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
     )
-    evaluated = _Prompts(engine, job, Sampling(1))
+    evaluated = _Requests(engine, [file], Sampling(1))
     assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated.ids(_Place(0, 0, 0))
 
 

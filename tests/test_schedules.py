@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tandem_plugin import (
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.replay import walk_batch
 from tandem_plugin.schedules import schedule_parameters, takes_training_step
+from tandem_plugin.schedules.schedule import step_through
 
 SEEDS = st.integers(0, MAX_SEED)
 LONG = st.builds(
@@ -81,14 +83,6 @@ def test_cap_of_the_authors_release_is_one_more(
     assert replay(tokens, seed, here, boundary_set(ids)).tolist() == expected
 
 
-@given(TOKENS, SETS, P, SEEDS)
-def test_token_schedule_redraws_after_every_token(
-    tokens: list[int], ids: set[int], p: float, seed: int
-):
-    authors = replay(tokens, seed, make_schedule("token", {"p": p}), boundary_set(ids))
-    assert authors.tolist() == [int(u < p) for u in draws(seed, len(tokens))]
-
-
 @given(TOKENS, SETS, SEEDS, st.sampled_from(["senior", "junior"]))
 def test_step_schedule_hands_over_at_every_boundary(
     tokens: list[int], ids: set[int], seed: int, first: str
@@ -125,31 +119,25 @@ def test_prefix_of_a_handover_follows_the_training_step():
     assert takes_training_step(make_schedule("handover", {}))
 
 
-@given(TOKENS, SETS, P, SEEDS, st.integers(1, 4) | st.integers(1, 40))
-def test_chunk_schedule_redraws_after_every_n_tokens(
-    tokens: list[int], ids: set[int], p: float, seed: int, n: int
+@given(
+    TOKENS,
+    SETS,
+    P,
+    SEEDS,
+    st.sampled_from(["token", "sentence", "step-bernoulli"]) | st.integers(1, 40),
+)
+def test_other_schedules_redraw_where_they_say_and_nowhere_else(
+    tokens: list[int], ids: set[int], p: float, seed: int, rule: str | int
 ):
-    u, author, since, expected = draws(seed, len(tokens) + 1), 0, n, []
+    """After every token, every boundary, or every n tokens (``chunk``)."""
+    u, author, expected = draws(seed, len(tokens) + 1), 0, []
     for t in range(len(tokens)):
-        if since == n:
-            author, since = int(u[t] < p), 0
+        last = tokens[t - 1]
+        if t == 0 or rule == "token" or (t % rule == 0 if isinstance(rule, int) else last in ids):
+            author = int(u[t] < p)
         expected.append(author)
-        since += 1
-    schedule = make_schedule("chunk", {"p": p, "n": n})
-    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
-
-
-@given(TOKENS, SETS, P, SEEDS, st.sampled_from(["sentence", "step-bernoulli"]))
-def test_sentence_and_step_bernoulli_schedules_redraw_at_every_boundary_and_nowhere_else(
-    tokens: list[int], ids: set[int], p: float, seed: int, name: str
-):
-    u, author, redraw, expected = draws(seed, len(tokens) + 1), 0, True, []
-    for t, token in enumerate(tokens):
-        author = int(u[t] < p) if redraw else author
-        expected.append(author)
-        redraw = token in ids
-    schedule = make_schedule(name, {"p": p})
-    assert replay(tokens, seed, schedule, boundary_set(ids)).tolist() == expected
+    chosen = ("chunk", {"p": p, "n": rule}) if isinstance(rule, int) else (rule, {"p": p})
+    assert replay(tokens, seed, make_schedule(*chosen), boundary_set(ids)).tolist() == expected
 
 
 def test_every_schedule_and_parameter_is_among_those_of_the_property_tests():
@@ -191,6 +179,17 @@ def test_stepping_on_from_a_walk_equals_the_replay(
         is_boundary = boundaries.contains(tokens[t : t + 1])
         author, run = schedule.advance(author, run, is_boundary, u[t + 1 : t + 2])
     assert authors == replay(tokens, seed, schedule, boundaries).senior[cut:].tolist()
+
+
+@given(SCHEDULES, SEEDS)
+def test_steps_of_a_schedule_go_the_way_of_its_walk(schedule: Any, seed: int):
+    """On so many positions that every cap and every chunk is reached."""
+    random = np.random.default_rng(seed)
+    is_boundary, u = random.random((16, 90)) < 0.05, random.random((16, 91))
+    authors, runs = step_through(schedule, is_boundary, u)
+    walked, walked_runs = schedule.walk(is_boundary, u)
+    assert np.array_equal(authors, walked)
+    assert np.array_equal(runs, walked_runs)
 
 
 @given(st.lists(st.tuples(SEEDS, SETS), min_size=1, max_size=5), SCHEDULES, st.integers(1, 50))

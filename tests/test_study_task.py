@@ -14,7 +14,7 @@ pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
 
 from light.problem import draw_problem, draw_problems
 from light.task import LONGEST, Task
-from light.taught_text import Facts, Teaching
+from light.teaching import Facts, Teaching
 
 from tandem_plugin.lab.data.problem import Problem as AskedProblem
 from tandem_plugin.lab.data.problem import PromptTemplate

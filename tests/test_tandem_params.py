@@ -45,16 +45,6 @@ def test_one_seed_is_the_first_prompts_and_gives_the_others_theirs(rules: Tandem
     assert seeds_of(resolve_requests(rules, [7, 7, 7], 3, SeedSource(None))) == [7, 7, 7]
 
 
-def test_each_may_ask_for_its_own_rule(rules: TandemRules):
-    resolved = resolve_requests(
-        rules, [{"p": 0.9}, None, "off", {"schedule": "off"}], 4, SeedSource(1)
-    )
-    assert resolved[0] is not None
-    assert resolved[1] is not None
-    assert (resolved[0].rule.settings()["p"], resolved[1].rule.settings()["p"]) == (0.9, 0.4)
-    assert resolved[2:] == [None, None]
-
-
 def test_prompts_of_one_request_share_the_length_of_the_prompt(rules: TandemRules):
     resolved = resolve_requests(rules, {"seed": 7, "prompt_length": 2}, 2, SeedSource(None))
     assert seeds_of(resolved) == [7, derive_seed(7, "prompt", 1)]

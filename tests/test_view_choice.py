@@ -68,7 +68,7 @@ def test_folder_of_dumps_is_one_page_in_the_order_of_its_steps(view: View, dumps
     steps = [response["step"] for response in data["responses"]]
     assert steps == sorted(steps)
     assert [r["sample"] for r in data["responses"][:4]] == [0, 1, 0, 1]
-    assert data["problems"][0] == ["Problem 1", "problem 0"]
+    assert data["problems"]["0"] == [1, "problem 0"]
     assert data["turns"][0] == [["user", "problem 0"]]
 
 
@@ -96,7 +96,7 @@ def test_page_holds_what_it_has_room_for_and_says_what_it_left_out(view: View, t
     assert 250_000 < result["bytes"] - len(make_page("", {}, [])) < 350_000
     assert len(data["responses"]) == result["responses"] < 480
     assert data["whole"]["responses"] == 480
-    shown = [data["problems"][one["problem"]][1] for one in data["responses"]]
+    shown = [data["problems"][str(one["problem"])][1] for one in data["responses"]]
     whole = {text for text in shown if shown.count(text) == 96}
     assert len(whole) >= len(set(shown)) - 1
     places = [(one["step"], one["problem"], one["sample"]) for one in data["responses"]]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.page import make_page
-from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -79,7 +79,7 @@ def test_rows_of_tandem_rollout_become_responses(view: Any):
     code, result, data = view(row, row | {"sample": 3, "reward": 1})
     assert code == 0
     assert (result["responses"], result["problems"], result["unread_lines"]) == (2, 1, 0)
-    assert data["problems"] == [["Problem 4", "2+2?"]]
+    assert data["problems"] == {"0": [4, "2+2?"]}
     first, second = data["responses"]
     assert first["text"] == "a ab."
     assert first["spans"] == [SENIOR, 2, 3, JUNIOR, 2, 2]
@@ -91,7 +91,7 @@ def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
     row = tandem_row(input="Q", output="a ab.", gts="4", score=0.0, step=3, tandem_junior=None)
     code, _, data = view(row, row | {"input": "R"}, row | {"tandem_junior": "models/small"})
     assert code == 0
-    assert data["problems"] == [["Problem 1", "Q"], ["Problem 2", "R"]]
+    assert data["problems"] == {"0": [1, "Q"], "1": [2, "R"]}
     assert data["turns"] == {0: [["", "Q"]], 1: [["", "R"]]}
     assert [response["problem"] for response in data["responses"]] == [0, 1, 0]
     assert [response["sample"] for response in data["responses"]] == [0, 0, 1]
@@ -105,6 +105,16 @@ def test_tokens_that_no_model_wrote_are_neithers(view: Any):
     row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 1], [9, 2, 4]])
     _, _, data = view(row)
     assert data["responses"][0]["spans"] == [SENIOR, 1, 1, OTHER, 1, 2, JUNIOR, 2, 2]
+
+
+def test_schedule_that_only_selects_trained_tokens_leaves_all_to_the_senior(view: Any):
+    row = tandem_row(tandem_schedule={"schedule": "solo-word", "p": 0.5})
+    _, _, data = view(row, tandem_row(tandem_schedule={"schedule": "word", "p": 0.5}))
+    selected, tandem = data["responses"]
+    assert selected["spans"] == [SENIOR, 2, 3, UNTRAINED, 2, 2]
+    assert (selected["senior"], selected["team"], tandem["senior"]) == (4, 4, 2)
+    assert "2 tokens trained on" in selected["facts"]
+    assert data["legend"] == ["untrained"]
 
 
 def test_tokens_of_unknown_author_are_neither_models(view: Any):
@@ -126,7 +136,7 @@ def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
     }
     _, _, data = view(tandem_row(**columns), tandem_row())
     scored, plain = data["responses"]
-    assert (scored["scored"], plain["scored"]) == (1, 0)
+    assert data["legend"] == ["scored"]
     assert "cuts" not in plain
     assert scored["scores"][:6] == [-0.5, -3.0, 0.25, -1.25, -0.75, 0.5]
     assert scored["scores"][-3:] == [0.0, -0.0, 1]

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.refusals import ARGUMENTS, UNPROVEN, check_run
+from tandem_openrlhf.refusals import ARGUMENTS, check_run
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import (
     VARIABLE,
@@ -26,7 +26,7 @@ from tandem_plugin.training.command import (
     settings_of_command,
 )
 from tandem_plugin.training.ray_workers import start_jobs_in_tandem
-from tandem_plugin.training.refusals import check_installed, check_settings
+from tandem_plugin.training.refusals import check_settings
 
 __all__ = ["main", "prepare"]
 
@@ -40,8 +40,6 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     adapter cannot be activated.
     """
     config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
-    for warning in check_installed("openrlhf", "TP603", config, UNPROVEN):
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
     check_settings(config)
     os.environ[VARIABLE] = json.dumps(config.settings())
     patches.apply()

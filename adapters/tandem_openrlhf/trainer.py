@@ -12,14 +12,14 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
-from tandem_plugin.training.rows import Row, row_of, write_step
+from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
-__all__ = ["TandemTrainer", "check_sample", "dump_fields", "mask_of_the_junior", "row_of_sample"]
+__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample"]
 
 
 class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the metrics of the last admitted batch."""
+    """One run's settings and rules, and the last admitted batch."""
 
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which report their drafts."""
@@ -40,13 +40,12 @@ class TandemTrainer(TandemRun):
         for i, sample in enumerate(samples):
             group = f"prompt {i // self._group_size}"
             rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
-        metrics, self.metrics = super().admit(rows), {}
+        metrics = super().admit(rows)
         self._rows = rows
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
             if self.config.lambda_jun:
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
-        self.metrics = metrics
         return metrics
 
     def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
@@ -55,24 +54,21 @@ class TandemTrainer(TandemRun):
         decode: the text of token ids.
         """
         if self.config.rollouts:
-            rows = zip(samples, self._rows, strict=True)
-            dumps = ((row, dump_fields(sample, row, decode)) for sample, row in rows)
+            dumps = []
+            for sample, row in zip(samples, self._rows, strict=True):
+                known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
+                # A reward model's reward is not known here.
+                reward = None if sample.rewards is None else float(sample.rewards[0])
+                dumps.append((row, {**known, "gts": sample.labels[0], "score": reward}))
             write_step(self.config.rollouts, step, dumps)
-
-
-def dump_fields(sample: Any, row: Row, decode: Callable[[Any], str]) -> dict[str, Any]:
-    """The fields of a dump besides a sample's row; a reward model's reward is not known here."""
-    known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
-    reward = None if sample.rewards is None else float(sample.rewards[0])
-    return {**known, "gts": sample.labels[0], "score": reward}
 
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
     tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
     start = 0 if facts is None else facts.start
-    return row_of(
-        facts and facts.part(start, len(tokens)),
+    return Row(
+        facts=facts and facts.part(start, len(tokens)),
         name=name,
         group=group,
         response_ids=tokens[start:],
@@ -96,8 +92,9 @@ def mask_of_the_junior(sample: Any, row: Row) -> Any:
     """The tokens of an admitted sample to imitate, int64 of the shape of its ``action_mask``."""
     import torch
 
+    assert row.facts is not None
     mask = np.zeros(sample.sequences.shape[1], dtype=np.int64)
-    mask[len(mask) - len(row.response_ids) :] = row.junior_mask
+    mask[len(mask) - len(row.response_ids) :] = row.facts.junior_mask
     return torch.from_numpy(mask[1:]).unsqueeze(0)
 
 

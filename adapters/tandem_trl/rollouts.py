@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
-from tandem_plugin.training.refusals import check_installed, check_settings
+from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
 from tandem_trl.refusals import UNPROVEN, check_trainer
@@ -33,8 +32,9 @@ class TandemRollouts:
     """Generates a batch's responses in tandem; TRL receives the senior's tokens as ``env_mask``."""
 
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
-        for warning in check_installed("trl", "TP656", config, UNPROVEN):
-            print(f"warning: {warning}", file=sys.stderr, flush=True)
+        unproven = Unproven(config, UNPROVEN)
+        check_versions("trl", unproven)
+        unproven.say()
         check_settings(config)
         self.config = config
         self._engine: TandemEngine | None = None

@@ -12,7 +12,7 @@ import numpy as np
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.checks import AdmittedTexts
-from tandem_plugin.training.rows import Row, row_of, write_step
+from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl.engine import TandemEngine
@@ -52,8 +52,8 @@ class Batch:
         response_ids, mask = np.array(completion, np.int64), np.array(generated, np.bool_)
         facts = self.trajectories[self.own + number].facts(prompt_ids, response_ids, mask)
         group = (self.first + number) // self.group_size
-        return row_of(
-            facts,
+        return Row(
+            facts=facts,
             name=f"Response {self.first + number} of step {self.step} (prompt {group})",
             group=f"prompt {group}",
             response_ids=response_ids,

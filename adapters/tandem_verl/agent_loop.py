@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Mapping
 from typing import Any
@@ -101,10 +100,6 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
             self._tandem_rules = TandemRules(config, Vocabulary.from_tokenizer(self.tokenizer))
         return self._tandem_rules
 
-    def tandem_in_place(self) -> bool:
-        """Create the rules, so that errors in them are found before anything is generated."""
-        return self.tandem_rules() is not None
-
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: Mapping[str, Any], **sample: Any
     ) -> Any:
@@ -175,7 +170,6 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
     is the same in every run. The prompts of validation come numbered.
     """
 
-    agent_loop_workers: list[Any]
     agent_loop_workers_class: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -185,10 +179,6 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
         self._tandem_numbered: dict[bool, tuple[int, int]] = {}
         """(step, prompts so far), for validation and training: prompts of a step may still come
         after a validation at the same step."""
-
-    async def _init_agent_loop_workers(self) -> None:
-        await super()._init_agent_loop_workers()
-        await asyncio.gather(*(one.tandem_in_place.remote() for one in self.agent_loop_workers))
 
     def generate_sequences(self, prompts: Any) -> Any:
         import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -11,14 +10,13 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
-from tandem_plugin.training import refusals
-from tandem_plugin.training.refusals import Unproven
+from tandem_plugin.training.refusals import Unproven, check_versions
 from tandem_verl import trainer
 from tandem_verl.agent_loop import MANAGER
 from tandem_verl.refusals import MANAGER_KEY, UNPROVEN, check_run
 from tandem_verl.switch import OUR_MODE, running_config
 
-__all__ = ["check_versions", "prepare", "read_the_base", "trainer_class"]
+__all__ = ["prepare", "read_the_base", "trainer_class"]
 
 
 def prepare(config: Any) -> None:
@@ -29,8 +27,8 @@ def prepare(config: Any) -> None:
     """
     tandem = running_config(config, "A driver")
     unproven = Unproven(tandem, UNPROVEN)
-    for warning in check_versions(unproven):
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    is_development = "dev" in (running_version("verl") or "")
+    check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
     unproven.say()
     read_the_base(config, tandem)
@@ -41,16 +39,6 @@ def prepare(config: Any) -> None:
 def trainer_class(mode: type) -> Any:
     """The tandem subclass of the trainer of one of V1's modes."""
     return in_tandem(mode, trainer.TrainerInTandem)
-
-
-def check_versions(unproven: Unproven) -> list[str]:
-    """The warnings about verl's and vLLM's versions.
-
-    Raises :class:`ConfigError` for a version that cannot be used.
-    """
-    found = {name: running_version(name) for name in ("verl", "vllm")}
-    name = "development_version" if "dev" in (found["verl"] or "") else ""
-    return refusals.check_versions(found, unproven, name)
 
 
 def read_the_base(config: Any, tandem: TandemConfig) -> None:

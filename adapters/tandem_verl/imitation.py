@@ -109,6 +109,6 @@ def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float)
 
 def _to_imitate(row: Row, is_padding: bool) -> torch.Tensor:
     """The tokens of an admitted row to imitate, 0 or 1 ``[length]``; padding has none."""
-    if is_padding or row.junior_mask is None:
+    if is_padding or row.facts is None:
         return torch.zeros(len(row.response_ids), dtype=torch.int64)
-    return torch.from_numpy(row.junior_mask.astype("int64"))
+    return torch.from_numpy(row.facts.junior_mask.astype("int64"))

@@ -56,12 +56,7 @@ def register_trainers(module: ModuleType) -> None:
 
 def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
     def __new__(cls: type, *args: Any, **options: Any) -> Any:  # noqa: N807
-        adapter = _adapter()
-        try:
-            made = adapter.trainer_class(module.get_trainer_cls(mode))
-        except Exception as error:
-            raise _refusal(error) from error
-        return made(*args, **options)
+        return _adapter().trainer_class(module.get_trainer_cls(mode))(*args, **options)
 
     return type(f"TandemTrainer_{mode}", (module.PPOTrainer,), {"__new__": __new__})
 

@@ -19,7 +19,6 @@ from tandem_plugin.training.refusals import (
     broken,
     check_refusals,
     check_settings,
-    given,
     is_on,
     too_many_juniors,
     untested,
@@ -139,7 +138,7 @@ _REFUSALS = (
     Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "TP520"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     Refusal("distillation.enabled", is_on, "TP522", "distillation"),
-    Refusal("tandem.rollouts", given, "TP524"),
+    Refusal("tandem.rollouts", lambda folder, _: folder is not None, "TP524"),
 )
 """The table, in the order in which settings are checked."""
 

@@ -80,23 +80,15 @@ def check_places(config: Any) -> None:
     would train without tandem.
     """
     is_on = tandem_node(config) is not None
-    found = dict(_misplaced(_plain(config), ""))
-    places = list(found)
+    places = list(_misplaced(_plain(config), ""))
     if not is_on and os.environ.get("TANDEM_CONFIG", "").strip():
         places.append("the environment variable TANDEM_CONFIG")
     if not places:
         return
-    settings: dict[str, Any] = {}
-    for value in found.values():
-        settings |= value if isinstance(value, Mapping) else {}
-    flags = " ".join(
-        f"+{FLAG}.{key}={value if isinstance(value, str) else json.dumps(value, default=str)}"
-        for key, value in (settings or {"schedule": "word"}).items()
-    )
     outcome = "they would be ignored" if is_on else "the run would train without tandem"
     from tandem_plugin.errors import ConfigError
 
-    raise ConfigError("TP509", places=", ".join(places), outcome=outcome, flags=flags)
+    raise ConfigError("TP509", places=", ".join(places), outcome=outcome, flag=FLAG)
 
 
 def _plain(config: Any) -> Any:
@@ -107,8 +99,8 @@ def _plain(config: Any) -> Any:
     return config
 
 
-def _misplaced(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The path and value of every key that names tandem, or misspells it, outside :data:`FLAG`."""
+def _misplaced(node: Any, prefix: str) -> Iterator[str]:
+    """The path of every key that names tandem, or misspells it, outside :data:`FLAG`."""
     if not isinstance(node, Mapping):
         return
     for key, value in node.items():
@@ -117,6 +109,6 @@ def _misplaced(node: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             continue
         is_similar = difflib.SequenceMatcher(None, name, "tandem").ratio() >= 0.8
         if name == "tandem" or (is_similar and isinstance(value, Mapping)):
-            yield path, value
+            yield path
         else:
             yield from _misplaced(value, f"{path}.")

@@ -17,7 +17,7 @@ from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
 from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.metrics import graded
-from tandem_plugin.training.rows import Row, dumped_columns, row_of
+from tandem_plugin.training.rows import Row, dumped_columns
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
     ANSWERED_BY,
@@ -53,8 +53,8 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
 
     extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
     return [
-        row_of(
-            Facts.from_wire(extra.get(FACTS)),
+        Row(
+            facts=Facts.from_wire(extra.get(FACTS)),
             name=f"Row {key}",
             group=str(key).rsplit("_", 2)[0],
             response_ids=responses,

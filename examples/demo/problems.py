@@ -6,105 +6,67 @@ lines, and ends with the answer in ``\\boxed{}``.
 The texts a model learns from are never perfect, so a worked solution may contain slips: with
 probability ``slip_rate`` the result of a step is a little off, and the rest of the solution goes
 on from it. A model taught on such text reasons in clean sentences and is sometimes wrong, which
-is what reinforcement learning is there to repair. ``Problem.answer`` is always the right one.
+is what reinforcement learning is there to repair. ``WordProblem.answer`` is always the right one.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from tandem_plugin.lab.data import Problem, PromptTemplate
 
 NAMES = ("Mia", "Tom", "Ana", "Leo", "Ida", "Max", "Eva", "Ben", "Zoe", "Sam", "Ada", "Kai")
 OBJECTS = ("apples", "books", "coins", "shells", "cards", "pens", "stamps", "beads", "nuts", "cups")
 CONTAINERS = ("bags", "boxes", "jars", "packs")
 SLIPS = (-10, -2, -1, 1, 2, 10)
 
+TEMPLATES = (
+    (
+        "{first} has {base} {things}. {first} buys {count} {containers} of {each} {things} and "
+        "gives {used} to {second}. How many {things} are left?",
+        "{first} buys {count} * {each} = {product} {things}.",
+        "Now there are {base} + {product} = {total} {things}.",
+        "After the gift to {second} there are {total} - {used} = {left} left.",
+    ),
+    (
+        "{first} fills {count} {containers} with {each} {things} each. Then {used} {things} break "
+        "and {second} brings {base} more. How many {things} are there?",
+        "The {containers} hold {count} * {each} = {product} {things}.",
+        "With those of {second} it makes {product} + {base} = {total}.",
+        "Without the broken ones it is {total} - {used} = {left} {things}.",
+    ),
+    (
+        "{first} and {second} share their {things}. {first} brings {base} and {second} brings "
+        "{count} {containers} with {each} each. They use {used}. How many {things} remain?",
+        "{second} brings {count} * {each} = {product} {things}.",
+        "Together they have {base} + {product} = {total} {things}.",
+        "They use {used}, so {total} - {used} = {left} remain.",
+    ),
+)
+"""A question and the three steps of its solution: a product, a sum and a difference."""
+
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class WordProblem:
     """One question with its right answer and one worked solution, which may contain slips."""
 
     question: str
     answer: str
     solution: str
-    kind: str
-    """What it is about: one of :data:`KINDS`."""
+
+    @property
+    def problem(self) -> Problem:
+        """The same without its solution, as ``tandem data`` reads problems."""
+        return Problem(1, ({"role": "user", "content": self.question},), (self.answer,))
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The chat that asks it, with the instruction to answer in a box."""
+        return PromptTemplate().messages(self.problem)
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """The people and things of one problem, and the way its steps are worked out."""
-
-    first: str
-    second: str
-    things: str
-    containers: str
-    work_out: Callable[[int], int]
-
-
-def _buy(rng: random.Random, at: _Setting) -> tuple[str, int, list[str]]:
-    start, count, each, given = _numbers(rng)
-    question = (
-        f"{at.first} has {start} {at.things} . {at.first} buys {count} {at.containers} of {each} "
-        f"{at.things} and gives {given} to {at.second} . How many {at.things} are left ?"
-    )
-    bought = at.work_out(count * each)
-    total = at.work_out(start + bought)
-    left = at.work_out(total - given)
-    steps = [
-        f"{at.first} buys {count} * {each} = {bought} {at.things} .",
-        f"Now there are {start} + {bought} = {total} {at.things} .",
-        f"After the gift to {at.second} there are {total} - {given} = {left} left .",
-    ]
-    return question, start + count * each - given, [*steps, str(left)]
-
-
-def _lose(rng: random.Random, at: _Setting) -> tuple[str, int, list[str]]:
-    found, count, each, lost = _numbers(rng)
-    question = (
-        f"{at.first} fills {count} {at.containers} with {each} {at.things} each . Then {lost} "
-        f"{at.things} break and {at.second} brings {found} more . How many {at.things} are there ?"
-    )
-    filled = at.work_out(count * each)
-    whole = at.work_out(filled + found)
-    kept = at.work_out(whole - lost)
-    steps = [
-        f"The {at.containers} hold {count} * {each} = {filled} {at.things} .",
-        f"With those of {at.second} it makes {filled} + {found} = {whole} .",
-        f"Without the broken ones it is {whole} - {lost} = {kept} {at.things} .",
-    ]
-    return question, count * each + found - lost, [*steps, str(kept)]
-
-
-def _share(rng: random.Random, at: _Setting) -> tuple[str, int, list[str]]:
-    extra, count, each, used = _numbers(rng)
-    question = (
-        f"{at.first} and {at.second} share their {at.things} . {at.first} brings {extra} and "
-        f"{at.second} brings {count} {at.containers} with {each} each . They use {used} . "
-        f"How many {at.things} remain ?"
-    )
-    brought = at.work_out(count * each)
-    together = at.work_out(extra + brought)
-    remaining = at.work_out(together - used)
-    steps = [
-        f"{at.second} brings {count} * {each} = {brought} {at.things} .",
-        f"Together they have {extra} + {brought} = {together} {at.things} .",
-        f"They use {used} , so {together} - {used} = {remaining} remain .",
-    ]
-    return question, extra + count * each - used, [*steps, str(remaining)]
-
-
-_TEMPLATES = {"buying": _buy, "breaking": _lose, "sharing": _share}
-KINDS = tuple(_TEMPLATES)
-
-
-def _numbers(rng: random.Random) -> tuple[int, int, int, int]:
-    """What is there, how many containers, how many in each, what goes: always enough to take."""
-    return rng.randint(5, 14), rng.randint(2, 5), rng.randint(2, 5), rng.randint(2, 8)
-
-
-def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> Problem:
+def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> WordProblem:
     """One problem; each step of its solution slips with probability ``slip_rate``."""
 
     def work_out(result: int) -> int:
@@ -113,34 +75,31 @@ def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> Problem:
         return max(1, result + rng.choice(SLIPS))
 
     first, second = rng.sample(NAMES, 2)
-    setting = _Setting(first, second, rng.choice(OBJECTS), rng.choice(CONTAINERS), work_out)
-    kind = rng.choice(KINDS)
-    question, answer, lines = _TEMPLATES[kind](rng, setting)
-    lines[-1] = f"The answer is \\boxed{{{lines[-1]}}}"
-    return Problem(_plain(question), str(answer), "\n\n".join(map(_plain, lines)), kind)
-
-
-def _plain(text: str) -> str:
-    """Closes the gaps before punctuation, which the templates leave to stay readable."""
-    return text.replace(" .", ".").replace(" ?", "?").replace(" ,", ",")
+    words = {"first": first, "second": second}
+    words |= {"things": rng.choice(OBJECTS), "containers": rng.choice(CONTAINERS)}
+    question, *steps = rng.choice(TEMPLATES)
+    # There is always enough for what is used.
+    base, count, each, used = (rng.randint(*ends) for ends in ((5, 14), (2, 5), (2, 5), (2, 8)))
+    product = work_out(count * each)
+    total = work_out(base + product)
+    left = work_out(total - used)
+    numbers = {"base": base, "count": count, "each": each, "used": used}
+    numbers |= {"product": product, "total": total, "left": left}
+    lines = [step.format(**words, **numbers) for step in steps]
+    return WordProblem(
+        question.format(**words, **numbers),
+        str(base + count * each - used),
+        "\n\n".join([*lines, f"The answer is \\boxed{{{left}}}"]),
+    )
 
 
 def draw_distinct(
     count: int, seed: int, *, slip_rate: float = 0.0, without: frozenset[str] = frozenset()
-) -> list[Problem]:
+) -> list[WordProblem]:
     """``count`` problems with different questions, none of them in ``without``."""
-    return list(_take(count, _distinct(random.Random(seed), slip_rate, without)))
-
-
-def _distinct(rng: random.Random, slip_rate: float, without: frozenset[str]) -> Iterator[Problem]:
-    seen = set(without)
-    while True:
+    rng, drawn = random.Random(seed), dict[str, WordProblem]()
+    while len(drawn) < count:
         problem = draw_problem(rng, slip_rate)
-        if problem.question not in seen:
-            seen.add(problem.question)
-            yield problem
-
-
-def _take(count: int, problems: Iterator[Problem]) -> Iterator[Problem]:
-    for _, problem in zip(range(count), problems, strict=False):
-        yield problem
+        if problem.question not in without:
+            drawn.setdefault(problem.question, problem)
+    return list(drawn.values())

@@ -11,251 +11,268 @@ are sums of two one-digit numbers from reasoning-gym.
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from data import Row, make_row, read_rows, split_rows, write_parquet
-from evaluate import EvaluationError, Sampling, evaluate
-from model import Lesson, encode_messages, teach
-from next_steps import next_commands, write_page
+from model import Lesson, teach
 from problems import draw_distinct
 from report import (
-    PROBABILITY_GAP,
     TRAINING_REWARD,
-    Metrics,
     ReportError,
-    before_and_after,
     check_tandem,
-    curve,
     draw_curves,
-    gather_rollouts,
-    how_it_reads,
-    show_response,
-    steps_table,
+    sentences,
 )
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from train import MEASURES, REAL, TANDEM, Paths, Training, TrainingError, read_metrics, train
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from train import (
+    MEASURES,
+    REAL,
+    TANDEM,
+    Metrics,
+    Training,
+    TrainingError,
+    end_of_log,
+    read_metrics,
+    train,
+)
+from transformers import AutoTokenizer
 
-from tandem_plugin import Vocabulary
-from tandem_plugin.errors import DataError
-from tandem_plugin.lab.data import read_problems
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.errors import TandemError
+from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare, read_problems
+from tandem_plugin.lab.data.prepare import split
+from tandem_plugin.lab.data.problem import prompt_ids
+from tandem_plugin.lab.evaluation.results import read_summary, run_folder
+from tandem_plugin.progress import waiting
 
 EVALUATION_PROBLEMS = 256
 LONGEST_PROMPT = 512
 EVALUATION_SEED, TRAINING_SEED = 11, 13
 SUMS = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1,count=600,seed=2"
 REAL_EVALUATION_PROBLEMS = 64
+AUTHORS = {"solo": "senior alone", "word": "team"}
+"""Who answers, by the schedule of the evaluation."""
+TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
+CONSOLE = Console(highlight=False)
+
+Problems = tuple[Sequence[Problem], Sequence[Problem]]
+"""(training, evaluation)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo; returns the exit status."""
     options = _parser().parse_args(arguments)
-    console = Console()
     try:
-        run(
-            options.out.resolve(),
-            options.problems,
-            console,
-            real=options.real,
-            solo=options.solo,
-            seed=options.seed,
-            steps=options.steps,
-        )
-    except (DataError, EvaluationError, TrainingError, ReportError) as error:
-        console.print(f"[red]The demo stopped.[/red] {escape(str(error))}", highlight=False)
+        run(options)
+    except (TandemError, TrainingError, ReportError) as error:
+        CONSOLE.print("The demo stopped.", style="red")
+        CONSOLE.print(str(error), markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print("The demo was interrupted; nothing of it runs any more.")
+        CONSOLE.print("The demo was interrupted; nothing of it runs any more.")
         return 130
     return 0
 
 
-def run(
-    out: Path,
-    problems: Path | None,
-    console: Console,
-    *,
-    real: bool,
-    solo: bool,
-    seed: int,
-    steps: int | None,
-) -> None:
-    """The whole demo, its files under ``out``; ``solo`` trains the senior without the junior."""
+def run(options: argparse.Namespace) -> None:
+    """The whole demo; ``options.solo`` trains the senior without the junior."""
     started = time.monotonic()
-    paths = Paths(out)
-    out.mkdir(parents=True, exist_ok=True)
-    given = None if problems is None else read_rows(problems)
-
-    model = out / "model"
-    training = replace(REAL if real else Training(), seed=seed)
-    training = replace(training, steps=steps or training.steps)
-    if real:
-        _get_real_model(model, console)
-        train_rows, evaluation_rows = _sums()
-    else:
-        held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
-        rate = teach(Lesson(seed=seed), held_out, model, console)
-        console.print(f"The model solves {rate:.1%} of the problems it was not taught on.")
-        kept_back = frozenset(problem.question for problem in held_out)
-        drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=kept_back)
-        train_rows, evaluation_rows = (
-            [make_row(one.question, one.answer) for one in some] for some in (drawn, held_out)
-        )
-    if given is not None:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        train_rows, evaluation_rows = split_rows(
-            _short_enough(given, tokenizer, console), EVALUATION_PROBLEMS
-        )
-        training = _fitted(training, train_rows, evaluation_rows, tokenizer)
+    out: Path = options.out.resolve()
+    for folder in ("data", "evaluation"):
+        shutil.rmtree(out / folder, ignore_errors=True)
+    training, parts = prepare_run(options, out / "model")
     train_file, evaluation_file = (
-        out / "data" / "train.parquet",
-        out / "data" / "evaluation.parquet",
+        prepare(ProblemSet("demo", tuple(part)), "verl", out / "data" / name).files["train"]
+        for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
-    write_parquet(train_rows, train_file, "train")
-    write_parquet(evaluation_rows, evaluation_file, "evaluation")
 
-    sampling = Sampling(
-        max_prompt_length=training.max_prompt_length,
-        max_response_length=training.max_response_length,
-        seed=seed,
+    def evaluated(step: int, senior: Path) -> tuple[int, dict[str, float]]:
+        return step, evaluate(step, senior, evaluation_file, out, training)
+
+    def on_step(step: int, metrics: Metrics) -> None:
+        reward = metrics.get(TRAINING_REWARD, float("nan"))
+        CONSOLE.print(f"Step {step} of {training.steps}: reward {reward:.3f}.")
+
+    before = evaluated(0, out / "model")
+    overrides = [] if options.solo else [TANDEM, MEASURES]
+    with meanwhile("Training with verl"):
+        senior = train(out / "model", train_file, out, training, overrides, on_step)
+    evaluations = [before, evaluated(training.steps, senior)]
+    records = read_metrics(out / "metrics.jsonl")
+    if not options.solo:
+        check_tandem(records)
+        run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
+    draw_curves(records, evaluations, out / "curves.png")
+    for line in sentences(records, evaluations):
+        CONSOLE.print(line, style="bold")
+    CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
+    for line in next_commands(out, options):
+        CONSOLE.print(line, soft_wrap=True, markup=False)
+
+
+def prepare_run(options: argparse.Namespace, model: Path) -> tuple[Training, Problems]:
+    """What is trained and on what; the model is put into its folder."""
+    given = read_problems(options.problems).problems if options.problems else None
+    training = replace(REAL if options.real else Training(), seed=options.seed)
+    training = replace(training, steps=options.steps or training.steps)
+    problems = real_problems if options.real else word_problems
+    parts = problems(model, training)
+    if given is not None:
+        parts, training = own_problems(given, model, training)
+    return training, parts
+
+
+@contextmanager
+def meanwhile(what: str) -> Iterator[None]:
+    """While something takes long: shown on a terminal, and in a log now and then."""
+    with CONSOLE.status(what), waiting(what, CONSOLE):
+        yield
+
+
+def word_problems(model: Path, training: Training) -> Problems:
+    """Generated ones, and a model in the folder ``model`` that was taught others of their kind."""
+    held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
+    teach(Lesson(seed=training.seed), held_out, model)
+    drawn = draw_distinct(
+        training.steps * training.prompts,
+        TRAINING_SEED,
+        without=frozenset(problem.question for problem in held_out),
     )
-    evaluations = [(0, _evaluate(model, model, evaluation_file, paths, 0, sampling, console))]
-    with _progress(console) as bar:
-        task = bar.add_task("Starting verl", total=training.steps, state="")
-
-        def on_step(step: int, metrics: Metrics) -> None:
-            bar.update(task, description="Training", completed=step, state=_state(metrics))
-            if not console.is_terminal:  # a log file shows no bar
-                console.print(f"Step {step} of {training.steps}: {_state(metrics)}.")
-
-        overrides = [] if solo else [TANDEM, MEASURES]
-        senior = train(model, train_file, evaluation_file, paths, training, overrides, on_step)
-    rates = _evaluate(senior, model, evaluation_file, paths, training.steps, sampling, console)
-    evaluations.append((training.steps, rates))
-    _report(paths, evaluations, solo, console)
-    console.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
-    page = None if solo else write_page(paths)
-    for line in next_commands(paths, training, page, real):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    return [one.problem for one in drawn], [one.problem for one in held_out]
 
 
-def _get_real_model(folder: Path, console: Console) -> None:
-    """Gets SmolLM2 and teaches it to box an answer, in a process that gives its memory back."""
+def real_problems(model: Path, training: Training) -> Problems:
+    """Different sums of two one-digit numbers, and SmolLM2, taught to box an answer.
+
+    That is done in a process of its own, which gives its memory back.
+    """
     program = Path(__file__).resolve().parents[1] / "real_model.py"
     getting = "Getting SmolLM2-135M-Instruct and teaching it to box an answer"
-    with console.status(getting), waiting(getting, console):
-        command = [sys.executable, str(program), str(folder), "--taught", "5"]
+    with meanwhile(getting):
+        command = [sys.executable, str(program), str(model), "--taught", "5"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise TrainingError(ended.stderr.strip().splitlines()[-1])
-    console.print(ended.stdout.strip(), markup=False, highlight=False)
+    CONSOLE.print(ended.stdout.strip(), markup=False)
+    return sums()
 
 
-def _sums() -> tuple[list[Row], list[Row]]:
-    """(training, evaluation) rows: different sums and differences of two one-digit numbers."""
-    problems = read_problems(SUMS).problems
-    rows = list({one.text: Row(tuple(one.messages), one.golds) for one in problems}.values())
-    return rows[REAL_EVALUATION_PROBLEMS:], rows[:REAL_EVALUATION_PROBLEMS]
+def sums() -> Problems:
+    """All sums and differences of two one-digit numbers that were drawn, each once."""
+    different = list({one.text: one for one in read_problems(SUMS).problems}.values())
+    return different[REAL_EVALUATION_PROBLEMS:], different[:REAL_EVALUATION_PROBLEMS]
 
 
-def _evaluate(
-    senior: Path,
-    junior: Path,
-    data: Path,
-    paths: Paths,
-    step: int,
-    sampling: Sampling,
-    console: Console,
+def own_problems(
+    given: Sequence[Problem], model: Path, training: Training
+) -> tuple[Problems, Training]:
+    """The user's problems with a fifth held out, and lengths and a batch that fit them.
+
+    Those with prompts of more than :data:`LONGEST_PROMPT` tokens are left out.
+    """
+    tokenizer, template = AutoTokenizer.from_pretrained(model), PromptTemplate()
+    lengths = [len(prompt_ids(template.messages(one), tokenizer)) for one in given]
+    pairs = zip(given, lengths, strict=True)
+    kept = [one for one, length in pairs if length <= LONGEST_PROMPT]
+    longest = max((length for length in lengths if length <= LONGEST_PROMPT), default=0)
+    held_out = min(EVALUATION_PROBLEMS, max(1, len(kept) // 5))
+    parts, _ = split(kept, held_out, training.seed)
+    fitted = replace(
+        training,
+        prompts=min(training.prompts, len(parts["train"])),
+        max_prompt_length=max(training.max_prompt_length, longest),
+    )
+    return (parts["train"], parts["heldout"]), fitted
+
+
+def evaluate(
+    step: int, senior: Path, data: Path, out: Path, training: Training
 ) -> dict[str, float]:
-    evaluating = f"Evaluating the senior alone and the team, step {step}"
-    with console.status(evaluating), waiting(evaluating, console):
-        rates = evaluate(senior, junior, data, paths.evaluation(step), sampling)
-    told = ", ".join(f"{name} {rate:.1%}" for name, rate in rates.items())
-    console.print(f"Evaluation problems solved at step {step}: {told}.")
+    """Pass rates of the senior alone and of the team by `tandem eval`, in one engine.
+
+    Responses are sampled as in training; they stay in ``evaluation/step-N``.
+    """
+    name = f"step-{step}"
+    arguments = {
+        "--senior": f"{name}={senior}",
+        "--junior": f"junior={out / 'model'}",
+        "--benchmark": f"problems={data}",
+        "--out": out / "evaluation",
+        "--n": 2,
+        "--temperature": 1,
+        "--top-p": 1,
+        "--seed": training.seed,
+        "--max-tokens": training.max_response_length,
+    }
+    given = [part for option in arguments.items() for part in option]
+    given += [part for schedule in AUTHORS for part in ("--schedule", schedule)]
+    for setting in (
+        "dtype=float32",
+        f"max_model_len={training.length}",
+        "max_num_seqs=256",
+        "gpu_memory_utilization=0.1",
+        "enforce_eager=true",
+    ):
+        given += ["--engine", setting]
+    what = f"Evaluating the senior alone and the team, step {step}"
+    with meanwhile(what):
+        log = out / f"evaluation-{step}.log"
+        run_program("eval", "handoff", *given, log=log)
+    rates = {}
+    for schedule, authors in AUTHORS.items():
+        folder = run_folder(out / "evaluation", "handoff", name, "junior", schedule)
+        metrics = read_summary(folder / "summary.json").content["metrics"]["problems"]
+        rates[authors] = float(metrics["pass_at_k"]["1"])
+    shown = ", ".join(f"{authors} {rate:.1%}" for authors, rate in rates.items())
+    CONSOLE.print(f"Evaluation problems solved at step {step}: {shown}.")
     return rates
 
 
-def _report(
-    paths: Paths, evaluations: list[tuple[int, dict[str, float]]], solo: bool, console: Console
-) -> None:
-    records = read_metrics(paths.metrics)
-    rollouts = gather_rollouts(paths.training_rollouts, paths.rollouts)
-    if not solo:
-        check_tandem(records, rollouts)
-    draw_curves(records, evaluations, paths.out / "curves.png", solo=solo)
-    console.print(steps_table(records, evaluations))
-    show_response(rollouts, Vocabulary.from_path(paths.checkpoint), console)
-    gap = curve(records, PROBABILITY_GAP, "gap").points
-    if gap:
-        console.print(
-            f"\nEngine and trainer agree on every trained token's probability to within "
-            f"{max(value for _, value in gap):.1e}.",
-            highlight=False,
+def run_program(*arguments: object, log: Path) -> None:
+    """Runs the command `tandem`, what it says in ``log``.
+
+    Raises:
+        TrainingError: it failed.
+    """
+    variables = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    command = [str(part) for part in (TANDEM_COMMAND, *arguments)]
+    with log.open("wb") as stream:
+        done = subprocess.run(
+            command, env=variables, stdout=stream, stderr=subprocess.STDOUT, check=False
         )
-    for line in before_and_after(evaluations) + how_it_reads(records):
-        console.print(f"[bold]{line}[/bold]", highlight=False)
+    if done.returncode != 0:
+        raise TrainingError(f"{shlex.join(command)} failed. {end_of_log(log)}")
 
 
-def _short_enough(
-    rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, console: Console
-) -> list[Row]:
-    """The rows whose prompt the demo's small model can take."""
-    kept = [row for row in rows if len(encode_messages(row.messages, tokenizer)) <= LONGEST_PROMPT]
-    if len(kept) < len(rows):
-        console.print(
-            f"{len(rows) - len(kept)} of {len(rows)} problems have prompts of more than "
-            f"{LONGEST_PROMPT} tokens and are left out."
-        )
-    return kept
+def next_commands(out: Path, options: argparse.Namespace) -> Iterable[str]:
+    """What to look at and to try next, line by line."""
+    again = [sys.executable, Path(__file__), *(["--real"] if options.real else [])]
+    if options.solo:
+        yield "Next, the same in tandem:"
+        yield _line(*again, "--out", f"{out}-tandem")
+        return
+    yield f"Every response of the training, by author: open {out / 'rollouts.html'} in a browser."
+    yield "Next, derive again who wrote each token and compare it with what was recorded:"
+    yield _line(TANDEM_COMMAND, "replay", out / "rollouts")
+    yield "Train without the junior, to compare:"
+    yield _line(*again, "--solo", "--out", f"{out}-solo")
 
 
-def _fitted(
-    training: Training,
-    train_rows: Sequence[Row],
-    evaluation_rows: Sequence[Row],
-    tokenizer: PreTrainedTokenizerBase,
-) -> Training:
-    """The training with lengths and batch that fit the user's problems."""
-    longest = max(
-        len(encode_messages(row.messages, tokenizer)) for row in [*train_rows, *evaluation_rows]
-    )
-    return replace(
-        training,
-        prompts=min(training.prompts, len(train_rows)),
-        max_prompt_length=max(training.max_prompt_length, longest),
-    )
-
-
-def _state(metrics: Metrics) -> str:
-    """One step in a few words."""
-    return f"reward {metrics[TRAINING_REWARD]:.3f}" if TRAINING_REWARD in metrics else ""
-
-
-def _progress(console: Console) -> ShownProgress:
-    return ShownProgress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=False,
-    )
+def _line(*parts: object) -> str:
+    """A command as a shell reads it."""
+    return f"  {shlex.join(map(str, parts))}"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--problems", type=Path, help="your own .jsonl, .json or .parquet instead of generated ones"
-    )
+    parser.add_argument("--problems", help="your own .jsonl, .json or .parquet file")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all files")
     parser.add_argument("--solo", action="store_true", help="train the senior without a junior")
     parser.add_argument(

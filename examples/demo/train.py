@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,14 @@ TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 # Of the engine's steps one in four is measured: the demo's responses are short.
 MEASURES = TANDEM.rpartition(".")[0] + ".measure_every=4"
 
-REWARDS = reward_file("verl")
-SAMPLER = Path(__file__).resolve().with_name("sampler.py")
-_RUN_MARK = "TANDEM_DEMO_RUN"  # set in the environment of every process of a run
+RUN_MARK = "TANDEM_DEMO_RUN"
+"""In the environment of every process of a run: the folder that it writes to."""
 
 Metrics = dict[str, Any]
 
 
 class TrainingError(RuntimeError):
-    """verl ended without finishing; the message names the log and quotes its end."""
+    """A program of the demo ended without finishing; the message quotes the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +63,15 @@ class Training:
         """Problems of an update: two updates a step, where there are two problems."""
         return max(1, self.prompts // 2)
 
+    @property
+    def length(self) -> int:
+        """Tokens of a prompt and its response, at most."""
+        return self.max_prompt_length + self.max_response_length
+
+    def responses_at_a_time(self, prompts: int) -> int:
+        """Of those to so many prompts: verl needs equal parts."""
+        return math.gcd(self.micro_batch, prompts * self.group)
+
 
 REAL = Training(
     steps=16,
@@ -79,63 +86,10 @@ REAL = Training(
 """The same for SmolLM2-135M-Instruct on sums of two one-digit numbers."""
 
 
-def micro_batch(prompts: int, training: Training) -> int:
-    """Responses that are computed at a time: verl needs equal parts."""
-    return math.gcd(training.micro_batch, prompts * training.group)
-
-
-@dataclass(frozen=True, slots=True)
-class Paths:
-    """The files of one run, all in one folder."""
-
-    out: Path
-
-    @property
-    def log(self) -> Path:
-        return self.out / "train.log"
-
-    @property
-    def metrics(self) -> Path:
-        return self.out / "metrics.jsonl"
-
-    @property
-    def rollouts(self) -> Path:
-        return self.out / "rollouts.jsonl"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.out / "checkpoint"
-
-    @property
-    def verl(self) -> Path:
-        return self.out / "verl"
-
-    @property
-    def mark(self) -> Path:
-        """The mark of the run's processes, while there may be any."""
-        return self.out / "mark"
-
-    @property
-    def training_rollouts(self) -> Path:
-        return self.verl / "training"
-
-    def evaluation(self, step: int) -> Path:
-        return self.out / f"evaluation-{step}.jsonl"
-
-
-def verl_command(
-    model: Path,
-    train_file: Path,
-    evaluation_file: Path,
-    paths: Paths,
-    training: Training,
-    ray_folder: Path,
-    overrides: Sequence[str] = (),
-) -> list[str]:
-    """The command line of ``verl.trainer.main_ppo``; ``overrides`` come last and win."""
-    length = training.max_prompt_length + training.max_response_length
+def verl_settings(model: Path, data: Path, out: Path, training: Training) -> dict[str, Any]:
+    """The settings of ``verl.trainer.main_ppo``, but for those of Ray."""
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
-    settings = {
+    return {
         # the algorithm
         "algorithm.adv_estimator": "grpo",
         "algorithm.use_kl_in_reward": False,
@@ -143,18 +97,18 @@ def verl_command(
         f"{actor}.optim.lr": training.learning_rate,
         f"{actor}.optim.lr_warmup_steps": training.warmup,
         f"{actor}.ppo_mini_batch_size": training.mini_batch,
-        f"{actor}.ppo_micro_batch_size_per_gpu": micro_batch(training.mini_batch, training),
+        f"{actor}.ppo_micro_batch_size_per_gpu": training.responses_at_a_time(training.mini_batch),
         f"{actor}.data_loader_seed": training.seed,
         # the problems and their reward
-        "data.train_files": train_file,
-        "data.val_files": evaluation_file,
+        "data.train_files": data,
+        "data.val_files": data,  # nothing is validated here: `tandem eval` does, the team as well
         "data.train_batch_size": training.prompts,
         "data.max_prompt_length": training.max_prompt_length,
         "data.max_response_length": training.max_response_length,
         "data.dataloader_num_workers": 0,
         "data.seed": training.seed,
         "reward.num_workers": 1,
-        "reward.custom_reward_function.path": REWARDS,
+        "reward.custom_reward_function.path": reward_file("verl"),
         "reward.custom_reward_function.name": "compute_score",
         # the actor, in float32 like the engine
         "actor_rollout_ref.model.path": model,
@@ -179,13 +133,34 @@ def verl_command(
         f"{rollout}.free_cache_engine": False,
         f"+{rollout}.enable_sleep_mode": False,
         f"{rollout}.gpu_memory_utilization": 0.1,
-        f"{rollout}.max_model_len": length,
+        f"{rollout}.max_model_len": training.length,
         f"{rollout}.max_num_seqs": 256,
         f"{rollout}.max_num_batched_tokens": 8192,
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": micro_batch(training.prompts, training),
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": training.responses_at_a_time(
+            training.prompts
+        ),
         f"{rollout}.agent.num_workers": 1,
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": training.sync_bucket,
-        # one process of each kind, on this machine alone
+        # how long, and what is written down
+        "trainer.total_training_steps": training.steps,
+        "trainer.total_epochs": training.steps,
+        "trainer.val_before_train": False,
+        "trainer.test_freq": -1,
+        "trainer.save_freq": training.steps,
+        "trainer.resume_mode": "disable",
+        f"{actor}.checkpoint.save_contents": "[hf_model]",
+        "trainer.default_local_dir": out / "verl" / "checkpoints",
+        "trainer.rollout_data_dir": out / "rollouts",
+        "trainer.logger": "[console,file]",
+        "trainer.project_name": "tandem",
+        "trainer.experiment_name": "demo",
+        "hydra.run.dir": out / "verl" / "hydra",
+    }
+
+
+def machine_settings(ray_folder: Path) -> dict[str, Any]:
+    """One process of each kind, on this machine alone."""
+    return {
         "trainer.device": "cpu",
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": 1,
@@ -197,120 +172,69 @@ def verl_command(
         "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 10_000,
-        "trainer.v1.sampler.custom_sampler.path": SAMPLER,
-        "trainer.v1.sampler.custom_sampler.name": "PromptReplayBuffer",
-        # how long, and what is written down
-        "trainer.total_training_steps": training.steps,
-        "trainer.total_epochs": training.steps,
-        "trainer.val_before_train": False,  # evaluate.py does, for the team as well
-        "trainer.test_freq": -1,
-        "trainer.save_freq": training.steps,
-        "trainer.resume_mode": "disable",
-        f"{actor}.checkpoint.save_contents": "[hf_model]",
-        "trainer.default_local_dir": paths.verl / "checkpoints",
-        "trainer.rollout_data_dir": paths.training_rollouts,
-        "trainer.logger": "[console,file]",
-        "trainer.project_name": "tandem",
-        "trainer.experiment_name": "demo",
-        "hydra.run.dir": paths.verl / "hydra",
     }
-    arguments = [f"{name}={_hydra_value(value)}" for name, value in settings.items()]
-    return [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides]
 
 
-def verl_environment(paths: Paths) -> dict[str, str]:
+def environment(out: Path) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
-    threads = str(os.cpu_count() or 1)
     folders = [str(Path(__file__).parent / "on_cpu"), os.environ.get("PYTHONPATH", "")]
     return {
+        "OMP_NUM_THREADS": str(os.cpu_count() or 1),
         **os.environ,
         "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
         "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
         "VERL_PLATFORM": "cpu",
-        "VERL_FILE_LOGGER_PATH": str(paths.metrics),
+        "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads),
         "HF_HUB_OFFLINE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "HYDRA_FULL_ERROR": "1",
         "PYTHONUNBUFFERED": "1",
+        RUN_MARK: str(out),
     }
 
 
 def train(
     model: Path,
-    train_file: Path,
-    evaluation_file: Path,
-    paths: Paths,
+    data: Path,
+    out: Path,
     training: Training,
     overrides: Sequence[str] = (),
-    on_step: Callable[[int, Metrics], None] | None = None,
+    on_step: Callable[[int, Metrics], None] = lambda step, metrics: None,
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
-    folder left running, because it was killed, is ended first.
+    ``overrides`` come last and win. ``on_step`` is called with (step, metrics) as they appear. What
+    an earlier run in the same folder left running, because it was killed, is ended first.
 
     Raises:
         TrainingError: verl stopped before the last step.
     """
-    end_left(paths)
-    paths.verl.mkdir(parents=True, exist_ok=True)
-    paths.metrics.unlink(missing_ok=True)
+    end_processes(out)
+    shutil.rmtree(out / "rollouts", ignore_errors=True)
+    metrics = out / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    (out / "verl").mkdir(parents=True, exist_ok=True)
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
-    command = verl_command(
-        model, train_file, evaluation_file, paths, training, ray_folder, overrides
-    )
-    try:
-        code = run_marked(
-            command,
-            verl_environment(paths),
-            paths.verl,
-            paths,
-            lambda process: _follow(process, paths.metrics, on_step),
-        )
-    finally:
-        shutil.rmtree(ray_folder, ignore_errors=True)
-    return _keep_checkpoint(paths, training, code)
-
-
-def run_marked(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    folder: Path,
-    paths: Paths,
-    follow: Callable[[subprocess.Popen[bytes]], None],
-) -> int:
-    """Runs a trainer in ``folder``, its log in ``paths.log``; returns its exit code.
-
-    ``follow`` waits for its end. However that comes, all that the trainer started is ended.
-    """
-    mark = uuid.uuid4().hex
-    paths.mark.write_text(mark, encoding="utf-8")
-    with paths.log.open("wb") as log:
+    settings = verl_settings(model, data, out, training) | machine_settings(ray_folder)
+    arguments = [f"{name}={_hydra_value(value)}" for name, value in settings.items()]
+    with (out / "train.log").open("wb") as log:
         process = subprocess.Popen(
-            command,
-            env={**environment, _RUN_MARK: mark},
-            cwd=folder,
+            [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides],
+            env=environment(out),
+            cwd=out / "verl",
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            follow(process)
+            _follow(process, metrics, on_step)
         finally:
-            _end(process, mark)
-            paths.mark.unlink(missing_ok=True)
-    return int(process.returncode)
-
-
-def end_left(paths: Paths) -> None:
-    """Ends every process of a run in this folder that was killed before it could do so itself."""
-    if paths.mark.exists():
-        _end_marked(paths.mark.read_text(encoding="utf-8"))
-        paths.mark.unlink()
+            _end(process, out)
+            shutil.rmtree(ray_folder, ignore_errors=True)
+    return _keep_checkpoint(out, training.steps, process.returncode)
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
@@ -318,8 +242,8 @@ def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    records: list[Mapping[str, Any]] = [json.loads(line) for line in lines if line]
-    return [(int(record["step"]), dict(record["data"])) for record in records]
+    records = [json.loads(line) for line in lines if line]
+    return [(int(record["step"]), record["data"]) for record in records]
 
 
 def _hydra_value(value: object) -> str:
@@ -328,38 +252,35 @@ def _hydra_value(value: object) -> str:
 
 
 def _follow(
-    process: subprocess.Popen[bytes],
-    metrics: Path,
-    on_step: Callable[[int, Metrics], None] | None,
+    process: subprocess.Popen[bytes], metrics: Path, on_step: Callable[[int, Metrics], None]
 ) -> None:
     """Waits for the process and reports each step once."""
-    reported = 0
-    running = True
+    reported, running = 0, True
     while running:
         running = process.poll() is None
         records = read_metrics(metrics)
         for step, values in records[reported:]:
-            if on_step is not None:
-                on_step(step, values)
+            on_step(step, values)
         reported = len(records)
         if running:
             time.sleep(0.5)
 
 
-def _end(process: subprocess.Popen[bytes], mark: str, patience: float = 20.0) -> None:
+def _end(process: subprocess.Popen[bytes], out: Path) -> None:
     """Stops the run if it still runs, and every process it started."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(patience)
+            process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    _end_marked(mark)
+    end_processes(out)
 
 
-def _end_marked(mark: str) -> None:
-    left = list(_marked(mark))
+def end_processes(out: Path) -> None:
+    """Ends every living process of a run in this folder, by the mark that it inherited."""
+    left = list(_marked(out))
     for one in left:
         one.terminate()
     _, stubborn = psutil.wait_procs(left, timeout=5)
@@ -368,33 +289,33 @@ def _end_marked(mark: str) -> None:
     psutil.wait_procs(stubborn, timeout=5)
 
 
-def _marked(mark: str) -> Iterator[psutil.Process]:
-    """The living processes that inherited the run's mark."""
+def _marked(out: Path) -> Iterator[psutil.Process]:
     for one in psutil.process_iter():
         try:
-            if one.environ().get(_RUN_MARK) == mark and one.status() != psutil.STATUS_ZOMBIE:
+            if one.environ().get(RUN_MARK) == str(out) and one.status() != psutil.STATUS_ZOMBIE:
                 yield one
         except (psutil.Error, OSError):
             continue
 
 
-def _keep_checkpoint(paths: Paths, training: Training, returncode: int) -> Path:
-    saved = paths.verl / "checkpoints" / f"global_step_{training.steps}" / "actor" / "huggingface"
+def _keep_checkpoint(out: Path, steps: int, returncode: int) -> Path:
+    checkpoints, kept = out / "verl" / "checkpoints", out / "checkpoint"
+    saved = checkpoints / f"global_step_{steps}" / "actor" / "huggingface"
     if returncode != 0 or not (saved / "config.json").is_file():
-        end = "\n".join(paths.log.read_text(errors="replace").splitlines()[-25:])
         raise TrainingError(
             f"verl ended with code {returncode} and no checkpoint of its last step. "
-            f"The end of {paths.log}:\n{end}"
+            f"{end_of_log(out / 'train.log')}"
         )
-    shutil.rmtree(paths.checkpoint, ignore_errors=True)
-    shutil.move(saved, paths.checkpoint)
-    shutil.rmtree(paths.verl / "checkpoints")
-    _state_dtype(paths.checkpoint / "config.json")
-    return paths.checkpoint
+    shutil.rmtree(kept, ignore_errors=True)
+    shutil.move(saved, kept)
+    shutil.rmtree(checkpoints)
+    # The weights are float32; verl 0.9.1 writes bfloat16 beside them.
+    config = json.loads((kept / "config.json").read_text(encoding="utf-8")) | {"dtype": "float32"}
+    (kept / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return kept
 
 
-def _state_dtype(config_file: Path) -> None:
-    """Makes the configuration say float32, as the weights are; verl 0.9.1 writes bfloat16."""
-    config = json.loads(config_file.read_text(encoding="utf-8"))
-    config["dtype"] = "float32"
-    config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+def end_of_log(log: Path) -> str:
+    """For an error message."""
+    lines = log.read_text(errors="replace").splitlines()[-25:]
+    return "\n".join([f"The end of {log}:", *lines])

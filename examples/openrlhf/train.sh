@@ -3,28 +3,17 @@
 #
 #   examples/openrlhf/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]
 #
-# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
-# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
-# OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1.
-# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
-# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
-# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
-# resumes a run that was stopped. It logs to the console unless told otherwise: --logger.wandb.key KEY.
+# OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1. It logs to the
+# console unless told otherwise: --logger.wandb.key KEY. ../recipe.sh describes the methods, the
+# protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
 #
-#   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, Adam's states wait in host memory.
-#   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
 #                     (data/train.jsonl, data/heldout.jsonl)
-#   STEPS             how many steps                       (250; release: 4912, two epochs)
-#   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
-#                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/openrlhf/kl-$KL ...
-#   OUT               the run's folder                     (runs/openrlhf/METHOD)
-#   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
-# The folder gets protocol (settings and arguments), problems.jsonl (those that so many steps see), train.log, rollouts/ (a file a step, of
-# trl alone), checkpoints/ (the newest, to go on with, and the best), last/ (the senior after the last
-# step) and senior, the best by the run's own evaluations, as a Hugging Face folder.
+# The folder gets protocol (settings and arguments), problems.jsonl (those that so many steps see),
+# train.log, rollouts/ (a file a step, of trl alone), checkpoints/ (the newest, to go on with, and the
+# best), last/ (the senior after the last step) and senior, the best by the run's own evaluations, as a
+# Hugging Face folder.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -3,27 +3,16 @@
 #
 #   examples/verl/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]
 #
-# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
-# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
-# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
-# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
-# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
-# resumes a run that was stopped. It logs to the console unless told otherwise: trainer.logger='[console,wandb]'.
+# It logs to the console unless told otherwise: trainer.logger='[console,wandb]'. ../recipe.sh describes
+# the methods, the protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
 #
-#   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, FSDP's states wait in host memory.
-#   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
 #                     (data/train.parquet, data/heldout.parquet)
-#   STEPS             how many steps                       (250; release: 4912, two epochs)
-#   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
-#                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/verl/kl-$KL ...
 #   BUCKET            MB of a weight sync's bucket without tandem, at least the model's (10240)
-#   OUT               the run's folder                     (runs/verl/METHOD)
-#   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 #
-# The folder gets protocol (settings and overrides), train.log, rollouts/ and validation/ (a file a step), checkpoints/ (the newest, to go
-# on with), seniors/ (the best so far and the newest, as Hugging Face folders) and senior, the best.
+# The folder gets protocol (settings and overrides), train.log, rollouts/ and validation/ (a file a step),
+# checkpoints/ (the newest, to go on with), seniors/ (the best so far and the newest, as Hugging Face
+# folders) and senior, the best.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

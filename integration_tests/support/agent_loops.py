@@ -18,7 +18,6 @@ CONFIG = "".join(
         ("two_calls", "TwoCalls"),
         ("two_outputs", "TwoOutputs"),
         ("game", "Game"),
-        ("same_texts", "SameTexts"),
     )
 )
 """The file that verl's ``agent_loop_config_path`` names."""
@@ -28,10 +27,7 @@ TURNS, CALL_TOKENS = 3, 8
 GAME = (None, "junior", "solo")
 """The schedules that the calls of a game ask for."""
 
-ALIKE = 3
-"""How many tokens the candidates of ``same_texts`` have."""
-
-_KINDS = ("TwoCalls", "TwoOutputs", "Game", "SameTexts")
+_KINDS = ("TwoCalls", "TwoOutputs", "Game")
 
 
 def _register_parser(module: ModuleType) -> None:
@@ -130,21 +126,7 @@ def _loops() -> tuple[type, ...]:
                 logprobs += answer.log_probs
             return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
 
-    class SameTexts(TwoCalls):
-        """Keeps one of two candidates, which are always the same text."""
-
-        async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-            prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
-            only = self.tokenizer.encode("e", add_special_tokens=False)[-1:]
-            asked = {**sampling_params, "allowed_token_ids": only, "max_tokens": ALIKE}
-            for _ in range(2):
-                answer = await self.server_manager.generate(
-                    request_id="same texts", prompt_ids=prompt, sampling_params=asked
-                )
-            ids, logprobs = list(answer.token_ids), list(answer.log_probs)
-            return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
-
-    return TwoCalls, TwoOutputs, Game, SameTexts
+    return TwoCalls, TwoOutputs, Game
 
 
 def __getattr__(name: str) -> Any:

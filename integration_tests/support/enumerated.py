@@ -164,34 +164,3 @@ def power(
     noncentrality = float((((theirs - cells) ** 2 / np.maximum(cells, 1e-9))[keep]).sum())
     freedom = int(keep.sum()) - 1
     return float(stats.ncx2.sf(stats.chi2.isf(significance, freedom), freedom, noncentrality))
-
-
-def power_of_two_samples(
-    statistic: Statistic,
-    exact: dict[Response, float],
-    wrong: dict[Response, float],
-    samples: int,
-    significance: float,
-) -> float:
-    """How surely :func:`two_samples` tells the two laws apart, by ``samples`` responses of each."""
-    expected, other = statistic.expected(exact), statistic.expected(wrong)
-    laws = [(expected.get(v, 0.0), other.get(v, 0.0)) for v in expected.keys() | other.keys()]
-    common = np.array([pair for pair in laws if sum(pair) * samples >= 10])
-    p, q = np.vstack([common, 1 - common.sum(0)]).T
-    if (p[-1] + q[-1]) * samples < 10:
-        p, q = p[:-1], q[:-1]
-    noncentrality = float(samples * ((p - q) ** 2 / (p + q)).sum())
-    freedom = len(p) - 1
-    return float(stats.ncx2.sf(stats.chi2.isf(significance, freedom), freedom, noncentrality))
-
-
-def two_samples(statistic: Statistic, ours: list[Response], theirs: list[Response]) -> float:
-    """The p-value of two samples following one law; rare values are one cell."""
-    a, b = statistic.counts(ours), statistic.counts(theirs)
-    common = [value for value in a.keys() | b.keys() if a[value] + b[value] >= 10]
-    table = [[counts[value] for value in common] for counts in (a, b)]
-    for row, counts in zip(table, (a, b), strict=True):
-        row.append(sum(counts.values()) - sum(row))
-    if table[0][-1] + table[1][-1] < 10:
-        table = [row[:-1] for row in table]
-    return float(stats.chi2_contingency(table, correction=False).pvalue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -27,3 +27,25 @@ class GreedyReader:
         at = logits[len(prompt) - 1 : -1]
         chosen = at.gather(1, torch.tensor(response)[:, None])[:, 0]
         return (at.max(dim=1).values - chosen).tolist()
+
+
+def assert_named_junior_wrote(
+    rows: Iterable[tuple[str, Sequence[int], Sequence[int], Sequence[int]]],
+    pool: Sequence[str],
+    tolerance: float,
+    weights: torch.dtype = torch.float32,
+) -> None:
+    """The junior's tokens are greedy choices of the junior that each row names, and of no other.
+
+    rows: junior, prompt, response and authors of each. tolerance: in logits.
+    """
+    readers = {name: GreedyReader(name, weights) for name in pool}
+    own: list[float] = []
+    others: list[float] = []
+    for junior, prompt, response, authors in rows:
+        for name, reader in readers.items():
+            gaps = zip(reader.gaps(prompt, response), authors, strict=True)
+            (own if name == junior else others).extend(gap for gap, senior in gaps if not senior)
+    assert len(own) > 200
+    assert max(own) <= tolerance
+    assert sum(gap <= tolerance for gap in others) < len(others) / 10

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.lab.data import ProblemSet, prepare
+
 __all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "VALIDATION", "Learner"]
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
@@ -62,7 +64,6 @@ class Learner:
 
         The model is taught once in a clone, for both trainers' tests.
         """
-        from data import make_row, write_parquet
         from model import Lesson
         from problems import draw_distinct
 
@@ -73,24 +74,40 @@ class Learner:
         _teach_once(lesson, held_out, folder / "model")
         kept_back = frozenset(problem.question for problem in held_out)
         drawn = draw_distinct(STEPS * PROMPTS, seed=13, without=kept_back)
-        rows = [make_row(problem.question, problem.answer) for problem in drawn]
-        write_parquet(rows, folder / "train.parquet", "train")
-        validation = [make_row(one.question, one.answer) for one in held_out[:VALIDATION]]
-        write_parquet(validation, folder / "validation.parquet", "validation")
-        lines = [{"input": list(row.messages), "label": row.answers[0]} for row in rows]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "train.jsonl").write_text(text)
+        for name, some in (("train", drawn), ("validation", held_out[:VALIDATION])):
+            problems = ProblemSet("demo", tuple(one.problem for one in some))
+            for trainer in ("verl", "openrlhf"):
+                file = prepare(problems, trainer, folder / f"{name}-data").files["train"]
+                file.rename(folder / f"{name}{file.suffix}")
         return cls(folder, tuple(held_out))
 
     def solved(self, checkpoint: Path) -> float:
         """The part of the held-out problems that this senior solves alone, at temperature 1."""
         import torch
-        from model import pass_rate
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+        from tandem_plugin.grading import grade
+        from tandem_plugin.lab.data.problem import prompt_ids
 
         torch.manual_seed(1)
         senior = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
-        return pass_rate(senior, AutoTokenizer.from_pretrained(self.model), self.held_out)
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        prompts = [{"input_ids": prompt_ids(one.messages, tokenizer)} for one in self.held_out]
+        batch = tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
+        sampling = GenerationConfig(
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            max_new_tokens=64,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+        written = senior.generate(**batch, generation_config=sampling)
+        texts = tokenizer.batch_decode(
+            written[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        pairs = zip(texts, self.held_out, strict=True)
+        return sum(grade(text, one.answer).reward for text, one in pairs) / len(texts)
 
     def assert_learnt(self, trainer: str, rewards: list[float], checkpoint: Path) -> None:
         """The senior alone solves more held-out problems than before, by four standard errors.

@@ -17,13 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import openrlhf_machine
+from support.openrlhf_machine import WITHOUT_FLASH_ATTN
 from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
 from tandem_plugin.patching.versions import installed_version
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "openrlhf" / "on_cpu"))
-
-import openrlhf_machine
-from openrlhf_machine import WITHOUT_FLASH_ATTN
 
 ROOT = Path(__file__).resolve().parents[2]
 ON_CPU = Path(__file__).with_name("openrlhf_on_cpu")

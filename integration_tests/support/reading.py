@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
-from tandem_plugin.lab.evaluation.hf_model import HFModel
-from tandem_plugin.lab.evaluation.legibility import chunk_scores
+from tandem_plugin.lab.evaluation.legibility import HFModel, chunk_scores
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-START_LIMIT = 300
+START_LIMIT = 600
 
 
 class Server:
@@ -36,11 +36,6 @@ class Server:
         events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
         assert events[-1] == "[DONE]"
         return status, [json.loads(event) for event in events[:-1]]
-
-    def post_text(self, path: str, body: str) -> tuple[int, Any]:
-        """Status and JSON of the response to a body that is sent as it is."""
-        status, text = self._send(path, body)
-        return status, json.loads(text)
 
     def _send(self, path: str, body: str) -> tuple[int, str]:
         headers = {"Content-Type": "application/json"}

@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 
-from support.worker import digest
+from support.worker import digest, holder
 
 
 class Discarding:
@@ -38,12 +38,12 @@ def prepare(worker: Any) -> None:
     if worker._sleep_mode_backend is None:
         layer = next(m for m in junior.modules() if hasattr(m, "qkv_proj"))
         layer.W_UK_T = torch.arange(6, dtype=torch.bfloat16)
-        _remember(_holder(worker).tandem_host_copy, layer.W_UK_T)
+        holder(worker).tandem_junior_tensors["W_UK_T"] = layer.W_UK_T
         worker._sleep_mode_backend = Discarding(worker.model_runner.model, junior)
 
 
-def sleep(worker: Any) -> list[str]:
-    """Level 2. Returns the names of what vLLM copied to the host for it."""
+def sleep(worker: Any) -> None:
+    """Level 2."""
     from vllm.v1.worker.gpu_worker import Worker
 
     worker = _inner(worker)
@@ -51,7 +51,6 @@ def sleep(worker: Any) -> list[str]:
         torch.accelerator, synchronize=lambda: None, get_memory_info=lambda: (0, 0)
     ):
         Worker.sleep(worker, level=2)
-    return [*worker._sleep_saved_buffers, *worker._sleep_saved_draft_buffers]
 
 
 def wake_up(worker: Any, tags: list[str] | None) -> list[str]:
@@ -79,44 +78,21 @@ def pack_the_junior_anew(worker: Any) -> None:
     pack_cpu_weights_anew(_junior(worker), None)
 
 
-def host_copies(worker: Any) -> list[int]:
-    """Where the junior's copies on the host are."""
-    return [copy.data_ptr() for copy in _holder(worker).tandem_host_copy._copies.values()]
-
-
-def buffers_of_the_junior(worker: Any) -> int:
-    """How many tensors of the junior are among the buffers that vLLM sees."""
-    names = [name for name, _ in _holder(worker).named_buffers()]
-    return sum("qkv_proj" in name for name in names)
-
-
 def _inner(worker: Any) -> Any:
     """vLLM's worker itself, in whatever wraps it."""
     return getattr(worker, "worker", worker)
 
 
-def _holder(worker: Any) -> Any:
-    """The model that holds the junior: the composite, or the draft model."""
-    model = worker.model_runner.model
-    return model if hasattr(model, "junior") else worker.model_runner.get_draft_model()
-
-
 def _junior(worker: Any) -> Any:
-    return _holder(worker).junior
+    return holder(worker).junior
 
 
 def _weights(model: Any) -> Iterator[torch.Tensor]:
     """Every tensor of a model but keys and values, which its layers were given after loading."""
-    from tandem_plugin.engine.junior_offload import tensors_of
+    from tandem_plugin.engine.layer_tensors import tensors_of
 
     layers = [module for module in model.modules() if hasattr(module, "kv_cache")]
     caches = {layer.kv_cache.untyped_storage().data_ptr() for layer in layers}
     for tensor in tensors_of(model):
         if tensor.untyped_storage().data_ptr() not in caches and tensor.numel():
             yield tensor
-
-
-def _remember(copy: Any, tensor: torch.Tensor) -> None:
-    """As if the tensor had been there when the junior was loaded."""
-    storage = tensor.untyped_storage()
-    copy._storages[storage.data_ptr()] = storage

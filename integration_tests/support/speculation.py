@@ -1,4 +1,4 @@
-"""What the tests of the speculative engine share."""
+"""Which engines tests start, where the speculative mode runs."""
 
 from __future__ import annotations
 
@@ -9,3 +9,10 @@ from support.drafting import has_drafting
 needs_drafting = pytest.mark.skipif(
     not has_drafting(), reason="the speculative mode needs vLLM 0.29"
 )
+
+ENGINES = [
+    ("v1", "lockstep"),
+    ("v2", "lockstep"),
+    pytest.param(("v2", "speculative"), marks=[needs_drafting, pytest.mark.long]),
+]
+"""Model runners and modes; without a GPU kernels of V2 are interpreted, and rounds take long."""

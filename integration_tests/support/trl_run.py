@@ -172,17 +172,6 @@ def complemented_mask(rollouts: Any) -> Any:
     return respond
 
 
-def other_tokens(rollouts: Any) -> Any:
-    """Responses that are changed after they were admitted."""
-
-    def respond(prompts: Any, trainer: Any) -> Any:
-        given = rollouts(prompts, trainer)
-        changed = [[*ids[:-1], (ids[-1] + 1) % 500] for ids in given["completion_ids"]]
-        return {**given, "completion_ids": changed}
-
-    return respond
-
-
 def foreign_fingerprint(rollouts: Any) -> Any:
     """A trainer that reads other boundaries than its engine."""
     settings = rollouts.config.settings()

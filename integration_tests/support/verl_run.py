@@ -126,41 +126,20 @@ class VerlBench:
         Ray gives itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
         hooks = [hook] if isinstance(hook, str) else list(hook)
-        for _ in range(3):
-            run = self._attempt(
-                list(overrides),
-                environment or {},
-                hooks,
-                watch,
-                timeout,
-                name,
-                list(recipe),
-                (*_HYPERPARAMETERS, *keeps),
-            )
-            if _RAY_TOO_SLOW not in run.log:
-                break
-        return run
 
-    def _attempt(
-        self,
-        overrides: list[str],
-        environment: dict[str, str],
-        hooks: list[str],
-        watch: str | None,
-        timeout: float,
-        name: str,
-        recipe: list[str],
-        kept: tuple[str, ...],
-    ) -> VerlRun:
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
             settings = self._settings(out, ray)
             if recipe:
+                kept = (*_HYPERPARAMETERS, *keeps)
                 settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
-            variables = given(self._environment(out, hooks), environment)
+            variables = given(self._environment(out, hooks), environment or {})
             return [*command, *settings, *overrides], variables
 
-        run = run_trainer(self.folder, name, started, watch, timeout)
+        for _ in range(3):
+            run = run_trainer(self.folder, name, started, watch, timeout)
+            if _RAY_TOO_SLOW not in run.log:
+                break
         return VerlRun(**vars(run))
 
     def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:

@@ -22,8 +22,15 @@ def digest(tensors: Any) -> str:
     return hasher.hexdigest()
 
 
+def holder(worker: Any) -> Any:
+    """The model that holds the junior: the composite, or the draft model."""
+    runner = worker.model_runner
+    return runner.model if hasattr(runner.model, "junior") else runner.get_draft_model()
+
+
 def junior_digest(worker: Any) -> str:
-    return digest(worker.model_runner.model.junior.named_parameters())
+    """A hash of the junior's parameters, wherever the mode holds it."""
+    return digest(holder(worker).junior.named_parameters())
 
 
 def senior_digest(worker: Any) -> str:
@@ -68,17 +75,14 @@ def parameter_names(worker: Any) -> list[str]:
     return [name for name, _ in worker.model_runner.model.named_parameters()]
 
 
-def buffer_names(worker: Any) -> list[str]:
-    return [name for name, _ in worker.model_runner.model.named_buffers()]
+def junior_buffer_names(worker: Any) -> list[str]:
+    """The tensors of the junior among the buffers of the model that holds it.
 
-
-def buffers_hold_the_juniors_storage(worker: Any) -> bool:
-    model = worker.model_runner.model
-    buffers = dict(model.named_buffers())
-    return all(
-        buffers["tandem_junior." + name].data_ptr() == parameter.data_ptr()
-        for name, parameter in model.junior.named_parameters()
-    )
+    What a deep sleep saves and restores, as vLLM's worker finds it.
+    """
+    held = holder(worker)
+    own = {parameter.data_ptr() for parameter in held.junior.parameters()}
+    return [name for name, buffer in held.named_buffers() if buffer.data_ptr() in own]
 
 
 def sync(
@@ -190,54 +194,9 @@ def mend_speculation(worker: Any) -> None:
 _broken: dict[tuple[type, str], Any] = {}
 
 
-def draft_digest(worker: Any) -> str:
-    """A hash of the junior that drafts."""
-    return digest(worker.model_runner.get_draft_model().junior.named_parameters())
-
-
-def draft_parameter_names(worker: Any) -> list[str]:
-    return [name for name, _ in worker.model_runner.get_draft_model().named_parameters()]
-
-
-def draft_buffers_hold_the_juniors_storage(worker: Any) -> bool:
-    """What a deep sleep saves and restores, as vLLM's worker finds it."""
-    draft = worker.get_draft_model()
-    buffers = dict(draft.named_buffers())
-    return len(buffers) > 10 and all(
-        buffers[name].data_ptr() == parameter.data_ptr()
-        for name, parameter in draft.junior.named_parameters()
-    )
-
-
 def kept_scores(worker: Any) -> int:
     """Of how many requests the scores of tokens are kept."""
     return len(worker.model_runner.get_model().tandem_measures.token_log._tokens)
-
-
-def limit_chunks(worker: Any, rows: int | None) -> list[int]:
-    """Let the junior's head run over at most so many rows at a time; None as before.
-
-    Returns over how many it ran at a time, and was asked for, since the last call.
-    """
-    from tandem_plugin.engine.speculative import memory
-    from tandem_plugin.engine.speculative.state import SpeculativeState
-
-    vocabulary = worker.model_runner.model_config.get_vocab_size()
-    memory.CHUNK_BYTES = 2**30 if rows is None else rows * vocabulary * 4
-    ran, right = list(_ran), _right.setdefault("_of_junior", SpeculativeState._of_junior)
-    _ran.clear()
-
-    def counting(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-        _ran.append(len(hidden))
-        found: torch.Tensor = right(self, hidden)
-        return found
-
-    SpeculativeState._of_junior = counting if rows is not None else right
-    return ran
-
-
-_ran: list[int] = []
-_right: dict[str, Any] = {}
 
 
 def drafts_bytes(worker: Any) -> tuple[int, int, bool]:
@@ -250,17 +209,6 @@ def drafts_bytes(worker: Any) -> tuple[int, int, bool]:
     runner = worker.model_runner
     kept = runner.speculator.draft_logits.nbytes + runner.speculator.hidden.nbytes
     return kept, draft_memory(runner.vllm_config).kept, runner.sampler._is_profiled
-
-
-def update_draft(worker: Any, checkpoint: str) -> str:
-    """What sending weights to the draft model says."""
-    try:
-        worker.model_runner.get_draft_model().load_weights(
-            load_file(Path(checkpoint) / "model.safetensors").items()
-        )
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "loaded"
 
 
 def graph_replays(worker: Any) -> dict[str, int]:
@@ -285,20 +233,6 @@ def join_afterwards(worker: Any) -> None:
 
 
 join_as_before = mend_speculation
-
-
-def build_lengths_anew(worker: Any) -> None:
-    """Give each step's attention its lengths in new memory, which no graph on a GPU would read."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder as Builder
-
-    build = Builder.build
-
-    def anew(self: Any, *args: Any, **options: Any) -> Any:
-        metadata = build(self, *args, **options)
-        metadata.seq_lens = metadata.seq_lens.clone()
-        return metadata
-
-    Builder.build = anew
 
 
 def wait_for_the_authors(worker: Any) -> None:

@@ -45,7 +45,7 @@ app.command(short_help="Let senior and junior answer problems, into one file.")(
 app.command(short_help="Grade responses by the answers in their last boxes.")(grade)
 app.command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
 app.command(short_help="Recompute every author and compare with the record.")(replay)
-app.add_typer(evaluate, name="eval", short_help="Evaluate seniors: alone, with juniors, drift.")
+app.command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)
 app.command(short_help="Print the paper's tables for two or more seniors.")(compare)
 app.command(short_help="Write an HTML page of figures and tables.")(report)
 

@@ -19,7 +19,6 @@ from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
 __all__ = [
-    "check_arguments",
     "check_input",
     "check_nobody_asked",
     "check_prefix",
@@ -82,17 +81,6 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
         return resolved
 
 
-def check_arguments(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for parameters that cannot be honoured with any prompt.
-
-    A server calls this before it begins a response, since a stream cannot be taken back.
-    """
-    with _clients_error():
-        _check_names(extra_args)
-        if "tandem" in extra_args:
-            engine_rules(vllm_config).for_request(extra_args["tandem"])
-
-
 def _check_names(extra_args: Mapping[str, Any]) -> None:
     """Raise :class:`RequestError` for a misspelt ``tandem``, which nothing would read."""
     missed = {name for name in extra_args if "tandem" in name.lower()} - _OWN_NAMES
@@ -105,8 +93,7 @@ def _check_names(extra_args: Mapping[str, Any]) -> None:
 def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
     """Write everything that was resolved for a request into the engine's copy of its parameters.
 
-    The workers use them and reject a fingerprint or a junior other than their own, and a server's
-    responses include them.
+    The workers use them and reject a fingerprint or a junior other than their own.
     """
     if resolved is not None:
         junior = engine_rules(vllm_config).config.junior_name

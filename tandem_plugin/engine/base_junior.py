@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tandem_plugin.engine.junior import junior_config
-from tandem_plugin.engine.junior_offload import tensors_of
+from tandem_plugin.engine.layer_tensors import tensors_of
 from tandem_plugin.errors import EngineError
 
 __all__ = ["check_base", "check_may_load", "check_may_sleep", "is_shared", "join_base"]

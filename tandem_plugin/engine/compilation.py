@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
@@ -17,7 +18,7 @@ _COMPILED = ("junior", "mode", "drafts")
 """The tandem settings that a model's compiled graphs may depend on."""
 
 
-class AdditionalConfig(Mapping[str, Any]):
+class AdditionalConfig(UserDict[str, Any]):
     """An engine's ``additional_config``, hashed over the settings that compiled graphs depend on.
 
     vLLM hashes a whole ``dict`` into the key of its compilation cache, and calls ``compute_hash()``
@@ -25,25 +26,10 @@ class AdditionalConfig(Mapping[str, Any]):
     other plugins are hashed whole. Source: ``VllmConfig.compute_hash`` of vLLM 0.24 to 0.33.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = dict(settings)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._settings[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._settings)
-
-    def __len__(self) -> int:
-        return len(self._settings)
-
-    def __repr__(self) -> str:
-        return repr(self._settings)
-
     def compute_hash(self) -> str:
         """A hash that is the same in every process."""
         tandem = self["tandem"]
-        hashed = self._settings | {"tandem": {name: tandem[name] for name in _COMPILED}}
+        hashed = self.data | {"tandem": {name: tandem[name] for name in _COMPILED}}
         return sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 

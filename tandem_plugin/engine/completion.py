@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from vllm import RequestOutput, SamplingParams
+from vllm import SamplingParams
 from vllm.outputs import CompletionOutput
 
 from tandem_plugin.authorship import Authorship, Span
@@ -19,17 +19,15 @@ from tandem_plugin.errors import RequestError
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured
+from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured, writers
 
 __all__ = [
     "NOTHING",
     "SeedSource",
     "SentRequest",
-    "Signature",
     "TandemCompletion",
     "TandemParams",
     "resolve_requests",
-    "signature_of",
     "signed_completion",
     "with_tandem",
 ]
@@ -129,37 +127,6 @@ def with_tandem(params: SamplingParams, asked: SentRequest) -> SamplingParams:
     return params
 
 
-def signature_of(
-    output: RequestOutput,
-    completion: CompletionOutput,
-    asked: SentRequest,
-    scores: Mapping[str, NDArray[np.float32]],
-) -> Signature | None:
-    """The authorship of a response; None for the senior alone."""
-    if asked.resolved is None:
-        return None
-    rule, seed = asked.resolved.rule, sample_seed(asked.resolved.seed, completion.index)
-    prefix = asked.resolved.prefix(output.prompt_token_ids)
-    return Signature(
-        rule.replay_rest(prefix, completion.token_ids, seed),
-        seed,
-        rule.fingerprint,
-        rule.settings(),
-        scores[asked.names[completion.index]] if asked.names else None,
-    )
-
-
-class Signature(NamedTuple):
-    """A response's authorship and its tokens' scores."""
-
-    authorship: Authorship
-    seed: int
-    fingerprint: str
-    settings: dict[str, Any]
-    scores: NDArray[np.float32] | None = None
-    """float32 ``[length, 3]``: senior's log p, junior's log p, and overlap of each token."""
-
-
 @dataclass(repr=False, eq=False)
 class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyped here
     """``vllm.CompletionOutput`` with its authors; all None for a request that is off."""
@@ -193,24 +160,33 @@ class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyp
 
 
 def signed_completion(
-    completion: CompletionOutput, token_bytes: TokenBytes, signature: Signature | None = None
+    completion: CompletionOutput,
+    prompt_ids: Sequence[int],
+    asked: SentRequest,
+    token_bytes: TokenBytes,
+    scores: Mapping[str, NDArray[np.float32]],
 ) -> TandemCompletion:
-    """An output with its authorship; without a signature the senior wrote alone."""
+    """An output with its authorship, by replay of its request.
+
+    prompt_ids: the tokens that were sent as the prompt. scores: by the name of a sample, float32
+    ``[length, 3]``: senior's log p, junior's log p, and overlap of each token.
+    """
     given = {one.name: getattr(completion, one.name) for one in fields(completion)}
     ids = list(completion.token_ids)
-    if signature is None:
-        return TandemCompletion(
-            **given, authored=authored_text(ids, [SENIOR] * len(ids), token_bytes)
-        )
-    scores = [None] * 3 if signature.scores is None else list(signature.scores.T)
+    if asked.resolved is None:
+        authored = authored_text(ids, [SENIOR] * len(ids), token_bytes)
+        return TandemCompletion(**given, authored=authored)
+    rule, seed = asked.resolved.rule, sample_seed(asked.resolved.seed, completion.index)
+    authorship = rule.replay_rest(asked.resolved.prefix(prompt_ids), ids, seed)
+    columns = scores[asked.names[completion.index]].T if asked.names else [None] * 3
     return TandemCompletion(
         **given,
-        authorship=signature.authorship,
-        tandem_seed=signature.seed,
-        tandem_fingerprint=signature.fingerprint,
-        tandem_schedule=signature.settings,
-        senior_logprobs=scores[0],
-        junior_logprobs=scores[1],
-        overlaps=scores[2],
-        authored=authored_text(ids, signature.authorship.tolist(), token_bytes),
+        authorship=authorship,
+        tandem_seed=seed,
+        tandem_fingerprint=rule.fingerprint,
+        tandem_schedule=rule.settings(),
+        senior_logprobs=columns[0],
+        junior_logprobs=columns[1],
+        overlaps=columns[2],
+        authored=authored_text(ids, writers(authorship.tolist(), rule.settings()), token_bytes),
     )

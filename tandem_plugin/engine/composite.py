@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
-from tandem_plugin.engine.patches.cpu_weights import pack_cpu_weights_anew, unpack_cpu_experts
+from tandem_plugin.engine.patches.cpu_weights import check_cpu_weights, pack_cpu_weights_anew
 from tandem_plugin.engine.speculative import senior as speculative
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
@@ -77,7 +77,7 @@ def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **optio
     """
     check_may_load(self)
     self.tandem_measures.finish()
-    unpack_cpu_experts(self)
+    check_cpu_weights(self)
     loaded = self._senior.load_weights(self, _by_first_name(self, weights), *arguments, **options)
     pack_cpu_weights_anew(self, loaded)
     return loaded

@@ -17,9 +17,7 @@ from tandem_plugin.engine.junior import (
     junior_model_config,
     with_overrides,
 )
-from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
-from tandem_plugin.engine.patches.responses import wrap_outputs, wrap_responses
-from tandem_plugin.engine.patches.server import wrap_invalid_bodies, wrap_model_check
+from tandem_plugin.engine.patches.requests import wrap_model_check, wrap_offline_beam_search
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
@@ -82,7 +80,8 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     vllm_config = create(args, *rest, **options)
 
-    _wrap_front_end()
+    wrap_offline_beam_search()
+    wrap_model_check()
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
@@ -106,15 +105,6 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         line = _announcement(vllm_config.model_config.model, junior, rules)
         print(line, file=sys.stderr, flush=True)
     return vllm_config
-
-
-def _wrap_front_end() -> None:
-    """Apply the patches that only a tandem engine needs in this process."""
-    wrap_offline_beam_search()
-    wrap_model_check()
-    wrap_invalid_bodies()
-    wrap_outputs()
-    wrap_responses()
 
 
 def _announcement(senior: str, junior: str, rules: TandemRules) -> str:

@@ -17,7 +17,6 @@ from tandem_plugin.engine.completion import (
     SentRequest,
     TandemParams,
     resolve_requests,
-    signature_of,
     signed_completion,
     with_tandem,
 )
@@ -245,7 +244,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         for output, one in zip(outputs, asked, strict=True):
             output.outputs = [
                 signed_completion(
-                    completion, self._token_bytes, signature_of(output, completion, one, scores)
+                    completion, output.prompt_token_ids, one, self._token_bytes, scores
                 )
                 for completion in output.outputs
             ]

@@ -7,7 +7,7 @@ and both modes.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -23,9 +23,9 @@ __all__ = [
     "Head",
     "KeptStates",
     "MeasureSums",
-    "MeasuredSteps",
     "Measures",
     "SampledRows",
+    "measured_steps",
     "measures_of",
     "token_scores",
     "totals",
@@ -135,29 +135,19 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
     )
 
 
-class MeasuredSteps:
-    """Selects one step of every ``every`` consecutive ones, at random.
+def measured_steps(every: int) -> Iterator[bool]:
+    """Whether each step is measured: one of ``every`` consecutive ones, at random; 0 for none.
 
     At random, because the responses of a batch begin together: every sixty-fourth step would always
     measure the same positions of a response. The selection is the same in every process of an
     engine, and independent of its other random numbers.
     """
-
-    def __init__(self, every: int) -> None:
-        """every: 0 selects no step."""
-        self._every = every
-        self._random = random.Random(0)
-        self._step = self._chosen = 0
-
-    def next(self) -> bool:
-        """Whether the next step is measured. Call once per step."""
-        if not self._every:
-            return False
-        if self._step == 0:
-            self._chosen = self._random.randrange(self._every)
-        is_measured = self._step == self._chosen
-        self._step = (self._step + 1) % self._every
-        return is_measured
+    generator = random.Random(0)
+    while every:
+        chosen = generator.randrange(every)
+        yield from (step == chosen for step in range(every))
+    while True:
+        yield False
 
 
 Head: TypeAlias = Callable[[torch.Tensor], "torch.Tensor | None"]
@@ -203,7 +193,7 @@ class Measures:
 
     def __init__(self, config: TandemConfig, vocabulary: int) -> None:
         self._rows = max(1, _CHUNK_BYTES // (4 * vocabulary))
-        self._steps = MeasuredSteps(1 if config.partner_logprobs else config.measure_every)
+        self._steps = measured_steps(1 if config.partner_logprobs else config.measure_every)
         self.token_log = TokenLog() if config.partner_logprobs else None
         """The scores kept of each token; None unless requested."""
         self.is_on = bool(config.partner_logprobs or config.measure_every)
@@ -222,7 +212,7 @@ class Measures:
 
     def is_due(self) -> bool:
         """Whether the current step is measured. Call once per step in tandem."""
-        return self._steps.next()
+        return next(self._steps)
 
     def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
         """Keep a step's hidden states until it has sampled: ``[rows, width]`` of each model."""

@@ -16,7 +16,7 @@ import torch
 from tandem_plugin.engine.base_junior import is_shared, join_base
 from tandem_plugin.engine.heads import Heads
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.junior_offload import HostCopy
+from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (
@@ -24,7 +24,7 @@ from tandem_plugin.engine.patches.lora import (
     refuse_reloading_a_shared_base,
     refuse_weights_without_a_place,
 )
-from tandem_plugin.engine.patches.worker import copy_juniors_out_once, let_workers_tell_of_measures
+from tandem_plugin.engine.patches.worker import let_workers_tell_of_measures, prepare_sleep
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
@@ -57,14 +57,14 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
         keep_cpu_weights()
     self._senior.__init__(self, vllm_config=vllm_config, prefix=prefix)
     self.tandem_has_run = False
-    copy_juniors_out_once()
+    prepare_sleep()
     shared = is_shared(vllm_config)
     junior = join_base(self, vllm_config) if shared else load_junior(vllm_config)
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
     self.tandem_base_is_junior = shared
-    object.__setattr__(self, "tandem_host_copy", None if shared else HostCopy(junior))
+    self.tandem_junior_tensors = {} if shared else kept_tensors(junior)
     if vllm_config.lora_config is not None:
         self.embedding_modules = {}  # none: both heads are the base's
         refuse_weights_without_a_place()
@@ -130,14 +130,10 @@ def _named_buffers(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """The senior's buffers, and every tensor of the junior under ``tandem_junior.``.
 
-    vLLM's sleep at level 2 discards all weights and keeps buffers, so the junior survives it even
-    in a worker that has no host copy. While a host copy is held, the buffers are not listed. A
-    junior that is the senior's base has none of its own.
+    vLLM's sleep at level 2 discards all weights, but saves and restores buffers. A junior that is
+    the senior's base has none of its own.
     """
     yield from self._senior.named_buffers(self, prefix, recurse, remove_duplicate)
-    host_copy = self.tandem_host_copy
-    if recurse and host_copy is not None and not host_copy.is_held:
-        for name, parameter in self.junior.named_parameters():
-            yield prefix + JUNIOR_PREFIX + name, parameter
-        for name, buffer in self.junior.named_buffers():
-            yield prefix + JUNIOR_PREFIX + name, buffer
+    if recurse:
+        for name, tensor in self.tandem_junior_tensors.items():
+            yield prefix + JUNIOR_PREFIX + name, tensor

@@ -7,7 +7,7 @@ limits on time and memory. Importing this package imports no computer algebra.
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.extraction import Extraction, extract_answer
 from tandem_plugin.grading.grade import OUTCOMES, Grade, GradingLimits, Outcome
-from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_async, grade_batch
+from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_batch
 
 __all__ = [
     "OUTCOMES",
@@ -20,6 +20,5 @@ __all__ = [
     "default_grader",
     "extract_answer",
     "grade",
-    "grade_async",
     "grade_batch",
 ]

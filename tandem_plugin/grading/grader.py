@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -18,7 +17,7 @@ from tandem_plugin.grading.grade import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
 
-__all__ = ["Grader", "default_grader", "grade", "grade_async", "grade_batch"]
+__all__ = ["Grader", "default_grader", "grade", "grade_batch"]
 
 _MAX_CHARS = 2_000
 """A longer answer is not read."""
@@ -71,12 +70,11 @@ class Grader:
         took = (time.perf_counter() - began) * 1e3
         return replace(grade, milliseconds=took + grade.milliseconds)
 
-    async def grade_async(self, response: str, gold: object, prompt: str | None = None) -> Grade:
-        """As :meth:`grade`, without blocking the event loop."""
-        return await asyncio.wrap_future(self.submit(response, gold, prompt))
-
     def submit(self, response: str, gold: object, prompt: str | None = None) -> Future[Grade]:
-        """As :meth:`grade`, in a thread: returns at once with a future of the result."""
+        """As :meth:`grade`, in a thread: returns at once with a future of the result.
+
+        In a coroutine: ``await asyncio.wrap_future(grader.submit(...))``.
+        """
         return self._pool.threads.submit(self.grade, response, gold, prompt)
 
     def grade_batch(self, pairs: Iterable[tuple[Any, ...]]) -> list[Grade]:
@@ -170,11 +168,6 @@ def default_grader() -> Grader:
 def grade(response: str, gold: object, prompt: str | None = None) -> Grade:
     """Grade one response with the default grader: :meth:`Grader.grade`."""
     return default_grader().grade(response, gold, prompt)
-
-
-async def grade_async(response: str, gold: object, prompt: str | None = None) -> Grade:
-    """Grade one response with the default grader: :meth:`Grader.grade_async`."""
-    return await default_grader().grade_async(response, gold, prompt)
 
 
 def grade_batch(pairs: Iterable[tuple[Any, ...]]) -> list[Grade]:

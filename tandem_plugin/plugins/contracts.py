@@ -53,10 +53,9 @@ _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
 _RUNS = np.array([0, 1, 31, 1000, 0, 2, 32, 1000], dtype=np.int64)
 _BOUNDARIES = np.array([True, False] * 4)
-_BATCH = len(_DRAWS)
-_STEPS: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...]], ...] = (
-    ("start", (_DRAWS,), (np.bool_,)),
-    ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), (np.bool_, np.int64)),
+_STEPS: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
+    ("start", (_DRAWS,), ("bool",)),
+    ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), ("bool", "int64")),
 )
 """Each step, what it is tried on, and the types of what it returns."""
 _RIGHT = {"start": "bools", "advance": "(bools, int64), each"}
@@ -89,8 +88,21 @@ def check_schedule_class(schedule: object) -> None:
             raise ConfigError("TP128", schedule=schedule.__qualname__, parameter=parameter.name)
         if parameter.name == TRAINING_STEP and parameter.annotation is not int:
             raise ConfigError("TP129", schedule=schedule.__qualname__)
-    _check_steps(schedule, _made(schedule))
+    _check_on_numpy(schedule)
     check_on_torch(schedule)
+
+
+def _check_on_numpy(schedule: type[Any]) -> None:
+    """Try both steps on a batch of NumPy arrays, and on each of its rows alone."""
+    for name, arguments, kinds in _STEPS:
+        given = tuple(array.copy() for array in arguments)
+        whole = _tried(schedule, name, given, kinds)
+        if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
+            raise ConfigError("TP138", schedule=schedule.__qualname__, name=name)
+        for row in range(len(_DRAWS)):
+            alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in given), kinds)
+            if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
+                raise ConfigError("TP134", schedule=schedule.__qualname__, name=name)
 
 
 def check_on_torch(schedule: Any) -> None:
@@ -108,90 +120,60 @@ def _check_on_meta(schedule: type[Any]) -> None:
 
     A step that works there reads no value, so it works on any device without waiting for it.
     """
-    torch = sys.modules["torch"]
-
-    def is_right(value: Any, dtype: Any) -> bool:
-        return (
-            isinstance(value, torch.Tensor)
-            and value.device.type == "meta"
-            and value.dtype == getattr(torch, np.dtype(dtype).name)
-            and tuple(value.shape) == (_BATCH,)
-        )
-
-    made = _made(schedule)
+    from_numpy = sys.modules["torch"].from_numpy
     for name, arguments, kinds in _STEPS:
-        try:
-            result = getattr(made, name)(*(torch.from_numpy(a).to("meta") for a in arguments))
-        except Exception as error:
-            raise ConfigError(
-                "TP135",
-                schedule=schedule.__qualname__,
-                name=name,
-                error_type=type(error).__name__,
-                error=error,
-            ) from error
-        if not all(map(is_right, _as_tuple(result), kinds)):
-            raise ConfigError(
-                "TP136", schedule=schedule.__qualname__, found=_described(result), name=name
-            )
-
-
-def _made(schedule: type[Any]) -> Any:
-    try:
-        made, again = schedule(), schedule()
-        same = made == again and hash(made) == hash(again)
-    except Exception as error:
-        raise ConfigError(
-            "TP130", schedule=schedule.__qualname__, error_type=type(error).__name__, error=error
-        ) from error
-    if not same:
-        raise ConfigError("TP131", schedule=schedule.__qualname__)
-    return made
-
-
-def _check_steps(schedule: type[Any], made: Any) -> None:
-    for name, given, kinds in _STEPS:
-        whole = _tried(schedule, made, name, given)
-        if len(whole) != len(kinds) or not all(map(_is_row, whole, kinds)):
-            raise ConfigError(
-                "TP132",
-                schedule=schedule.__qualname__,
-                found=_described(whole if len(whole) > 1 else whole[0]),
-                name=name,
-                right=_RIGHT[name],
-                size=_BATCH,
-            )
-        for row in range(_BATCH):
-            alone = _tried(schedule, made, name, tuple(a[row : row + 1] for a in given))
-            if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
-                raise ConfigError("TP134", schedule=schedule.__qualname__, name=name)
+        _tried(schedule, name, tuple(from_numpy(a).to("meta") for a in arguments), kinds)
 
 
 def _tried(
-    schedule: type[Any], made: Any, name: str, arguments: tuple[Any, ...]
+    schedule: type[Any], name: str, arguments: tuple[Any, ...], kinds: tuple[str, ...]
 ) -> tuple[Any, ...]:
-    given = [array.copy() for array in arguments]
+    """What a step of the schedule with its default parameters returns."""
+    made = _made(schedule)
+    on = "NumPy arrays" if isinstance(arguments[0], np.ndarray) else "torch tensors"
     try:
-        result = getattr(made, name)(*given)
+        result = getattr(made, name)(*arguments)
     except Exception as error:
         raise ConfigError(
             "TP137",
             schedule=schedule.__qualname__,
             name=name,
+            on=on,
             error_type=type(error).__name__,
             error=error,
         ) from error
-    if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
-        raise ConfigError("TP138", schedule=schedule.__qualname__, name=name)
-    return _as_tuple(result)
+    several = result if isinstance(result, tuple) else (result,)
+    if len(several) != len(kinds) or not all(
+        _is_like(value, kind, arguments[0]) for value, kind in zip(several, kinds, strict=True)
+    ):
+        raise ConfigError(
+            "TP132",
+            schedule=schedule.__qualname__,
+            found=_described(result),
+            name=name,
+            on=on,
+            right=_RIGHT[name],
+        )
+    return several
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
+def _made(schedule: type[Any]) -> Any:
+    try:
+        return schedule()
+    except Exception as error:
+        raise ConfigError(
+            "TP130", schedule=schedule.__qualname__, error_type=type(error).__name__, error=error
+        ) from error
 
 
-def _is_row(value: Any, dtype: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == (_BATCH,)
+def _is_like(value: Any, kind: str, argument: Any) -> bool:
+    """Whether a value is an array of this type, of the library, shape and device of another."""
+    return (
+        isinstance(value, type(argument))
+        and str(value.dtype).removeprefix("torch.") == kind
+        and value.shape == argument.shape
+        and getattr(value, "device", None) == getattr(argument, "device", None)
+    )
 
 
 def _described(value: Any) -> str:

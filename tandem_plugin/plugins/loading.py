@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal, TypeAlias
 
 import pluggy
@@ -23,9 +23,8 @@ from tandem_plugin.boundaries.resolvers import (
     word_boundaries,
 )
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.plugins import hookspecs, loading
+from tandem_plugin.plugins import hookspecs
 from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
-from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.schedules.bernoulli import (
     ChunkSchedule,
     SentenceSchedule,
@@ -47,33 +46,8 @@ __all__ = [
     "Registration",
     "build_catalogue",
     "catalogue",
-    "register_boundaries",
-    "register_schedules",
     "using_plugins",
 ]
-
-
-@hookimpl
-def register_schedules(register: Callable[[type[Any]], None]) -> None:
-    register(WordSchedule)
-    register(TokenSchedule)
-    register(ChunkSchedule)
-    register(SentenceSchedule)
-    register(StepSchedule)
-    register(StepBernoulliSchedule)
-    register(HandoverSchedule)
-    register(SoloSchedule)
-    register(SoloWordSchedule)
-    register(JuniorSchedule)
-
-
-@hookimpl
-def register_boundaries(register: Callable[[str, Callable[..., Any]], None]) -> None:
-    register("word", word_boundaries)
-    register("sentence", sentence_boundaries)
-    register("step", step_boundaries)
-    register("newline", newline_boundaries)
-    register("every", every_boundary)
 
 
 logger = logging.getLogger(__name__)
@@ -84,7 +58,7 @@ HOOKS = ("register_schedules", "register_boundaries")
 Kind: TypeAlias = Literal["schedule", "boundaries"]
 """What is registered; also the setting that selects it."""
 
-_PLURAL = {"schedule": "Schedules", "boundaries": "Boundary resolvers"}
+_PLURAL = {"schedule": "schedules", "boundaries": "boundary resolvers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +102,6 @@ class Catalogue:
     registrations: tuple[Registration, ...]
     broken: tuple[BrokenPlugin, ...] = ()
 
-    def check_names(self) -> None:
-        """Raise :class:`ConfigError` when a name was registered more than once."""
-        providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
-        for entry in self.registrations:
-            providers[entry.kind, entry.name].append(entry.provider)
-        for (kind, name), several in providers.items():
-            if len(several) > 1:
-                both = " and by ".join(map(str, several))
-                raise ConfigError("TP118", kind=kind, name=name, providers=both)
-
     def of_kind(self, kind: Kind) -> dict[str, Any]:
         """The values of one kind, by name, in the order of their registration."""
         return {entry.name: entry.value for entry in self.registrations if entry.kind == kind}
@@ -160,7 +124,7 @@ class Catalogue:
             "TP117",
             kind=kind,
             name=name,
-            kinds=_PLURAL[kind].lower(),
+            kinds=_PLURAL[kind],
             known=", ".join(known),
             broken=broken,
         )
@@ -184,8 +148,27 @@ class Plugin:
     """Returns the module or object that implements hooks."""
 
 
-BUILT_IN = Plugin("built-in", Provider("tandem-plugin", __version__), lambda: loading)
-"""tandem-plugin's own schedules and resolvers."""
+BUILT_IN = Provider("tandem-plugin", __version__)
+
+_SCHEDULES = (
+    WordSchedule,
+    TokenSchedule,
+    ChunkSchedule,
+    SentenceSchedule,
+    StepSchedule,
+    StepBernoulliSchedule,
+    HandoverSchedule,
+    SoloSchedule,
+    SoloWordSchedule,
+    JuniorSchedule,
+)
+_RESOLVERS = {
+    "word": word_boundaries,
+    "sentence": sentence_boundaries,
+    "step": step_boundaries,
+    "newline": newline_boundaries,
+    "every": every_boundary,
+}
 
 _lock = threading.RLock()
 _catalogue: Catalogue | None = None
@@ -198,28 +181,23 @@ def catalogue() -> Catalogue:
     error with the reason. Raises :class:`ConfigError` if two distributions register the same name.
     """
     global _catalogue
-    found = _catalogue  # one read: another thread may be putting it there
-    if found is None:
-        with _lock:
-            found = _catalogue = _catalogue or _first_catalogue()
-    found.check_names()
-    return found
-
-
-def _first_catalogue() -> Catalogue:
-    built = build_catalogue(_installed())
-    for broken in built.broken:
-        logger.warning("A tandem plugin is skipped: %s", broken)
-    return built
+    with _lock:
+        if _catalogue is None:
+            _catalogue = build_catalogue(_installed())
+            for broken in _catalogue.broken:
+                logger.warning("A tandem plugin is skipped: %s", broken)
+        return _catalogue
 
 
 def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
-    """The catalogue of the built-in plugin and of these plugins, in this order.
+    """The catalogue of what is built in and of these plugins, in this order.
 
     A plugin that raises, implements an unknown hook, registers nothing, or registers something that
-    breaks its contract is skipped entirely and listed in :attr:`Catalogue.broken`.
+    breaks its contract is skipped entirely and listed in :attr:`Catalogue.broken`. Raises
+    :class:`ConfigError` when a name is registered more than once.
     """
-    registrations = _registrations(BUILT_IN)
+    registrations = [Registration("schedule", one.name, one, BUILT_IN) for one in _SCHEDULES]
+    registrations += [Registration("boundaries", *one, BUILT_IN) for one in _RESOLVERS.items()]
     broken = []
     for plugin in plugins:
         try:
@@ -227,7 +205,18 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
                 registrations += _registrations(plugin)
         except (Exception, SystemExit) as error:
             broken.append(BrokenPlugin(plugin.name, plugin.provider, _reason(error)))
+    _check_names(registrations)
     return Catalogue(tuple(registrations), tuple(broken))
+
+
+def _check_names(registrations: Iterable[Registration]) -> None:
+    providers: dict[tuple[Kind, str], list[Provider]] = defaultdict(list)
+    for entry in registrations:
+        providers[entry.kind, entry.name].append(entry.provider)
+    for (kind, name), several in providers.items():
+        if len(several) > 1:
+            both = " and by ".join(map(str, several))
+            raise ConfigError("TP118", kind=kind, name=name, providers=both)
 
 
 @contextmanager
@@ -238,16 +227,14 @@ def using_plugins(
 
     For tests of a plugin: nothing needs to be installed, and installed plugins are hidden. plugins:
     modules or objects that implement hooks, treated as if ``distribution`` in ``version`` provided
-    them; or :class:`Plugin` objects, which state this themselves. Other processes, such as an
-    engine's workers, do not see them. Raises :class:`ConfigError` if one of them cannot be used.
+    them. Other processes, such as an engine's workers, do not see them. Raises
+    :class:`ConfigError` if one of them cannot be used.
     """
     global _catalogue
     provider = Provider(distribution, version)
-    listed = [one if isinstance(one, Plugin) else _given(one, provider) for one in plugins]
-    built = build_catalogue(listed)
+    built = build_catalogue(_given(one, provider) for one in plugins)
     if built.broken:
         raise ConfigError("TP113", reasons="; ".join(map(str, built.broken)))
-    built.check_names()
     with _lock:
         before, _catalogue = _catalogue, built
     try:
@@ -259,14 +246,12 @@ def using_plugins(
 
 def _installed() -> list[Plugin]:
     found = entry_points(group=hookspecs.PROJECT)
-    plugins = [Plugin(entry.name, _provider(entry), entry.load) for entry in found]
+    plugins = [
+        Plugin(entry.name, Provider(entry.dist.name, entry.dist.version), entry.load)
+        for entry in found
+        if entry.dist is not None  # it is that of an installed distribution
+    ]
     return sorted(plugins, key=lambda plugin: (plugin.provider.distribution, plugin.name))
-
-
-def _provider(entry: EntryPoint) -> Provider:
-    if entry.dist is None:
-        return Provider("(unknown distribution)", "(unknown version)")
-    return Provider(entry.dist.name, entry.dist.version)
 
 
 def _registrations(plugin: Plugin) -> list[Registration]:

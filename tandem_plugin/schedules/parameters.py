@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -57,17 +57,13 @@ class Parameter:
         return "|".join(map(str, choices)) if choices else str(self.annotation.__name__)
 
 
+@functools.cache
 def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
     """The parameters of a schedule's class, in order.
 
     Raises :class:`ConfigError` for a parameter without a default, or of a type that cannot be sent
     in requests: allowed are bool, int, float, str and Literal of strings.
     """
-    return _signature(cast(Hashable, schedule))
-
-
-@functools.cache
-def _signature(schedule: Any) -> tuple[Parameter, ...]:
     name = schedule.__qualname__
     try:
         annotations = get_type_hints(schedule)
@@ -104,15 +100,12 @@ def typed(schedule: Any) -> Any:
     that was declared. Raises :class:`ConfigError` when a parameter is not of its declared type:
     booleans are not numbers, numbers are finite, and integers fit in 64 bits.
     """
-    signature = schedule_signature(type(schedule))
-    values = {p.name: (getattr(schedule, p.name), p.annotation) for p in signature}
-    plain = {name: _plain(*given) for name, given in values.items()}
-    changed = {name: value for name, value in plain.items() if value is not values[name][0]}
-    if changed:
-        schedule = replace(schedule, **changed)
-    for parameter in signature:
-        _check_type(parameter, getattr(schedule, parameter.name))
-    return schedule
+    given = schedule_parameters(schedule)
+    kind: Any = type(schedule)
+    plain = {p.name: _plain(p, given[p.name]) for p in schedule_signature(kind)}
+    if all(plain[name] is given[name] for name in plain):
+        return schedule
+    return replace(schedule, **plain)
 
 
 def check_probability(name: str, value: object) -> float:
@@ -126,19 +119,16 @@ def check_probability(name: str, value: object) -> float:
 
 def check_count(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 1 to MAX_COUNT."""
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
+    if type(value) is int and 1 <= value <= MAX_COUNT:
         return value
     raise ConfigError("TP146", name=name, value=value, largest=MAX_COUNT)
 
 
 def check_index(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 0 to MAX_COUNT."""
-    if value == 0 and type(value) is int:
-        return 0
-    try:
-        return check_count(name, value)
-    except ConfigError:
-        raise ConfigError("TP147", name=name, value=value, largest=MAX_COUNT) from None
+    if type(value) is int and 0 <= value <= MAX_COUNT:
+        return value
+    raise ConfigError("TP147", name=name, value=value, largest=MAX_COUNT)
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
@@ -148,32 +138,22 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     raise ConfigError("TP148", name=name, value=value, choices=", ".join(choices))
 
 
-def _plain(value: Any, annotation: Any) -> Any:
-    """A value in the one form of its type; ``value`` itself where it has it, or is of no such type.
+def _plain(parameter: Parameter, value: Any) -> Any:
+    """A value in the one form of its declared type; ``value`` itself where it has that form.
 
     Numbers that are equal can be written otherwise: 1 and 1.0, 0.0 and -0.0.
     """
-    if annotation is float:
-        if isinstance(value, float) or (type(value) is int and abs(value) <= 2**53):
-            plain = float(value) + 0.0
-            return value if type(value) is float and repr(value) == repr(plain) else plain
-    elif get_origin(annotation) is Literal and isinstance(value, str) and type(value) is not str:
-        return str.__str__(value)
+    kind = parameter.annotation
+    if get_origin(kind) is Literal:
+        chosen = check_choice(parameter.name, value, get_args(kind))
+        return chosen if type(chosen) is str else str.__str__(chosen)
+    is_whole = type(value) is int and abs(value) <= 2**53
+    if kind is float and (is_whole or isinstance(value, float)):
+        plain = float(value) + 0.0
+        value = value if type(value) is float and repr(value) == repr(plain) else plain
+    is_valid = type(value) is kind and (
+        math.isfinite(value) if kind is float else kind is not int or -(2**63) <= value < 2**63
+    )
+    if not is_valid:
+        raise ConfigError("TP149", parameter=parameter.name, value=value, expected=_WORDS[kind])
     return value
-
-
-def _check_type(parameter: Parameter, value: object) -> None:
-    if get_origin(parameter.annotation) is Literal:
-        check_choice(parameter.name, value, get_args(parameter.annotation))
-    elif not _is_of_type(value, parameter.annotation):
-        raise ConfigError(
-            "TP149", parameter=parameter.name, value=value, expected=_WORDS[parameter.annotation]
-        )
-
-
-def _is_of_type(value: object, annotation: Any) -> bool:
-    if annotation is float:
-        return isinstance(value, float) and math.isfinite(value)
-    if annotation is int:
-        return type(value) is int and -(2**63) <= value < 2**63
-    return type(value) is annotation

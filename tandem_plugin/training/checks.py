@@ -10,14 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.training.authorship_wire import bits_of
+from tandem_plugin.training.authorship_wire import Facts, bits_of
 from tandem_plugin.training.response_authorship import replay_each
 from tandem_plugin.training.rows import Row
 
 __all__ = [
     "AdmittedBatch",
     "AdmittedTexts",
-    "check_no_errors",
     "check_rows",
     "check_validation_rows",
 ]
@@ -33,13 +32,11 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     check_no_errors(rows)
     if not rows:
         raise AuthorshipError("TP403")
-    for row in rows:
-        _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
-        _check_junior(row, rules.config.juniors)
-    for row, senior in zip(rows, replay_rows(rows, rules), strict=True):
-        _check_replay(row, senior)
-        _check_masks(row, senior, bool(rules.config.lambda_jun))
-    _check_unknown(rows, rules.config.max_unknown_share)
+    facts = [_checked_facts(row, rules) for row in rows]
+    for row, own, senior in zip(rows, facts, replay_rows(rows, rules), strict=True):
+        _check_replay(row.name, own, senior)
+        _check_masks(row, own, senior)
+    _check_unknown(facts, rules.config.max_unknown_share)
     _check_trains(rows)
 
 
@@ -52,9 +49,8 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
     check_no_errors(rows)
     for row in rows:
         if team:
-            _check_row(row, rules.for_recorded_step(row.settings).fingerprint)
-            _check_junior(row, rules.config.juniors)
-        elif row.authorship is not None:
+            _checked_facts(row, rules)
+        elif row.facts is not None:
             raise AuthorshipError("TP404", row=row.name)
 
 
@@ -66,7 +62,7 @@ def check_no_errors(rows: Iterable[Row]) -> None:
 
 
 def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
-    """The authorship of every row, derived from its tokens and the seeds of its segments.
+    """The authorship of every row with facts, from its tokens and the seeds of its segments.
 
     rules: the trainer's own. Returns bool ``[length of the response]`` for each, false outside the
     segments. Raises :class:`AuthorshipError` for segments that are not in the response, one after
@@ -75,8 +71,10 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
     segments: list[tuple[int, int, int]] = []
     calls: list[tuple[Rule, TokenIds, int]] = []
     for number, row in enumerate(rows):
+        assert row.facts is not None
         done = 0
-        for (seed, start, stop), rule in zip(row.segments, _segment_rules(row, rules), strict=True):
+        of_segments = _segment_rules(row.name, row.facts, rules)
+        for (seed, start, stop), rule in zip(row.facts.segments, of_segments, strict=True):
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
                     "TP444",
@@ -95,20 +93,20 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
     return found
 
 
-def _segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
+def _segment_rules(row: str, facts: Facts, rules: TandemRules) -> list[Rule]:
     """The rule of each of a row's segments."""
-    run = rules.for_recorded_step(row.settings)
-    if not row.asked:
-        return [run] * len(row.segments)
-    if len(row.asked) != len(row.segments):
-        raise AuthorshipError("TP445", row=row.name, calls=len(row.segments), rules=len(row.asked))
+    run, segments = rules.for_recorded_step(facts.settings), len(facts.segments)
+    if not facts.asked:
+        return [run] * segments
+    if len(facts.asked) != segments:
+        raise AuthorshipError("TP445", row=row, calls=segments, rules=len(facts.asked))
     found = []
-    for asked in row.asked:
+    for asked in facts.asked:
         rule = run if asked is None else rules.for_recorded_call(asked[1])
         if asked is not None and rule.fingerprint != asked[0]:
             raise FingerprintError(
                 "TP446",
-                row=row.name,
+                row=row,
                 schedule=asked[1].get("schedule"),
                 fingerprint=asked[0],
                 expected=rule.fingerprint,
@@ -117,86 +115,72 @@ def _segment_rules(row: Row, rules: TandemRules) -> list[Rule]:
     return found
 
 
-def _check_row(row: Row, fingerprint: str) -> None:
-    length = len(row.response_ids)
-    if row.authorship is None:
+def _checked_facts(row: Row, rules: TandemRules) -> Facts:
+    """The facts of a row written by the team; raise unless they match its response and the run."""
+    facts, length = row.facts, len(row.response_ids)
+    if facts is None:
         raise AuthorshipError("TP406", row=row.name)
-    if len(row.authorship) != length:
-        raise AuthorshipError("TP407", row=row.name, length=length, entries=len(row.authorship))
-    if row.fingerprint != fingerprint:
+    if facts.length != length:
+        raise AuthorshipError("TP407", row=row.name, length=length, entries=facts.length)
+    expected = rules.for_recorded_step(facts.settings).fingerprint
+    if facts.fingerprint != expected:
         raise FingerprintError(
-            "TP408", row=row.name, fingerprint=row.fingerprint, expected=fingerprint
+            "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected
         )
+    juniors, junior = rules.config.juniors, facts.junior
+    if junior not in juniors and (junior is not None or len(juniors) > 1):
+        raise AuthorshipError("TP409", row=row.name, junior=junior, juniors=list(juniors))
+    return facts
 
 
-def _check_junior(row: Row, juniors: Sequence[str]) -> None:
-    """Raise unless the row names its junior, and it is one of the run's."""
-    if row.junior not in juniors and (row.junior is not None or len(juniors) > 1):
-        raise AuthorshipError("TP409", row=row.name, junior=row.junior, juniors=list(juniors))
-
-
-def _check_replay(row: Row, senior: NDArray[np.bool_]) -> None:
+def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
     """Raise unless the row's authorship equals the replay of its tokens."""
-    assert row.authorship is not None
-    if row.segments and row.seed != row.segments[0][0]:
-        raise AuthorshipError("TP410", row=row.name, seed=row.seed, segment_seed=row.segments[0][0])
-    differing = np.flatnonzero(row.authorship != senior)
+    if facts.segments and facts.seed != facts.segments[0][0]:
+        raise AuthorshipError("TP410", row=row, seed=facts.seed, segment_seed=facts.segments[0][0])
+    differing = np.flatnonzero(facts.authorship != senior)
     if differing.size:
-        raise AuthorshipError(
-            "TP411", row=row.name, count=differing.size, position=int(differing[0])
-        )
+        raise AuthorshipError("TP411", row=row, count=differing.size, position=int(differing[0]))
 
 
-def _check_masks(row: Row, senior: NDArray[np.bool_], imitates: bool) -> None:
+def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
     """Raise unless the masks are the senior's part of what the agent loop would train.
 
-    imitates: whether the junior's part is to be imitated. Tokens of unknown author are in no mask.
-    Their list cannot be verified here, because dropped calls are not sent.
+    Tokens of unknown author are in no mask. Their list cannot be verified here, because dropped
+    calls are not sent.
     """
-    if row.trained is None:
-        raise AuthorshipError("TP412", row=row.name)
-    written = bits_of(((start, stop) for _, start, stop in row.segments), len(senior))
-    unwritten = np.flatnonzero(row.trained & ~written)
+    trained, unknown = facts.trained_mask, facts.unknown_mask
+    written = bits_of(((start, stop) for _, start, stop in facts.segments), len(senior))
+    unwritten = np.flatnonzero(trained & ~written)
     if unwritten.size:
         raise AuthorshipError(
             "TP413", row=row.name, count=unwritten.size, position=int(unwritten[0])
         )
-    unknown = row.unknown_tokens
-    if len(unknown) != len(senior) or (unknown & ~row.trained).any():
+    if (unknown & ~trained).any():
         raise AuthorshipError("TP414", row=row.name)
-    known = row.trained & ~unknown
-    loss = [("loss_mask", row.loss_mask, known & senior)] if row.loss_mask is not None else []
-    junior = [("junior_mask", row.junior_mask, known & ~senior)] if imitates else []
-    for name, mask, expected in (
-        ("response_mask", row.response_mask, known & senior),
-        *loss,
-        *junior,
-    ):
-        if mask is None or len(mask) != len(expected):
+    expected = trained & ~unknown & senior
+    masks = {"response_mask": row.response_mask}
+    if row.loss_mask is not None:
+        masks["loss_mask"] = row.loss_mask
+    for name, mask in masks.items():
+        if len(mask) != len(expected):
             raise AuthorshipError(
-                "TP415",
-                row=row.name,
-                tokens=len(expected),
-                entries="no" if mask is None else len(mask),
-                name=name,
+                "TP415", row=row.name, tokens=len(expected), entries=len(mask), name=name
             )
         differing = np.flatnonzero(mask != expected)
         if differing.size:
-            author = "junior" if name == "junior_mask" else "senior"
             raise AuthorshipError(
                 "TP416",
                 name=name,
                 row=row.name,
-                author=author,
                 count=differing.size,
                 position=int(differing[0]),
             )
 
 
-def _check_unknown(rows: Sequence[Row], most: float) -> None:
+def _check_unknown(facts: Sequence[Facts], most: float) -> None:
     """Raise if the author of too many of a batch's tokens is unknown; most: their largest share."""
-    unknown = sum(int(row.unknown_tokens.sum()) for row in rows)
-    trained = sum(int(row.trained.sum()) for row in rows if row.trained is not None)
+    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
+    trained = sum(int(one.trained_mask.sum()) for one in facts)
     if unknown > most * trained:
         raise AuthorshipError(
             "TP417", unknown=unknown, trained=trained, share=unknown / trained, most=most

@@ -1,7 +1,6 @@
 """The tandem settings of a run whose trainer has no place for them.
 
-``TANDEM_CONFIG`` contains a JSON object, or the path of a file with one; flags
-``--tandem.NAME VALUE`` override it.
+``TANDEM_CONFIG`` contains a JSON object; flags ``--tandem.NAME VALUE`` override it.
 """
 
 from __future__ import annotations
@@ -45,27 +44,14 @@ def running_config() -> TandemConfig:
 def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
     """The contents of ``TANDEM_CONFIG``; None if it is not set or empty.
 
-    Raises :class:`ConfigError` for anything other than a JSON object or a file with one.
+    Raises :class:`ConfigError` for anything other than a JSON object.
     """
     text = environ.get(VARIABLE, "").strip()
     if not text:
         return None
-    source = VARIABLE
-    if not text.startswith("{"):
-        source = f"the file {text} that {VARIABLE} names"
-        try:
-            with open(os.path.expanduser(text), encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                "TP423", text=text, reason=getattr(error, "strerror", None) or error
-            ) from error
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError("TP424", source=source, error=error) from error
+    settings = _parsed(text)
     if not isinstance(settings, dict):
-        raise ConfigError("TP425", source=source, settings=settings)
+        raise ConfigError("TP424", text=text)
     return settings
 
 
@@ -126,6 +112,7 @@ def _check_spelling(argument: str) -> None:
 
 
 def _parsed(value: str) -> Any:
+    """A value of JSON; any other text as it is."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.training.authorship_wire import GRADED, bits_of
+from tandem_plugin.training.authorship_wire import GRADED, Facts, bits_of
 from tandem_plugin.training.juniors import JUNIOR
 from tandem_plugin.training.rows import Row
 
@@ -33,11 +33,12 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     response with a token to train. ``tandem/tokens_of_unknown_author``: how many tokens are not
     trained because two calls could have written them with different authors.
     """
-    if not rows:
+    facts = [row.facts for row in rows if row.facts is not None]
+    if not facts:
         return {}
-    lengths = np.array([len(row.response_ids) for row in rows])
-    senior = np.concatenate([_authorship(row) for row in rows])
-    written = np.concatenate([_written(row) for row in rows])
+    lengths = np.array([one.length for one in facts])
+    senior = np.concatenate([one.authorship for one in facts])
+    written = np.concatenate([_written(one) for one in facts])
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
 
     begins = np.ones(len(senior), dtype=np.bool_)  # of a run of one row's written tokens
@@ -46,7 +47,7 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     handoffs = np.zeros(len(senior), dtype=np.bool_)
     handoffs[1:] = senior[1:] != senior[:-1]
     handoffs &= written & ~begins
-    unknown = sum(int(row.unknown_tokens.sum()) for row in rows)
+    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
     senior_tokens = np.bincount(row_of_token, weights=senior & written, minlength=len(rows))
     return {
         "tandem/senior_share": float(senior_tokens.sum() / max(int(written.sum()), 1)),
@@ -99,7 +100,7 @@ def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str,
         return {}
     metrics: dict[str, float] = {}
     for junior, label in labels(juniors).items():
-        own = [row for row in rows if row.junior == junior]
+        own = [row for row in rows if row.facts is not None and row.facts.junior == junior]
         metrics |= _named(label, {"responses": float(len(own)), **batch_metrics(own)})
     return metrics
 
@@ -156,12 +157,6 @@ def _named(label: str, metrics: Mapping[str, float]) -> dict[str, float]:
     return {f"tandem/juniors/{label}/{k.removeprefix('tandem/')}": v for k, v in metrics.items()}
 
 
-def _authorship(row: Row) -> NDArray[np.bool_]:
-    if row.authorship is None:
-        return np.zeros(len(row.response_ids), dtype=np.bool_)
-    return row.authorship
-
-
-def _written(row: Row) -> NDArray[np.bool_]:
-    written = bits_of(((start, stop) for _, start, stop in row.segments), len(row.response_ids))
-    return written & ~row.unknown_tokens
+def _written(facts: Facts) -> NDArray[np.bool_]:
+    written = bits_of(((start, stop) for _, start, stop in facts.segments), facts.length)
+    return written & ~facts.unknown_mask

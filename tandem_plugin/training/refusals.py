@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import check_version, installed_version, judge_version
+from tandem_plugin.patching.versions import check_version, judge_version, running_version
 from tandem_plugin.schedules import TRAINING_STEP
 
 __all__ = [
@@ -21,11 +21,9 @@ __all__ = [
     "Settings",
     "Unproven",
     "broken",
-    "check_installed",
     "check_refusals",
     "check_settings",
     "check_versions",
-    "given",
     "is_on",
     "too_many_juniors",
     "untested",
@@ -134,11 +132,6 @@ def untested(key: str, sound: Sequence[str | None], unproven: str) -> Refusal:
     )
 
 
-def given(value: Any, settings: Settings) -> bool:
-    """Rejects any value of a setting."""
-    return value is not None
-
-
 def is_on(value: Any, settings: Settings) -> bool:
     """Rejects a setting that is true, or a number above 0."""
     return bool(value)
@@ -161,36 +154,21 @@ def check_settings(tandem: TandemConfig) -> None:
         raise ConfigError("TP454", value=tandem.parameters[TRAINING_STEP])
 
 
-def check_versions(found: Mapping[str, str | None], unproven: Unproven, name: str) -> list[str]:
-    """The warnings about the versions of a trainer and of vLLM.
+def check_versions(trainer: str, unproven: Unproven, name: str = "version") -> None:
+    """Write warnings about the versions of a trainer and of vLLM to the log.
 
-    found: each version; None where it is not installed. name: what allows a version of another
-    series, or empty. Raises :class:`ConfigError` for a version that cannot be used.
+    name: what allows a trainer of another series, or empty. Raises :class:`ConfigError` if the
+    trainer is not installed, or for a version that cannot be used.
     """
-    warnings = []
-    for package, version in found.items():
+    for package in (trainer, "vllm"):
+        version = running_version(package)
         if version is None:
+            if package == trainer:
+                raise ConfigError("TP457", trainer=trainer)
             continue
         verdict = judge_version(package, version, f"{package} {version}")
         if verdict.status == "problem" and name:
             refusal = ConfigError("TP452", message=verdict.message, command=verdict.mend)
             unproven.check(name, refusal)
         elif warning := check_version(package, version):
-            warnings.append(warning)
-    return warnings
-
-
-def check_installed(
-    trainer: str, missing: str, tandem: TandemConfig, names: Mapping[str, str]
-) -> list[str]:
-    """The warnings about the installed versions of a trainer and of vLLM.
-
-    missing: the code of the error if the trainer is not installed. names: as in :class:`Unproven`,
-    among them ``version``. Raises like :func:`check_versions`.
-    """
-    found = {name: installed_version(name) for name in (trainer, "vllm")}
-    if found[trainer] is None:
-        raise ConfigError(missing)
-    unproven = Unproven(tandem, names)
-    warnings = check_versions(found, unproven, "version")
-    return [*unproven.warnings, *warnings]
+            print(f"warning: {warning}", file=sys.stderr, flush=True)

@@ -63,23 +63,17 @@ def trained_stops(stretches: Sequence[Stretch], trained: NDArray[np.bool_]) -> l
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False, init=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One generate call of a trajectory: its rule and tandem seed, what was sent, what came back.
 
-    prompt_ids, token_ids: int64 ``[length]``, copied from any sequence of integers.
+    prompt_ids, token_ids: int64 ``[length]``.
     """
 
     rule: Rule
     seed: int
     prompt_ids: Ids
     token_ids: Ids
-
-    def __init__(self, rule: Rule, seed: int, prompt_ids: ArrayLike, token_ids: ArrayLike) -> None:
-        object.__setattr__(self, "rule", rule)
-        object.__setattr__(self, "seed", seed)
-        object.__setattr__(self, "prompt_ids", np.array(prompt_ids, dtype=np.int64))
-        object.__setattr__(self, "token_ids", np.array(token_ids, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

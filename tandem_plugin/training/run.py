@@ -15,7 +15,6 @@ from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checks import (
     AdmittedBatch,
-    check_no_errors,
     check_rows,
     check_validation_rows,
 )
@@ -53,7 +52,7 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
 
 
 class TandemRun:
-    """A run's settings and rules, the last admitted batch, and its metrics."""
+    """A run's settings and rules, and the last admitted batch."""
 
     rejects = False
     """Whether the trainer may drop tokens before an update, as rejection sampling does."""
@@ -61,8 +60,6 @@ class TandemRun:
     def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
         self.config = config
         self.rules = rules
-        self.metrics: dict[str, float] = {}
-        """The masks of the last admitted batch."""
         self._admitted = AdmittedBatch()
         self._drafting = EngineLog(DraftStats, config.juniors)
         self._measuring = EngineLog(MeasureSums, config.juniors)
@@ -81,21 +78,14 @@ class TandemRun:
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on."""
-        self._admitted, self.metrics = AdmittedBatch(), {}
+        self._admitted = AdmittedBatch()
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
-        self.metrics = batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
-        return self.metrics
+        return batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
-        """Raise unless a validation's trajectories succeeded and the intended author answered.
-
-        answerer: None if the rows do not tell whose turn it was.
-        """
-        if answerer is None:
-            check_no_errors(rows)
-        else:
-            check_validation_rows(rows, answerer == "team", self.rules)
+        """Raise unless a validation's trajectories succeeded and the intended author answered."""
+        check_validation_rows(rows, answerer == "team", self.rules)
 
     def check_update(self, rows: Sequence[Row]) -> None:
         """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.

@@ -47,7 +47,8 @@ class StartedCall:
         """Record the returned tokens; index: of the sample, for a call with ``n`` > 1."""
         if self.rule is not None:
             seed = sample_seed(self.seed, index)
-            self._calls.append(Call(self.rule, seed, self.prompt_ids, token_ids))
+            own = np.array(token_ids, dtype=np.int64)
+            self._calls.append(Call(self.rule, seed, self.prompt_ids, own))
 
 
 @dataclass(slots=True)

@@ -187,15 +187,13 @@ def test_trainer_divides_means_over_responses_by_those_with_a_token_of_the_senio
         assert info["batch_num_tokens"] * len(made) == pytest.approx(tokens)
 
 
-def test_tokens_to_imitate_are_the_juniors_and_the_term_has_the_references_gradient() -> None:
+def test_term_of_imitation_has_the_references_gradient() -> None:
     """In micro-batches of one response, as OpenRLHF's optimizer step counts them."""
     from openrlhf.utils.loss_utils import iter_grad_accum_global_norm
 
     every, made = in_groups()
-    for (_, one), response in zip(every, made, strict=True):
+    for response in made:
         response.junior_mask = junior_mask_of(response)
-        prompt = [0] * (len(one.prompt) - 1)
-        assert response.junior_mask.tolist() == [prompt + one.junior_mask(LONGEST)]
     model = tiny_model()
     loss, log_probs = policy_loss(model, every, made, "token-mean")
     windows = counted_windows(

@@ -13,8 +13,6 @@ from shared_rollouts import (  # noqa: E402
     old_log_probs,
     response_log_probs,
     rollouts,
-    rule,
-    rule_asked,
     tiny_model,
 )
 
@@ -32,13 +30,6 @@ def test_every_kind_of_response_is_there() -> None:
     assert sum(masks["two turns, the junior's alone"]) == 0
     for one in rollouts():
         assert (one.known != one.generated) is one.name.startswith("one of two of the same text")
-
-
-def test_replay_is_algorithm_1() -> None:
-    for rollout in rollouts():
-        for turn in rollout.turns:
-            of_call = rule_asked(turn.asked) if turn.asked else rule()
-            assert of_call.replay(turn.tokens, turn.seed).tolist() == turn.senior
 
 
 def test_some_ratios_are_clipped_and_some_are_not() -> None:

@@ -83,8 +83,8 @@ class TestTRL(HeldToTheRollouts):
 
     def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
         row = row_of(rollout)
-        assert row.junior_mask is not None
-        return row.response_mask.astype(int).tolist(), row.junior_mask.astype(int).tolist()
+        assert row.facts is not None
+        return row.response_mask.astype(int).tolist(), row.facts.junior_mask.astype(int).tolist()
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_results import write_run
+from made_results import read_problem, write_run
 
 from tandem_plugin.lab.evaluation.drift import drift_metrics, token_counts, write_counts
 
@@ -26,10 +26,7 @@ def make_results(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         out = tmp_path / "results"
         answered = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
-        read = [
-            {"problem": i, "tokens": 9, "cross_entropy": 0.1 + 0.01 * c, "overlap": 0.9 + 0.01 * c}
-            for i, c in enumerate(right)
-        ]
+        read = [read_problem(i, 0.1 + 0.01 * c, 0.9 + 0.01 * c) for i, c in enumerate(right)]
         places = {
             "solo": (senior,),
             "handoff": (senior, "base", "step"),

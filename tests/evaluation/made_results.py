@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts, write_counts
+from tandem_plugin.lab.evaluation.drift import token_counts, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 
@@ -50,35 +50,30 @@ def write_handoff(out: Path, senior: str, junior: str, right: list[int]) -> None
 def write_legibility(
     out: Path, senior: str, junior: str, nats: list[float], tokens: list[int] | None = None
 ) -> None:
-    rows = [
-        {"problem": i, "tokens": tokens[i] if tokens else 9, "cross_entropy": n, "overlap": 1 - n}
-        for i, n in enumerate(nats)
-    ]
+    rows = [read_problem(i, n, 1 - n, tokens[i] if tokens else 9) for i, n in enumerate(nats)]
     settings = {"junior": junior}
     write_run(out, "legibility", senior, junior, settings=settings, benchmarks={"A": rows})
 
 
+def read_problem(problem: int, nats: float, overlap: float, tokens: int = 9) -> dict[str, Any]:
+    """A problem of a run of legibility, with one response."""
+    return {
+        "problem": problem, "tokens": tokens, "cross_entropy": nats, "overlap": overlap,
+        "responses": 1, "response_cross_entropy": nats, "response_overlap": overlap,
+    }  # fmt: skip
+
+
 def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
     """A drift run with the counts of these tokens, and a divergence by the senior's name."""
-    counts = (token_counts([ids], 6) for ids in (wrote, junior))
     kl = {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior]
-    _write_drift(out, senior, kl, *counts)
-
-
-def write_counted(out: Path, senior: str, wrote: Any, junior: Any) -> None:
-    """A drift run with these counts, ``[vocabulary]``."""
-    _write_drift(out, senior, kl_divergence(wrote, junior), wrote, junior)
-
-
-def _write_drift(out: Path, senior: str, kl: float, wrote: Any, junior: Any) -> None:
     metrics = {
         "kl": kl,
         "mean_absolute_log_ratio": 0.125,
         "survival": {"thresholds": [], "shares": []},
     }
-    settings = {"smoothing": 0.5, "frequent": 1}
+    settings = {"smoothing": 0.5, "frequent": 2}
     folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)
-    write_counts(folder, wrote, junior)
+    write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:

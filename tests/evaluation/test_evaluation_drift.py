@@ -1,12 +1,18 @@
+"""Drift by hand, and its tables from counts on disk."""
+
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_results import edit, found_tables, texts, write_drift
 from refused import refused
 from scipy import stats
 
@@ -15,10 +21,12 @@ from tandem_plugin.lab.evaluation.drift import (
     log_ratio,
     marginal,
     most_displaced,
+    read_counts,
     recovery,
     survival,
     token_counts,
 )
+from tandem_plugin.lab.evaluation.results import read_summary
 
 counts = arrays(np.int64, 12, elements=st.integers(0, 1000))
 
@@ -48,12 +56,6 @@ def test_kl_agrees_with_scipy_and_is_not_negative(ours: np.ndarray, theirs: np.n
     assert kl_divergence(ours, ours) == 0
 
 
-def test_smoothing_that_leaves_zeros_is_refused():
-    with refused("TP846"):
-        marginal([1, 0], 0)
-    np.testing.assert_array_equal(marginal([1, 3], 0), [0.25, 0.75])
-
-
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=30))
 def test_survival_is_brute_force(ratios: list[float]):
     thresholds = [0.0, 0.5, 1.0, *map(abs, ratios)]
@@ -78,10 +80,69 @@ def test_recovery_by_hand():
     assert math.isnan(rho)
 
 
-def test_recovery_agrees_with_scipy():
-    random = np.random.default_rng(0)
-    x = random.normal(size=500)
-    y = -0.6 * x + random.normal(size=500)
-    moved_back, rho = recovery(x, y)
-    assert rho == pytest.approx(stats.spearmanr(x, y).statistic)
-    assert moved_back == pytest.approx(np.mean(np.sign(x) != np.sign(y)))
+JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
+GRPO = [2, 2, 2, 2, 3, 3, 3, 3]
+TRL = [0, 1, 2, 3, 3, 3, 3, 3]
+"""Moves all but token 3 back."""
+
+TRL_2 = [2, 2, 2, 2, 2, 3, 3, 3]
+"""Moves only token 3 back."""
+
+
+def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
+    """GRPO drops 0 and 1 for 2 and 3, and TRL moves all but 3 back: 3 of 6 tokens, as 4 and 5 are
+    never written by anyone."""
+    write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
+    write_drift(tmp_path, "TRL", TRL, JUNIOR)
+    found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
+    drift = found["drift-base"]
+    assert texts(drift) == [["GRPO", "0.5000", "0.1250"], ["TRL", "0.2500", "0.1250"]]
+    assert [row[1]["bold"] for row in drift["rows"]] == [False, True]
+    # Shifts over all six, and over the four that the junior wrote: by SciPy's spearmanr.
+    junior, grpo, trl = (np.bincount(ids, minlength=6) for ids in (JUNIOR, GRPO, TRL))
+    displaced, shift = np.log((grpo + 0.5) / (junior + 0.5)), np.log((trl + 0.5) / (grpo + 0.5))
+    rhos = [stats.spearmanr(displaced[:n], shift[:n]).statistic for n in (6, 4)]
+    assert texts(found["recovery-drift-base"]) == [
+        ["TRL", "top 6 moved back (%)", "50.0"],
+        ["", "ρ, top 6", f"{rhos[0]:.2f}"],
+        ["", "ρ, 4 frequent", f"{rhos[1]:.2f}"],
+    ]
+
+
+def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
+    for senior, wrote in {"base": JUNIOR, "GRPO": GRPO, "TRL": TRL}.items():
+        write_drift(tmp_path, senior, wrote, JUNIOR)
+    found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "TRL")))
+    assert texts(found["drift-base"])[0] == ["base", "0.0000", "0.1250"]
+    table = found["recovery-drift-base"]
+    assert table["title"].startswith("Recovery of GRPO's drift from base")
+    assert [row[0] for row in texts(table) if row[0]] == ["TRL"]
+    assert texts(table)[0][1:3] == ["top 6 moved back (%)", "50.0"]
+
+
+def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
+    for senior, wrote in {"GRPO": GRPO, "TRL": TRL, "TRL-2": TRL_2}.items():
+        write_drift(tmp_path, senior, wrote, JUNIOR)
+    folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
+    found = found_tables(*folders, "--pool", "both=TRL,TRL-2")
+    assert texts(found["drift-base"])[1] == ["both", "0.5000", "0.1250"]
+    assert texts(found["recovery-drift-base"])[0][2] == "33.3"  # 3 of 6, and 1 of 6
+    assert texts(found["repeats"])[0][2:] == [
+        "both", "0.2500", "0.7500", "0.5000", "0.3536", "0.2500",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update(vocabulary=3),
+        lambda c: c["senior"][0].__setitem__(0, -1),
+        lambda c: c["senior"][0].__setitem__(1, 2**53),
+        lambda c: c.pop("junior"),
+    ],
+)
+def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]):
+    write_drift(tmp_path, "TRL", TRL, JUNIOR)
+    edit(tmp_path / "TRL/drift/base/counts.json", change)
+    with refused("TP851"):
+        read_counts(read_summary(tmp_path / "TRL/drift/base/summary.json"))

@@ -1,21 +1,31 @@
+"""Schedules of teams, generated responses and their grades."""
+
 from __future__ import annotations
 
 import json
-import sys
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_results import write_run
 from refused import refused
 
+from tandem_plugin import TandemConfig
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.errors import EngineError
+from tandem_plugin.lab.evaluation import engine_process
 from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
     Sampling,
-    generate,
+    engine_settings,
     read_generations,
+    schedule_label,
+    team_schedule,
 )
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
@@ -25,7 +35,36 @@ from tandem_plugin.lab.evaluation.solo_handoff import (
     run_solo,
 )
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-from tandem_plugin.request import OFF
+from tandem_plugin.request import TandemRequest
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "expected"),
+    [
+        ("step", {}, "step"),
+        ("step", {"first": "senior"}, "step"),
+        ("handover", {"after": 32, "first": "senior"}, "handover,first=senior,after=32"),
+        ("word", {"p": 0.25}, "word,p=0.25"),
+    ],
+)
+def test_label_says_what_is_not_by_default(name: str, parameters: dict[str, Any], expected: str):
+    team = team_schedule(name, parameters)
+    assert schedule_label(team) == expected
+    assert TandemConfig.from_mapping(engine_settings(team)).schedule == name
+    request = TandemRequest.parse({**team, "seed": 1})
+    assert request is not None
+    assert {"schedule": request.schedule, **request.parameters} == team
+
+
+def test_runs_of_other_parameters_are_called_otherwise(tmp_path: Path):
+    """The label is read from the result: the plugin that knows the defaults may be missing."""
+    settings = {"schedule": {"schedule": "leap", "far": 3, "label": "leap,far=3"}, "junior": "bb"}
+    benchmarks = {"sums": [{"problem": 0, "samples": 2, "correct": 1}]}
+    place = tmp_path, "handoff", "s", "base", "leap"
+    folder = write_run(*place, settings=settings, benchmarks=benchmarks)
+    summary = read_summary(folder / "summary.json")
+    assert summary.label == "handoff leap,far=3 base"
+
 
 SAMPLING = Sampling(2, max_tokens=9)
 SENIOR, JUNIOR = Checkpoint("s", "/models/s", "aa"), Checkpoint("j", "/models/j", "bb")
@@ -152,39 +191,29 @@ def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchm
         list(read_generations(tmp_path / "none.jsonl", 3, 2))
 
 
+def _fails(*_: Any) -> None:
+    raise EngineError("TP765", why="No memory.")
+
+
+def _dies(*_: Any) -> None:
+    os._exit(9)
+
+
+def _is_interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_engine_that_fails_says_why(
     tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ):
-    program = tmp_path / "python"
-    error = {"text": "No memory.", "code": "TP765", "fields": {}}
-    said = f"noise\ntandem-evaluation:{json.dumps(error)}\n"
-    for name, text, code, expected in (
-        ("told", said, 3, "TP765"),
-        ("lost", "noise\n", 9, "TP858"),
-    ):
-        program.write_text(f"#!/bin/sh\ncat > {tmp_path}/job\nprintf '%s' '{text}'\nexit {code}\n")
-        program.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(program))
-        file = GenerationFile(tmp_path / name, benchmark, SENIOR, JUNIOR, STEP)
-        with refused(expected):
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, JUNIOR, STEP)
+    for answer, expected in ((_fails, refused("TP765")), (_dies, refused("TP858"))):
+        monkeypatch.setattr(engine_process, "_answer", answer)
+        with expected:
             generate([file], SAMPLING, {"max_num_seqs": 4})
-    job = json.loads((tmp_path / "job").read_text())
-    assert (job["senior"], job["junior"]) == ("/models/s", "/models/j")
-    assert job["engine"] == {"max_num_seqs": 4}
-    assert job["files"][0]["schedule"] == STEP
-    assert job["files"][0]["questions"][2]["golds"] == ["3"]
-    assert OFF not in json.dumps(job["files"][0]["schedule"])
-
-
-def test_interrupted_engine_interrupts(
-    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
-):
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\ncat > /dev/null\nexit 130\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(engine_process, "_answer", _is_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        generate([GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)], SAMPLING, {})
+        generate([file], SAMPLING, {})
 
 
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):
@@ -196,27 +225,13 @@ def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmar
 
 
 def test_schedule_that_a_seniors_tokenizer_has_no_boundaries_for_is_refused_before_any_run(
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("transformers")
-    tokenizers = pytest.importorskip("tokenizers")
-    vocabulary = {"a": 0, "Ċ": 1, "Ġa": 2, "ĊĊ": 3}
-    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("Ċ", "Ċ")]))
-    core.decoder = tokenizers.decoders.ByteLevel()
-    seniors = []
-    for name, use_regex in (("whole", False), ("split", True)):
-        core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(False, use_regex=use_regex)
-        folder = tmp_path / name
-        folder.mkdir()
-        core.save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text(
-            '{"tokenizer_class": "PreTrainedTokenizerFast"}'
-        )
-        seniors.append(Checkpoint(name, str(folder), "0" * 16))
-    check_handoffs(seniors[:1], [STEP])
-    check_handoffs(seniors, [{"schedule": "word"}])
-    with refused("TP207"):
-        check_handoffs(seniors, [STEP])
+    vocabulary = Vocabulary(("a", "Ċ", "Ġa"), "a test")
+    monkeypatch.setattr(Vocabulary, "from_path", lambda path: vocabulary)
+    check_handoffs([SENIOR], [{"schedule": "word"}])
+    with refused("TP206", "TP207"):
+        check_handoffs([SENIOR], [{"schedule": "word"}, STEP])
 
 
 @pytest.mark.parametrize("anew", ["responses", "golds"])

@@ -64,15 +64,6 @@ def test_each_position_is_exact_also_with_large_logits_and_half_precision():
             assert float(overlap[i]) == pytest.approx(expected[1], abs=1e-9)
 
 
-def test_by_hand():
-    """p = (1/2, 1/4, 1/4), q = (1/4, 1/4, 1/2): overlap 3/4; token 2 costs log 2 nats."""
-    p = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    q = torch.tensor([[0.25, 0.25, 0.5]]).log()
-    surprise, overlap = chunk_scores(p, q, torch.tensor([2]))
-    assert float(overlap[0]) == pytest.approx(0.75, abs=1e-7)
-    assert float(surprise[0]) == pytest.approx(np.log(2), abs=1e-7)
-
-
 def test_padded_vocabulary_overlaps_with_nothing():
     p, q = torch.zeros(1, 4), torch.zeros(1, 2)  # 1/4 each, and 1/2 each
     surprise, overlap = chunk_scores(p, q, torch.tensor([1]))
@@ -95,32 +86,3 @@ def test_not_a_number_is_refused():
 def test_chunks_of_a_large_vocabulary_stay_within_their_memory():
     assert chunk_length(151_936) * 151_936 * 8 * 5 <= 256 * 2**20
     assert chunk_length(10**9) == 1
-
-
-class TinyRMSNorm(torch.nn.Module):
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return states / states.pow(2).mean(-1, keepdim=True).sqrt()
-
-
-class Layer(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = TinyRMSNorm()
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Linear(9, 4))
-        self.attention = torch.nn.Linear(4, 4)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.attention(self.mlp(self.norm(states)))
-
-
-def test_tiles_of_positions_change_nothing():
-    from tandem_plugin.lab.evaluation.hf_model import tile_positions
-
-    layer, states = Layer().double(), torch.randn(1, 50, 4, dtype=torch.float64)
-    seen: list[int] = []
-    layer.mlp[0].register_forward_hook(lambda m, given, made: seen.append(given[0].shape[1]))
-    with torch.inference_mode():
-        whole = layer(states)
-        assert tile_positions(layer, 16) == 2
-        torch.testing.assert_close(layer(states), whole, rtol=0, atol=1e-14)
-    assert seen == [50, 16, 16, 16, 2]

@@ -1,7 +1,10 @@
+"""pass@k, errors of means and tests of differences."""
+
 from __future__ import annotations
 
 import math
-from itertools import product
+from fractions import Fraction
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tandem_plugin.lab.evaluation import significance
+from tandem_plugin.lab.evaluation.measures import pass_at_k, powers_of_two
 from tandem_plugin.lab.evaluation.significance import (
     TTest,
     bootstrap_errors,
@@ -52,9 +56,6 @@ def test_stars_follow_the_paper(p: float, marks: str):
     assert TTest(0, 0, 0, p).stars == marks
 
 
-seeds = st.lists(st.integers(0, 50), min_size=2, max_size=8)
-
-
 # Bootstrap errors.
 
 
@@ -79,35 +80,16 @@ def test_macro_error_is_stratified():
     np.testing.assert_allclose(errors.macro, np.sqrt(sum(parts)) / 2, rtol=0.02)
 
 
-def test_same_seed_gives_same_errors_whatever_the_company_and_the_memory(
+def test_errors_are_the_same_whatever_the_company_and_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ):
     random = np.random.default_rng(0)
     a, b = random.random((9, 1)), random.random((5, 1))
-    together = bootstrap_errors({"a": a, "b": b}, seed=1)
-    assert bootstrap_errors({"a": a}, seed=1).benchmarks["a"] == together.benchmarks["a"]
-    assert bootstrap_errors({"a": a}, seed=2).benchmarks["a"] != together.benchmarks["a"]
+    together = bootstrap_errors({"a": a, "b": b})
+    assert bootstrap_errors({"a": a}).benchmarks["a"] == together.benchmarks["a"]
     monkeypatch.setattr(significance, "_MOST_COUNTS", 50)
-    chunked = bootstrap_errors({"a": a, "b": b}, seed=1)
+    chunked = bootstrap_errors({"a": a, "b": b})
     np.testing.assert_allclose(chunked.macro, together.macro, rtol=1e-12)
-
-
-def mixed_model(differences: np.ndarray) -> tuple[float, float]:
-    """(mean, standard error) of y = mean + unit + run by the table of mean squares.
-
-    differences: ``[units, runs]``. E(MS between) = runs * variance of units + variance of runs, and
-    the grand mean has the variance (variance of units + variance of runs / runs) / units.
-    """
-    units, runs = differences.shape
-    grand = differences.sum() / (units * runs)
-    means = [sum(row) / runs for row in differences]
-    between = runs * sum((mean - grand) ** 2 for mean in means) / (units - 1)
-    squares = sum(
-        (y - mean) ** 2 for row, mean in zip(differences, means, strict=True) for y in row
-    )
-    within = squares / (units * (runs - 1))
-    of_units = (between - within) / runs
-    return grand, math.sqrt((of_units + within / runs) / units)
 
 
 def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
@@ -116,3 +98,18 @@ def test_units_that_all_differ_by_the_same_or_are_alone_tell_nothing():
     assert math.isnan(found.p)
     assert math.isnan(unit_error([0.5]))
     assert math.isnan(unit_test([0.5], "greater").difference)
+
+
+@pytest.mark.parametrize("samples", range(1, 8))
+def test_it_is_the_share_of_subsets_that_hold_a_right_sample(samples: int):
+    for correct in range(samples + 1):
+        for k in range(1, samples + 1):
+            subsets = list(combinations(range(samples), k))
+            hits = sum(any(i < correct for i in subset) for subset in subsets)
+            assert pass_at_k(samples, correct, k) == Fraction(hits, len(subsets))
+
+
+def test_shown_ks_are_powers_of_two():
+    assert powers_of_two(32) == (1, 2, 4, 8, 16, 32)
+    assert powers_of_two(31) == (1, 2, 4, 8, 16)
+    assert powers_of_two(1) == (1,)

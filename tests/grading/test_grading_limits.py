@@ -25,9 +25,8 @@ def test_an_endless_answer_is_lost_alone(grader: Grader):
 
 def test_grading_works_in_an_event_loop(grader: Grader):
     async def both() -> list[Grade]:
-        return await asyncio.gather(
-            grader.grade_async(RADICAL, RADICAL_GOLD), grader.grade_async("no box", "5")
-        )
+        pairs = ((RADICAL, RADICAL_GOLD), ("no box", "5"))
+        return await asyncio.gather(*(asyncio.wrap_future(grader.submit(*pair)) for pair in pairs))
 
     assert [grade.outcome for grade in asyncio.run(both())] == ["correct", "no_answer"]
 

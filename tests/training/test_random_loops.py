@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training import response_authorship
 from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.rows import Row, row_of
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = ("Ġa", "b", "Ġc", "d")
@@ -158,8 +157,8 @@ def possible_authors(loop: Loop, written_by: Sequence[Sequence[int]]) -> list[se
 
 @cache
 def rules(share: float) -> TandemRules:
-    """Those of a run with ``max_unknown_share``, which imitates, so that all masks are checked."""
-    settings = {"schedule": "word", "p": P, "cap": CAP, "lambda_jun": 0.1}
+    """Those of a run with ``max_unknown_share``."""
+    settings = {"schedule": "word", "p": P, "cap": CAP}
     config = TandemConfig.from_mapping({**settings, "max_unknown_share": share})
     return TandemRules(config, Vocabulary(PIECES, "a test"))
 
@@ -217,26 +216,21 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
         unknown, known = unknown + is_open, known + (not is_open)
         needless += bool(facts.unknown_mask[place]) != is_open
         wrong += trains != ((False, False) if is_open else (senior, not senior))
-    stopped = _stops(row_of_loop(facts, response), 0.1)
-    assert not _stops(row_of_loop(facts, response), 1.0)
+    stopped = _stops(facts, response, 0.1)
+    assert not _stops(facts, response, 1.0)
     return Outcome(known, unknown, wrong, needless, stopped, unknown > 0.1 * (sum(mask) + 1))
 
 
-def row_of_loop(facts: Facts, response: list[int]) -> Row:
-    known: dict[str, Any] = {"name": "the loop", "group": "g"}
-    known |= {"response_ids": np.array(response, dtype=np.int64), "response_mask": facts.mask}
-    return row_of(facts, **known, loss_mask=facts.mask)
-
-
-def _stops(row: Row, share: float) -> bool:
-    """Whether the trainer stops at the row beside one of one token of the senior's."""
+def _stops(facts: Facts, response: list[int], share: float) -> bool:
+    """Whether the trainer stops at the loop's row beside one of one token of the senior's."""
     run = rules(share)
     seed = next(seed for seed in range(100) if authors(None, [0], seed) == [1])
-    one = np.ones(1, dtype=np.bool_)
-    other = Row("the other", "g", np.zeros(1, dtype=np.int64), one, one, seed, run.fingerprint)
-    other = replace(other, segments=[(seed, 0, 1)], trained=one, junior_mask=~one)
+    whole = ((0, 1),)
+    one = Facts(run.fingerprint, {}, seed, 1, ((seed, 0, 1),), whole, whole)
+    each = ((facts, response), (one, [0]))
+    rows = [Row("a row", "g", np.array(ids, np.int64), of.mask, of, of.mask) for of, ids in each]
     try:
-        check_rows([row, other], run)
+        check_rows(rows, run)
     except AuthorshipError as stop:
         if stop.code != "TP417":
             raise

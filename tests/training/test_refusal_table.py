@@ -13,8 +13,8 @@ from tandem_plugin.training.refusals import (
     Unproven,
     broken,
     check_refusals,
+    check_settings,
     check_versions,
-    given,
     is_on,
     too_many_juniors,
     untested,
@@ -26,7 +26,6 @@ TABLE = [
     untested("a", (None, "grpo", "rloo"), "custom"),
     untested("--engine", (None, "fsdp"), "{value}"),
     Refusal("on", is_on, "TP520"),
-    Refusal("rollouts", given, "TP524"),
     too_many_juniors("juniors", lambda of: of("engines")),
 ]
 
@@ -45,7 +44,7 @@ def checked(*allowed: str, **settings: Any) -> Unproven:
     "settings",
     [
         {},
-        {"a": "grpo", "--engine": "fsdp", "on": 0, "rollouts": None},
+        {"a": "grpo", "--engine": "fsdp", "on": 0},
         {"juniors": ("one", "two")},
         {"juniors": ("one",), "engines": 0},
     ],
@@ -61,7 +60,6 @@ def test_sound_settings_pass(settings: dict[str, Any]) -> None:
         ({"a": "mine"}, "TP443", {"key": "a", "setting": "a=mine", "sound": "grpo, rloo"}),
         ({"--engine": "nobodys"}, "TP443", {"setting": "--engine nobodys"}),
         ({"on": 1}, "TP520", {"key": "on"}),
-        ({"rollouts": ""}, "TP524", {"key": "rollouts", "value": ""}),
         ({"juniors": ("one", "two", "three")}, "TP441", {"juniors": 3, "engines": 2}),
     ],
 )
@@ -94,14 +92,41 @@ def test_what_is_known_to_be_wrong_has_no_name_and_other_names_are_rejected() ->
         checked("megatrn")
 
 
-def test_another_series_starts_only_where_its_name_is_allowed() -> None:
-    found = {"openrlhf": "0.12.0", "verl": None, "vllm": "0.33.0"}
-    with refused("TP452") as caught:
-        check_versions(found, unproven(), "version")
-    assert "add version to tandem.unproven" in caught.value.message
-    run = unproven("version")
-    (warning,) = check_versions(found, run, "version")
-    assert warning.startswith("vllm 0.33.0 is not a version")
-    assert "openrlhf 0.12.0 is not a version" in run.warnings[0]
-    with refused("TP376"):
-        check_versions(found, run, "")  # there is no name that would allow it
+def test_training_step_is_the_trainers_and_no_setting() -> None:
+    handover = {"schedule": "handover", "after": 8, "steps": 4}
+    check_settings(TandemConfig.from_mapping(handover))
+    with refused("TP454", value=3):
+        check_settings(TandemConfig.from_mapping({**handover, "training_step": 3}))
+
+
+@pytest.mark.parametrize(
+    ("verl", "allowed", "name", "code", "said"),
+    [
+        ("0.9.1", (), "version", None, []),
+        ("0.9.0", (), "version", None, ["warning: verl 0.9.0"]),
+        ("0.12.0", (), "version", "TP452", []),
+        ("0.12.0", ("version",), "version", None, ["WARNING: verl 0.12.0"]),
+        ("0.12.0", ("version",), "", "TP376", []),  # there is no name that would allow it
+        (None, (), "version", "TP457", []),
+    ],
+)
+def test_another_series_starts_only_where_its_name_is_allowed(
+    verl: str | None,
+    allowed: tuple[str, ...],
+    name: str,
+    code: str | None,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {"verl": verl, "vllm": "0.33.0"}
+    monkeypatch.setattr("tandem_plugin.training.refusals.running_version", found.get)
+    run = unproven(*allowed)
+    if code is not None:
+        with refused(code):
+            check_versions("verl", run, name)
+        return
+    check_versions("verl", run, name)
+    run.say()
+    lines = [line.split(" is not ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert sorted(lines) == sorted([*said, "warning: vllm 0.33.0"])

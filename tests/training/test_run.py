@@ -11,10 +11,12 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, Vocabulary
+from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.juniors import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.validation import answerers, dump_folder, named
 
 VOCABULARY = Vocabulary(tuple("abcdefgh"), "a test")
 
@@ -24,46 +26,33 @@ def started(**settings: Any) -> TandemRun:
     return TandemRun.start(config, VOCABULARY)
 
 
-def row(run: TandemRun, length: int) -> Row:
-    every = np.ones(length, dtype=bool)
-    ids = np.arange(length)
-    whole = Row("Row 0", "a prompt", ids, every, every, 7, run.rules.fingerprint)
-    return replace(whole, segments=[(7, 0, length)], trained=every)
-
-
 def test_start_says_in_the_log_what_is_on(capsys: pytest.CaptureFixture[str]) -> None:
     run = started()
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("tandem is on: schedule=solo")
     assert f"fingerprint={run.rules.fingerprint}" in line
+    started(schedule="handover", after=8, steps=4)
+    assert "training_step=(the trainer's)" in capsys.readouterr().out
 
 
-def test_batch_is_admitted_before_an_update_may_train_on_it() -> None:
+def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_refused() -> None:
     run = started()
-    batch = [row(run, 5)]
+    whole = ((0, 5),)
+    facts = Facts(run.rules.fingerprint, {}, 7, 5, ((7, 0, 5),), whole, whole)
+    row = Row("Row 0", "a prompt", np.arange(5), np.ones(5, dtype=bool), facts)
     with refused("TP419"):
-        run.check_update(batch)
-    metrics = run.admit(batch)
-    assert metrics == run.metrics
-    assert metrics["tandem/senior_share"] == 1
-    run.check_update(batch)
-    changed = replace(batch[0], response_mask=~batch[0].response_mask)
-    run.rejects = True  # tokens may be left out
-    run.check_update([changed])
-    run.rejects = False
+        run.check_update([row])
+    assert run.admit([row])["tandem/senior_share"] == 1
+    run.check_update([row])
+    left_out = [replace(row, response_mask=~row.response_mask)]
     with refused("TP421", count=5):
-        run.check_update([changed])
-
-
-def test_batch_that_is_refused_leaves_nothing_to_train_on() -> None:
-    run = started()
-    batch = [row(run, 5)]
-    run.admit(batch)
+        run.check_update(left_out)
+    run.rejects = True  # tokens may be left out
+    run.check_update(left_out)
     with refused("TP406"):
-        run.admit([replace(batch[0], authorship=None)])
-    assert run.metrics == {}
+        run.admit([replace(row, facts=None)])
     with refused("TP419"):
-        run.check_update(batch)
+        run.check_update([row])
 
 
 def test_update_that_left_the_imitation_term_out_stops() -> None:
@@ -82,3 +71,14 @@ def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> No
     assert started(measure_every=0).engine_metrics(counters) == {}
     nobody = partial(counters_of_engines, [])
     assert started(measure_every=1, mode="speculative").engine_metrics(nobody) == {}
+
+
+def test_two_answerers_of_a_validation_have_folders_and_metrics_apart() -> None:
+    for alone in ("senior", "team"):
+        assert answerers(alone) == (alone,)
+        assert dump_folder("dumps", alone, alone) == "dumps"
+    senior, team = answerers("both")
+    assert dump_folder("dumps", "both", senior) == "dumps/senior"
+    assert dump_folder("dumps", "both", team) == "dumps/team"
+    assert named({"pass@1": 0.5}, senior) == {"pass@1": 0.5}
+    assert named({"pass@1": 0.5}, team) == {"team/pass@1": 0.5}

@@ -1,10 +1,15 @@
-"""What the calls of a trajectory say, and what its responses say of their authorship."""
+"""What the calls of a trajectory say, and what its responses say of their authorship.
+
+Random loops of every kind are those of test_random_loops.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import count, pairwise
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,36 +18,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin import (
-    TandemConfig,
-    TandemRequest,
-    TandemRules,
-    Vocabulary,
-)
+from tandem_plugin import TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import Facts, bits_of, ranges_of
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.rows import masked_log_probs, row_of
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.rows import Row, masked_log_probs
+from tandem_plugin.training.trajectory import KeyedLabel, Numbering, Trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
-RULE = RULES.default
+RULE, STEP = RULES.default, 3
 PROMPT, FIRST, FEEDBACK, SECOND = [1, 2], [3, 4, 6, 7, 9, 10, 12], [20, 21], [15, 16, 18, 1, 5]
+RESPONSE = [*FIRST, *FEEDBACK, *SECOND]
+MASK = [1] * 7 + [0] * 2 + [1] * 5
+JUNIOR = {"schedule": "junior"}
+ANNEALED = {"schedule": "handover", "first": "junior", "after": 8, "steps": 4}
 
 
-def two_turns(seed: int = 100) -> Trajectory:
-    trajectory = Trajectory(RULE, lambda call: seed + call)
-    trajectory.call(PROMPT).returned(FIRST)
-    trajectory.call([*PROMPT, *FIRST, *FEEDBACK]).returned(SECOND)
+def two_turns(prompt: list[int] = PROMPT, asked: Any = None, seed: int = 100) -> Trajectory:
+    """Two calls with feedback between them; asked: what the second asks for."""
+    rule_of = partial(RULES.for_call, training_step=STEP)
+    trajectory = Trajectory(RULE, lambda call: seed + call, rule_of)
+    trajectory.call(prompt).returned(FIRST)
+    trajectory.call([*prompt, *FIRST, *FEEDBACK], asked).returned(SECOND)
     return trajectory
 
 
-RESPONSE = [*FIRST, *FEEDBACK, *SECOND]
-MASK = [1] * 7 + [0] * 2 + [1] * 5
-
-
-def facts_of_two_turns(seed: int = 100) -> Facts:
-    facts = two_turns(seed).facts(PROMPT, RESPONSE, MASK)
+def facts_of_two_turns(**more: Any) -> Facts:
+    facts = two_turns(**more).facts(PROMPT, RESPONSE, MASK)
     assert facts is not None
     return facts
 
@@ -57,9 +60,67 @@ def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
     assert facts is not None
     assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
     assert facts.junior == facts.part(0, 3).junior == "a/b"
-    row = row_of(facts, name="r", group="g", response_ids=np.array(FIRST), response_mask=facts.mask)
-    assert (row.junior, row.dump()["tandem_junior"]) == ("a/b", "a/b")
-    assert facts_of_two_turns().junior is None
+    row = Row("r", "g", np.array(FIRST), facts.mask, facts)
+    assert row.dump()["tandem_junior"] == "a/b"
+
+
+def test_calls_say_what_the_loop_asked_for_and_the_rest_what_the_run_says() -> None:
+    trajectory = two_turns()
+    asked = [None, JUNIOR, "off", {"schedule": "token", "p": 0.25}, ANNEALED]
+    requests = [TandemRequest.parse(trajectory.call([1], one).request) for one in asked]
+    assert [(r.seed, r.schedule) for r in requests if r] == [
+        (102, "word"), (103, "junior"), (104, "solo"), (105, "token"), (106, "handover"),
+    ]  # fmt: skip
+    assert [r.parameters.get("training_step") for r in requests if r] == [None] * 4 + [STEP]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"schedule": "junior", "seed": 3}, "TP039"),
+        ({"schedule": "junior", "prompt_length": 3}, "TP039"),
+        ({"p": 0.5}, "TP038"),
+        ("junior", "TP038"),
+        ({"schedule": "leap"}, "TP117"),
+        ({"schedule": "word", "p": 7}, "TP145"),
+        ({"schedule": "step"}, "TP206"),
+    ],
+)
+def test_call_that_cannot_be_honoured_is_refused(asked: Any, code: str) -> None:
+    with refused(code):
+        two_turns(asked=asked)
+
+
+def test_trainer_whose_loops_cannot_ask_says_so() -> None:
+    with refused("TP455"):
+        Trajectory(RULE, lambda call: 50).call([1], JUNIOR)
+
+
+@pytest.mark.parametrize("asked", [None, JUNIOR, ANNEALED])
+def test_row_of_a_narrowed_response_is_admitted_with_the_rule_of_each_call(asked: Any) -> None:
+    facts = facts_of_two_turns(asked=asked)
+    check_rows([Row("Row 0", "a prompt", np.array(RESPONSE), facts.mask, facts)], RULES)
+    assert facts.asked == (() if asked is None else (None, facts.asked[1]))
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
+    rules = TandemRules(TandemConfig.from_mapping(ANNEALED), VOCABULARY)
+    trajectory = Trajectory.begin(rules, ("training", step), step)
+    call = trajectory.call(PROMPT)
+    # The engine has the settings of the run, which do not know the step.
+    chosen = rules.for_request(call.request)
+    assert chosen is not None
+    assert chosen.rule == rules.for_step(step)
+    call.returned([5] * 9)
+    facts = trajectory.facts(PROMPT, [5] * 9, [1] * 9)
+    assert facts is not None
+    assert facts.mask.tolist() == [place >= 8 - 2 * step for place in range(9)]
+    row = Row("Row 0", "a prompt", np.array([5] * 9), facts.mask, facts)
+    check_rows([row], rules)
+    for settings in ({}, {**facts.settings, "training_step": 0}):
+        with refused("TP408"):
+            check_rows([replace(row, facts=replace(facts, settings=settings))], rules)
 
 
 def test_senior_that_answers_alone_leaves_no_facts() -> None:
@@ -71,9 +132,24 @@ def test_senior_that_answers_alone_leaves_no_facts() -> None:
 
 
 def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:
-    facts = two_turns(200).facts(PROMPT, RESPONSE, [0] * 14)
+    facts = two_turns().facts(PROMPT, RESPONSE, [0] * 14)
     assert facts is not None
-    assert (facts.seed, facts.segments, facts.mask.any()) == (200, (), False)
+    assert (facts.seed, facts.segments, facts.mask.any()) == (100, (), False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "response", "mask", "code", "fields"),
+    [
+        ([1, 2, 3], [4, 6], [1, 1], "TP448", {"tokens": 1}),  # it begins within a call
+        (PROMPT, [*FIRST[:-1], 13], [1] * 7, "TP449", {"position": 6}),  # the loop rewrote a token
+        (PROMPT, FIRST, [1, 1], "TP447", {"entries": 2}),
+    ],
+)
+def test_response_that_calls_do_not_explain_is_refused(
+    prompt: list[int], response: list[int], mask: list[int], code: str, fields: dict[str, int]
+) -> None:
+    with refused(code, **fields):
+        two_turns().facts(prompt, response, mask)
 
 
 @pytest.mark.parametrize(
@@ -92,11 +168,8 @@ def test_facts_of_another_form_are_refused(spoil: Callable[[Any], Any]) -> None:
 @given(start=st.integers(0, 4), stop=st.integers(0, 30))
 def test_facts_of_a_part_are_those_of_a_response_that_was_cut(start: int, stop: int) -> None:
     """The prompt among the tokens, as a trainer may have them; no segment begins in it."""
-    trajectory = Trajectory(RULE, lambda call: 100 + call)
     prompt = [*PROMPT, 1, 1]
-    trajectory.call(prompt).returned(FIRST)
-    trajectory.call([*prompt, *FIRST, *FEEDBACK]).returned(SECOND)
-    whole = trajectory.facts((), [*prompt, *RESPONSE], [0] * 4 + MASK)
+    whole = two_turns(prompt).facts((), [*prompt, *RESPONSE], [0] * 4 + MASK)
     assert whole is not None
     part = whole.part(start, stop)
     assert part.length == max(min(stop, 18) - start, 0)
@@ -108,26 +181,6 @@ def test_facts_of_a_part_are_those_of_a_response_that_was_cut(start: int, stop: 
         for seed, _, last in whole.segments
         if starts[seed] < stop
     )
-
-
-def seed_with_a_senior() -> int:
-    return next(seed for seed in count() if facts_of_two_turns(seed).mask.any())
-
-
-def test_row_of_a_narrowed_response_is_admitted_and_one_without_facts_is_not() -> None:
-    facts = facts_of_two_turns(seed_with_a_senior())
-    known = {
-        "name": "Row 0",
-        "group": "a prompt",
-        "response_ids": np.array(RESPONSE),
-        "response_mask": facts.mask,
-    }
-    check_rows([row_of(facts, **known)], RULES)
-    with refused("TP406", row="Row 0"):
-        check_rows([row_of(None, **known)], RULES)
-    given = row_of(facts, **known, junior_mask=~facts.mask)
-    assert given.junior_mask is not None
-    assert given.junior_mask.tolist() == (~facts.mask).tolist()
 
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(0, 40))
@@ -145,3 +198,29 @@ def test_rollout_log_probs_become_zero_where_the_senior_did_not_write() -> None:
     assert masked_log_probs(None, senior) is None
     with refused("TP431", log_probs=3, tokens=4):
         masked_log_probs([0.0] * 3, senior)
+
+
+def test_prompts_are_numbered_across_dispatches_and_validations_by_the_step_that_ended() -> None:
+    with refused("TP435"):  # before the trainer said where it goes on
+        Numbering().keyed(["a"])
+    numbering = Numbering(next_prompt=10, step=2)
+    labels = [*numbering.keyed(["a", "b"]), *numbering.keyed(["c"])]
+    assert labels == [KeyedLabel(label, "training", 10 + i, 2) for i, label in enumerate("abc")]
+    for by_team in (True, False):
+        validated = numbering.validating(by_team).keyed(["a", "b"])
+        assert validated == [
+            KeyedLabel(label, "validation", i, step=1, by_team=by_team)
+            for i, label in enumerate("ab")
+        ]
+
+
+def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
+    seed = RULES.config.seed
+    for by_team in (True, False):
+        label = KeyedLabel("", "validation", 5, by_team=by_team)
+        for sample in range(2):
+            made = KeyedLabel.checked(label).trajectory(RULES)
+            assert made.seed_of_call(1) == derive_seed(seed, "validation", 5, sample, 1)
+            assert (made.rule is not None) is by_team
+    with refused("TP434", label="the answer"):
+        KeyedLabel.checked("the answer")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,8 @@ def test_every_response_of_all_processes_has_a_seed_of_its_own(
 
 def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
     training = begun(made_trainer()).begin_batch(8)
-    assert (training.phase, training.step, training.by_team, training.group_size) == (
-        "training",
-        5,
-        True,
-        4,
-    )
+    assert (training.phase, training.step, training.by_team) == ("training", 5, True)
+    assert training.group_size == 4
     alone = begun(made_trainer(training=False)).begin_batch(8)
     assert (alone.phase, alone.step, alone.by_team, alone.group_size) == ("validation", 4, False, 2)
     assert alone.trajectories[0].rule is None
@@ -170,13 +167,9 @@ def admitted(begun: Any) -> Any:
     return admit
 
 
-def test_loss_of_what_was_admitted_goes_on(admitted: Any) -> None:
-    run, inputs = admitted()
-    run.check_loss(inputs)
-
-
 def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
     run, inputs = admitted()
+    run.check_loss(inputs)
     for row, column in torch.nonzero(inputs["completion_mask"]).tolist():
         changed = {**inputs, "tool_mask": inputs["tool_mask"].clone()}
         changed["tool_mask"][row, column] ^= 1
@@ -184,14 +177,12 @@ def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
             run.check_loss(changed)
 
 
-def test_mask_that_is_not_there_stops_before_the_loss(admitted: Any) -> None:
+def test_mask_that_is_lost_or_a_response_that_nobody_admitted_stops_before_the_loss(
+    admitted: Any,
+) -> None:
     run, inputs = admitted()
     with refused("TP421"):
         run.check_loss({name: value for name, value in inputs.items() if name != "tool_mask"})
-
-
-def test_response_that_nobody_admitted_stops_before_the_loss(admitted: Any) -> None:
-    run, inputs = admitted()
     with refused("TP419"):
         run.check_loss({**inputs, "completion_ids": inputs["completion_ids"] + 1})
 
@@ -214,41 +205,36 @@ def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any)
         ({"target_modules": "all-linear"}, 8),
         ({"r": 513}, None),
         ({"use_dora": True}, None),
-        ({"modules_to_save": ["lm_head"]}, None),
         ({"rank_pattern": {"q_proj": 4}}, None),
         ({"target_modules": ["q_proj", "lm_head"]}, None),
-        ({"target_modules": ["embed_tokens"]}, None),
         ({"bias": "all"}, None),
     ],
 )
 def test_adapter_that_vllm_would_not_read_whole_is_merged_by_trl(
     changed: dict[str, Any], rank: int | None
 ) -> None:
-    peft = pytest.importorskip("peft", reason="PEFT is not installed")
-    config = peft.LoraConfig(**{"r": 8, "target_modules": ["q_proj"], **changed})
-    assert lora_arguments({"default": config}) == (
-        {} if rank is None else {"enable_lora": True, "max_lora_rank": rank}
-    )
+    expected = {} if rank is None else {"enable_lora": True, "max_lora_rank": rank}
+    assert lora_arguments(changed) == expected
 
 
 def test_base_is_held_twice_where_the_adapter_cannot_be_sent_alone() -> None:
-    peft = pytest.importorskip("peft", reason="PEFT is not installed")
-    plain = {"default": peft.LoraConfig(r=8, target_modules=["q_proj"])}
-    assert lora_arguments(plain)
-    assert not lora_arguments({})
-    assert not lora_arguments(plain, is_fsdp=True)
-    assert not lora_arguments(plain, quantization="bitsandbytes")
-    assert not lora_arguments(plain, enable_sleep_mode=True)
-    assert not lora_arguments(plain, settings={"mode": "speculative"})
-    assert not lora_arguments(plain, settings={"junior": "another/one"})
+    assert not lora_arguments(None)
+    assert not lora_arguments(is_fsdp=True)
+    assert not lora_arguments(quantization="bitsandbytes")
+    assert not lora_arguments(enable_sleep_mode=True)
+    assert not lora_arguments(settings={"mode": "speculative"})
+    assert not lora_arguments(settings={"junior": "another/one"})
 
 
 def lora_arguments(
-    adapters: dict[str, Any],
+    adapter: Mapping[str, Any] | None = MappingProxyType({}),
     is_fsdp: bool = False,
     settings: dict[str, Any] | None = None,
     **own: Any,
 ) -> dict[str, Any]:
+    peft = pytest.importorskip("peft", reason="PEFT is not installed")
+    usual = {"r": 8, "target_modules": ["q_proj"]}
+    adapters = {} if adapter is None else {"default": peft.LoraConfig(**{**usual, **adapter})}
     generation = SimpleNamespace(
         model=SimpleNamespace(peft_config=adapters), _dist=SimpleNamespace(is_fsdp=is_fsdp)
     )

@@ -12,21 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
-from verl.protocol import DataProto
-from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
-from verl.trainer.ppo.core_algos import AdvantageEstimator
-from verl.trainer.ppo.v1 import trainer_base, utils
+from verl.trainer.ppo.v1 import trainer_base
 
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import trainer
-from tandem_verl.advantages import advantages_of_sessions
-from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS, SOUND_ESTIMATORS
-from tandem_verl.trainer import on_trained_tokens
+from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
 
 Rows = list[list[float]]
 
@@ -47,13 +40,6 @@ class Batch:
         self.groups = np.sort(noise.integers(0, 3, size=rows)).astype(str).astype(object)
         self.log_probs = -np.abs(noise.normal(size=(rows, length)))
         self.gamma, self.lam = (1.0, 1.0) if seed % 2 else tuple(noise.uniform(0.5, 1, size=2))
-
-    def rewards(self) -> Any:
-        """As a trainer in tandem has them: the score on a trained token, and the KL penalty."""
-        scores = np.zeros_like(self.values)
-        scores[:, -1] = self.score
-        moved = on_trained_tokens(torch.tensor(scores), torch.tensor(self.mask))
-        return moved - torch.tensor(self.kl)
 
     def compacted(self, column: Any) -> Rows:
         """A column's values at the trained tokens alone."""
@@ -97,48 +83,6 @@ def gae(batch: Batch) -> Rows:
 
 
 ORACLES = {"reinforce_plus_plus": reinforce_plus_plus, "gae": gae}
-
-
-def verls(estimator: str, batch: Batch) -> Any:
-    """verl's own, on the mask with holes and the moved rewards, in float64."""
-    common = {
-        "token_level_rewards": batch.rewards(),
-        "response_mask": torch.tensor(batch.mask) * 1.0,
-    }
-    if estimator == "gae":
-        values = torch.tensor(batch.values)
-        return core_algos.compute_gae_advantage_return(
-            **common, values=values, gamma=batch.gamma, lam=batch.lam
-        )[0]
-    config = AlgoConfig(gamma=batch.gamma)
-    return core_algos.get_adv_estimator_fn(estimator)(**common, config=config)[0]
-
-
-@pytest.mark.parametrize("estimator", ORACLES)
-def test_advantages_are_those_of_the_trained_tokens_alone(estimator: str) -> None:
-    for seed in range(200):
-        batch = Batch(seed)
-        found = verls(estimator, batch).numpy()
-        for row, mask, expected in zip(found, batch.mask, ORACLES[estimator](batch), strict=True):
-            # verl's masked means divide by the number of tokens + 1e-8.
-            np.testing.assert_allclose(row[mask], expected, rtol=1e-7, atol=1e-7)
-
-
-@given(st.lists(st.tuples(st.integers(-9, 9), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=200, deadline=None)
-def test_rewards_to_go_of_trained_tokens_stay_and_stand_on_trained_tokens(
-    row: list[tuple[int, bool]],
-) -> None:
-    rewards = torch.tensor([reward for reward, _ in row])
-    trained = torch.tensor([is_trained for _, is_trained in row])
-    moved = on_trained_tokens(rewards, trained)
-    first = trained.tolist().index(True) if trained.any() else len(row)
-    for t in range(first, len(row)):
-        if trained[t]:
-            assert int(moved[t:].sum()) == int(rewards[t:].sum())
-    assert not moved[first:][~trained[first:]].any()
-    assert torch.equal(moved[:first], rewards[:first])
-    assert torch.equal(on_trained_tokens(moved, trained), moved)
 
 
 KL_COEF = 0.25
@@ -215,15 +159,14 @@ def of_batch(
     return computed_by_the_trainer(monkeypatch, queue, keys, mixin, **algorithm)
 
 
-@pytest.mark.parametrize("as_enum", [False, True], ids=["name", "enum"])
 @pytest.mark.parametrize("estimator", REWARD_TO_GO_ESTIMATORS)
-def test_trainers_own_step_gives_these_advantages(
-    estimator: str, as_enum: bool, monkeypatch: pytest.MonkeyPatch
+def test_advantages_are_those_of_the_trained_tokens_alone(
+    estimator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = core_algos.AdvantageEstimator(estimator) if as_enum else estimator
     far = 0.0
-    for seed in range(40):
+    for seed in range(60):
         batch = Batch(seed)
+        chosen = core_algos.AdvantageEstimator(estimator) if seed % 3 else estimator
         expected = ORACLES[estimator](batch)
         ours = of_batch(monkeypatch, batch, chosen, trainer.TrainerInTandem)
         verls = of_batch(monkeypatch, batch, chosen, None)
@@ -240,22 +183,6 @@ REWARDS = dict(zip(SESSIONS, (1.0, 0.0, 0.3, 0.8, 0.1, 0.6), strict=True))
 OUTPUTS = [(*session, output) for session in SESSIONS for output in range(session[2])]
 KEYS = [f"{prompt}_{session}_{output}" for prompt, session, _, output in OUTPUTS]
 LAST = torch.tensor([output == outputs - 1 for *_, outputs, output in OUTPUTS])
-OTHERS = [name for name in SOUND_ESTIMATORS if name not in ("grpo", "gae")]
-"""gae needs values."""
-
-
-def session_batch(mask: Any) -> Any:
-    """A batch of trainer V1's: every output of a session has its reward, at the last token."""
-    rewards = torch.zeros(len(OUTPUTS), LENGTH)
-    rewards[:, -1] = torch.tensor([REWARDS[output[:3]] for output in OUTPUTS])
-    data = DataProto(
-        batch=TensorDict(
-            {"token_level_rewards": rewards, "response_mask": mask.clone()},
-            batch_size=len(OUTPUTS),
-        )
-    )
-    data.non_tensor_batch["uid"] = np.array([output[0] for output in OUTPUTS], dtype=object)
-    return data
 
 
 def mask_of(without: Any) -> Any:
@@ -268,98 +195,40 @@ def mask_of(without: Any) -> Any:
     return mask
 
 
-def advantages(compute: Any, mask: Any, estimator: Any) -> Any:
-    torch.manual_seed(0)
-    data = compute(
-        session_batch(mask),
-        batch_keys=KEYS,
-        adv_estimator=estimator,
-        num_repeat=3,
-        norm_adv_by_std_in_grpo=True,
-        config=AlgoConfig(),
-    )
-    assert torch.equal(data.batch["response_mask"], mask)
-    return data.batch["advantages"]
-
-
-def sessions_in_tandem(*arguments: Any, **settings: Any) -> Any:
-    verls = utils.compute_advantage_for_multi_trajectories
-    return advantages_of_sessions(verls, *arguments, **settings)
-
-
 NOBODY = torch.zeros(len(OUTPUTS), dtype=torch.bool)
 SOME_LAST = LAST & (torch.arange(len(OUTPUTS)) % 2 == 0)
 
 
-@pytest.mark.parametrize("estimator", [AdvantageEstimator.GRPO, "grpo"])
-@pytest.mark.parametrize("without", [LAST, SOME_LAST], ids=["every last", "some"])
-def test_session_keeps_its_advantage_where_the_junior_wrote_the_last_output(
-    without: Any, estimator: Any
+def of_sessions(monkeypatch: pytest.MonkeyPatch, mask: Any, estimator: Any, mixin: Any) -> Any:
+    """What the trainer's own step makes of sessions: every output has its session's reward."""
+    rewards = torch.zeros(len(OUTPUTS), LENGTH)
+    rewards[:, -1] = torch.tensor([REWARDS[output[:3]] for output in OUTPUTS])
+    queue = Queue([output[0] for output in OUTPUTS], response_mask=mask, rm_scores=rewards)
+    algorithm = {"adv_estimator": estimator, "norm_adv_by_std_in_grpo": True}
+    return torch.tensor(computed_by_the_trainer(monkeypatch, queue, KEYS, mixin, **algorithm))
+
+
+@pytest.mark.parametrize("estimator", [core_algos.AdvantageEstimator.GRPO, "grpo"])
+@pytest.mark.parametrize("without", [NOBODY, LAST, SOME_LAST], ids=["nobody", "every", "some"])
+def test_sessions_advantage_is_that_of_its_reward_among_its_prompts(
+    without: Any, estimator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert without.any()
-    whole = advantages(sessions_in_tandem, mask_of(NOBODY), estimator)
-    narrowed = advantages(sessions_in_tandem, mask_of(without), estimator)
-    assert torch.equal(narrowed, whole * ~without[:, None])
-    earlier = narrowed[~LAST]
-    trained = mask_of(without)[~LAST].bool()
-    assert (earlier[trained] != 0).all()
-    # verl alone drops them.
-    verls = advantages(utils.compute_advantage_for_multi_trajectories, mask_of(LAST), estimator)
-    assert not verls.any()
-
-
-def test_sessions_advantage_is_that_of_its_reward_among_its_prompts() -> None:
-    found = advantages(sessions_in_tandem, mask_of(LAST), "grpo")
+    """Also where the junior wrote the last output, of which verl alone would read 0."""
+    mask = mask_of(without)
+    found = of_sessions(monkeypatch, mask, estimator, trainer.TrainerInTandem)
     for number, (prompt, *_) in enumerate(OUTPUTS):
         rewards = torch.tensor([REWARDS[one] for one in SESSIONS if one[0] == prompt])
-        reward = REWARDS[OUTPUTS[number][:3]]
-        expected = (reward - rewards.mean()) / (rewards.std() + 1e-6)
-        wanted = expected * mask_of(LAST)[number]
-        assert torch.allclose(found[number], wanted, atol=1e-5)
+        advantage = (REWARDS[OUTPUTS[number][:3]] - rewards.mean()) / (rewards.std() + 1e-6)
+        assert torch.allclose(found[number], advantage * mask[number], atol=1e-5)
+    verls = of_sessions(monkeypatch, mask, estimator, None)
+    assert torch.equal(found, verls) is not bool(without.any())
 
 
-@pytest.mark.parametrize("estimator", ["grpo", *OTHERS])
-def test_batch_in_which_every_output_trains_is_verls_own(estimator: str) -> None:
-    verls = utils.compute_advantage_for_multi_trajectories
-    mask = mask_of(NOBODY)
-    assert torch.equal(
-        advantages(sessions_in_tandem, mask, estimator), advantages(verls, mask, estimator)
+def test_another_estimator_is_verls_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which reads no output's advantage off another's."""
+    found, verls = (
+        of_sessions(monkeypatch, mask_of(LAST), "rloo", mixin)
+        for mixin in (trainer.TrainerInTandem, None)
     )
-
-
-@pytest.mark.parametrize("estimator", OTHERS)
-def test_other_estimators_give_every_output_an_advantage_of_its_own(estimator: str) -> None:
-    """None reads one output's off another's: what trains has one where it would have any."""
-    verls = utils.compute_advantage_for_multi_trajectories
-    whole = advantages(verls, mask_of(NOBODY), estimator)
-    found = advantages(sessions_in_tandem, mask_of(LAST), estimator)
-    assert torch.equal(found, advantages(verls, mask_of(LAST), estimator))
-    assert torch.isfinite(found).all()
-    assert torch.equal(found[~LAST] != 0, whole[~LAST] != 0)
-    assert not found[LAST].any()
-
-
-@pytest.mark.parametrize("several", [True, False])
-def test_trainer_v1_reads_whole_sessions_where_there_are_several_outputs(
-    several: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The trainer's own step, on sessions whose last output the junior wrote."""
-    mask = mask_of(LAST)
-    rewards = session_batch(mask).batch["token_level_rewards"]
-    uids = [output[0] for output in OUTPUTS]
-    queue = Queue(uids, response_mask=mask, rm_scores=rewards)
-    verls = utils.compute_advantage_for_multi_trajectories
-    exchanged: list[bool] = []
-
-    def put(fields: Any, **where: Any) -> None:
-        queue.columns.update(fields.items())
-        exchanged.append(trainer_base.compute_advantage_for_multi_trajectories is not verls)
-
-    monkeypatch.setattr(queue, "kv_batch_put", put)
-    keys = KEYS if several else [f"{uid}_{row}_0" for row, uid in enumerate(uids)]
-    ours = trainer.TrainerInTandem
-    found = computed_by_the_trainer(monkeypatch, queue, keys, ours, adv_estimator="grpo")
-    assert exchanged == [several]
-    assert torch.tensor(found).any()
-    assert not torch.tensor(found)[LAST].any()
-    assert trainer_base.compute_advantage_for_multi_trajectories is verls
+    assert torch.equal(found, verls)
+    assert found.any()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 import torch
 from omegaconf import OmegaConf
 from refused import refused
@@ -19,7 +20,14 @@ from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl.agent_loop import ROW, TandemClient, WorkerInTandem, make_trajectory, narrow
+from tandem_verl.agent_loop import (
+    ROW,
+    ManagerInTandem,
+    TandemClient,
+    WorkerInTandem,
+    make_trajectory,
+    narrow,
+)
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 
@@ -58,12 +66,18 @@ def test_seeds_are_unique_and_reproducible_although_every_index_is_zero() -> Non
     assert not set(seeds(rules(seed=12), "")) & set(first)
 
 
-def test_prompts_take_the_juniors_in_turns_and_their_responses_share_one() -> None:
+def test_request_carries_the_trainers_step() -> None:
+    annealed = {"schedule": "handover", "after": 8, "steps": 4}
+    made = TandemRules(TandemConfig.from_mapping(annealed), VOCABULARY)
+    request = begun(step=3, made=made).call([1]).request
+    assert isinstance(request, dict)
+    assert request["training_step"] == 3
+
+
+def test_responses_to_a_prompt_share_one_junior_which_validation_gives_it_every_time() -> None:
     made = rules(junior=["a", "b"])
     found = [begun(row, session, 5, made=made).junior for row in range(4) for session in range(3)]
     assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
-    # Another one in the next step; at validation the same one each time.
-    assert [begun(0, step=n, made=made).junior for n in (1, 2, 3)] == ["b", "a", "b"]
     validated = [begun(1, 0, n, True, made, **{ANSWERER: "team"}).junior for n in (1, 2, 3)]
     assert validated == ["b"] * 3
     assert begun().junior is None
@@ -100,8 +114,6 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
 class Engine:
     """Stands for verl's client: remembers what it was sent, returns fixed tokens."""
 
-    name = "inner"
-
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.sent: list[dict[str, Any]] = []
@@ -114,38 +126,31 @@ class Engine:
         return SimpleNamespace(token_ids=list(range(first, first + 10)))
 
 
-def output_of(ids: list[int], **fields: Any) -> Any:
-    """verl's output of one response, all of which its loop would train."""
-    whole = {
-        "prompt_ids": [1, 2],
-        "response_ids": ids,
-        "response_mask": [1] * len(ids),
-        "response_logprobs": [-1.0] * len(ids),
-        "extra_fields": {},
-    }
-    return SimpleNamespace(**{**whole, **fields})
+def output_of(ids: list[int], mask: list[int]) -> Any:
+    """verl's output of one response."""
+    return SimpleNamespace(
+        prompt_ids=[1, 2],
+        response_ids=ids,
+        response_mask=mask,
+        response_logprobs=[-1.0] * len(ids),
+        extra_fields={},
+    )
 
 
 def played(trajectory: Trajectory, engine: Any, calls: int = 1) -> Any:
     """The output of a loop that keeps the first of some calls."""
     client = TandemClient(engine, trajectory)
-    assert client.name == "inner"  # it is otherwise verl's own
     shared = {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     for _ in range(calls):
         asyncio.run(client.generate("id", prompt_ids=[1, 2], sampling_params=shared))
     assert shared == {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
-    output = output_of(list(range(10)))
+    output = output_of(list(range(10)), [1] * 10)
     narrow(output, trajectory)
     return output
 
 
-def facts_of(output: Any) -> Facts:
-    facts = Facts.from_wire(output.extra_fields[FACTS])
-    assert facts is not None
-    return facts
-
-
-def test_calls_carry_requests_of_their_own_and_the_mask_keeps_the_seniors_tokens() -> None:
+def test_calls_carry_requests_of_their_own_and_log_probs_are_the_seniors() -> None:
+    """Masks are held to the conformance suite's rollouts."""
     trajectory, engine = begun(), Engine()
     output = played(trajectory, engine, calls=3)
     seeds = [trajectory.seed_of_call(call) for call in range(3)]
@@ -160,14 +165,6 @@ def test_calls_carry_requests_of_their_own_and_the_mask_keeps_the_seniors_tokens
     assert 0 < sum(authorship) < 10
     assert output.response_mask == authorship
     assert output.response_logprobs == [-float(bit) for bit in authorship]
-    assert output.extra_fields.keys() == {FACTS}
-    facts = facts_of(output)
-    assert facts.authorship.astype(int).tolist() == authorship
-    assert facts.settings == {"schedule": "word", "p": 0.5, "cap": 4, "boundaries": "word"}
-    assert (facts.segments, facts.trained) == (((seeds[0], 0, 10),), ((0, 10),))
-    output = output_of(list(range(10)), response_logprobs=None)
-    narrow(output, trajectory)
-    assert output.response_logprobs is None
 
 
 def test_several_samples_in_one_call_are_refused() -> None:
@@ -191,7 +188,7 @@ class Worker:
             "id", prompt_ids=[1, 2], sampling_params=sampling_params
         )
         mask = [0, 0, *[1] * (len(answer.token_ids) - 2)]
-        output = output_of(answer.token_ids, response_mask=mask)
+        output = output_of(answer.token_ids, mask)
         # As a worker class of a user's may give several.
         (output,) = await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
         return output
@@ -212,13 +209,12 @@ def run_one(client: Any, config: Any = IN_TANDEM, tandem: Any = None, session: i
     return found[0] if isinstance(found, list) else found
 
 
-def test_worker_sends_requests_and_narrows_masks() -> None:
-    client = Engine()
-    output = run_one(client)
-    assert TandemRequest.parse(client.sent[0]["extra_args"]["tandem"]) is not None
-    authors = facts_of(output).authorship.astype(int).tolist()
-    assert 0 < sum(authors[2:]) < 8
-    assert output.response_mask == [0, 0, *authors[2:]]
+def test_worker_restricts_what_its_loop_would_train() -> None:
+    output = run_one(Engine())
+    facts = Facts.from_wire(output.extra_fields[FACTS])
+    assert facts is not None
+    assert 0 < sum(output.response_mask) < 8
+    assert output.response_mask == [0, 0, *facts.authorship[2:].astype(int).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -272,8 +268,36 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
     assert buffer._dapo_filtered_keys("train")[0] == {"u"}  # equal scores are dropped
 
 
-def test_worker_says_that_it_is_in_place_and_what_is_wrong_before_anything_is_generated() -> None:
-    ours = in_tandem(Worker, WorkerInTandem)
-    assert ours(IN_TANDEM, Engine()).tandem_in_place() is True
+def test_worker_of_a_run_without_the_flag_is_refused() -> None:
     with refused("TP530"):
-        ours(PLAIN, Engine()).tandem_in_place()
+        in_tandem(Worker, WorkerInTandem)(PLAIN, Engine()).tandem_rules()
+
+
+class Manager:
+    """verl's AgentLoopManagerTQ."""
+
+    def __init__(self) -> None:
+        self.agent_loop_workers_class = ray.remote(Worker)
+
+    def generate_sequences(self, prompts: Any) -> Any:
+        return prompts
+
+
+class Prompts(dict[str, Any]):
+    def __len__(self) -> int:
+        return 3
+
+
+def test_prompts_are_numbered_through_each_step_for_workers_of_ours() -> None:
+    made: Any = in_tandem(Manager, ManagerInTandem)()
+    assert issubclass(made.agent_loop_workers_class.__ray_actor_class__, WorkerInTandem)
+
+    def numbers(**fields: Any) -> list[int]:
+        return made.generate_sequences(Prompts(fields))["tandem_row"].tolist()
+
+    assert numbers(global_steps=1) == [0, 1, 2]
+    assert numbers(global_steps=1) == [3, 4, 5]
+    assert numbers(global_steps=2) == [0, 1, 2]
+    assert numbers(global_steps=2, validate=True) == [0, 1, 2]
+    assert numbers(global_steps=2) == [3, 4, 5]
+    assert made.generate_sequences(Prompts(global_steps=2, tandem_row=[7]))["tandem_row"] == [7]

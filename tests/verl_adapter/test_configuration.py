@@ -44,6 +44,8 @@ def test_driver_checks_runs_that_ask_before_verl_and_leaves_others_as_they_are()
     assert driver.validate_config(config=config, use_critic=False) == "validated"
     assert config == copy(PLAIN)
     assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
+    with refused("TP509"):
+        driver.validate_config(config={**OmegaConf.to_container(config), "tandem": {"p": 0.5}})
     with refused("TP117", kind="schedule", name="words"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
 

@@ -8,6 +8,7 @@ import re
 
 import pytest
 from foreign_source import function_of, source_of
+from verl.single_controller.base.decorator import MAGIC_ATTR, Dispatch
 
 from tandem_plugin.patching import subclasses
 from tandem_plugin.patching.versions import check_version
@@ -27,7 +28,6 @@ HOOKS = {
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",
         "AgentLoopWorker.__init__": "self config llm_client",
         "AgentLoopManager.__init__": "self config llm_client",
-        "async AgentLoopManager._init_agent_loop_workers": "self",
     },
     TQ: {
         "async AgentLoopWorkerTQ._agent_loop_postprocess": "self output validate",
@@ -80,8 +80,6 @@ EXTENDED = {
 """The classes of verl that have subclasses of ours, and with what."""
 
 EVERY = [(module, *hook) for module, hooks in HOOKS.items() for hook in hooks.items()]
-
-"""Methods that a class has from another one."""
 
 
 @pytest.mark.parametrize(("module", "path", "arguments"), EVERY)
@@ -157,6 +155,13 @@ def test_nothing_reads_the_mode_between_the_driver_and_the_trainer() -> None:
     """Which gives it its own name back."""
     assert source_of(MAIN).count("trainer_mode") == 1
     assert re.search(r"\w+\.create\(\n\s+config=self\.config,", source_of(MAIN))
+
+
+def test_method_that_builds_the_model_is_still_dispatched_to_every_worker() -> None:
+    from tandem_verl.imitation import ImitatingWorker
+
+    attributes = getattr(ImitatingWorker.init_model, MAGIC_ATTR)
+    assert attributes["dispatch_mode"] == Dispatch.ONE_TO_ALL
 
 
 def test_installed_verl_is_of_the_tested_series() -> None:

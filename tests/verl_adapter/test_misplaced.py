@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,37 +38,29 @@ def with_settings(**settings: Any) -> dict[str, Any]:
 
 
 MISPLACED = [
-    ("tandem.schedule", "word", "schedule=word"),
-    ("tandem", "token", "schedule=word"),
-    ("trainer.tandem", True, "schedule=word"),
-    (f"{ROLLOUT}.tandem.p", 0.3, "p=0.3"),
-    (f"{ENGINE}.tandem.schedule", "word", "schedule=word"),
-    (f"{ENGINE}.additional_configs.tandem.schedule", "word", "schedule=word"),
-    (f"{ENGINE}.additional_config.Tandem.schedule", "word", "schedule=word"),
-    (f"{ENGINE}.additional_config.tandm.schedule", "word", "schedule=word"),
-    (f"{ROLLOUT}.engine_kwargs.sglang.additional_config.tandem.cap", 4, "cap=4"),
+    ("tandem.schedule", "word"),
+    ("tandem", "token"),
+    (f"{ROLLOUT}.tandem.p", 0.3),
+    (f"{ENGINE}.tandem.schedule", "word"),
+    (f"{ENGINE}.additional_config.Tandem.schedule", "word"),
+    (f"{ENGINE}.additional_config.tandm.schedule", "word"),
+    (f"{ROLLOUT}.engine_kwargs.sglang.additional_config.tandem.cap", 4),
 ]
 
 
-def misplaced(**settings: Any) -> str:
-    """What to type instead of these settings, of which a run would ignore some."""
-    with refused("TP509") as caught:
-        check_places(with_settings(**settings))
-    return str(caught.value.fields["flags"])
-
-
-@pytest.mark.parametrize(("path", "value", "right"), MISPLACED)
-def test_misplaced_setting_stops_a_run_with_what_to_type(path: str, value: Any, right: str) -> None:
+@pytest.mark.parametrize(("path", "value"), MISPLACED)
+def test_misplaced_setting_stops_a_run(path: str, value: Any) -> None:
     """Alone, where it would be plain GRPO, and beside the right flag, which would not heed it."""
-    assert f"+{FLAG}.{right}" in misplaced(**{path: value})
-    assert f"+{FLAG}.{right}" in misplaced(**{FLAG: {"schedule": "word"}, path: value})
+    node = path if path == "tandem" else path.rpartition(".")[0]
+    with refused("TP509", places=node):
+        check_places(with_settings(**{path: value}))
+    with refused("TP509", places=node):
+        check_places(with_settings(**{FLAG: {"schedule": "word"}, path: value}))
 
 
 NOT_MISPLACED: list[dict[str, Any]] = [
     {},
-    {FLAG: {}},
     {FLAG: {"schedule": "word", "p": 0.3, "junior": "a"}},
-    {f"{ENGINE}.additional_config": '{"tandem": {"schedule": "word"}}'},
     {FLAG: None},
     {"tandem": None, f"{ROLLOUT}.tandem": False},
     {"data.tandem": "a column", "data.custom.tandem.schedule": "word"},
@@ -106,18 +94,3 @@ def test_nothing_is_misplaced_in_verls_own_configurations(name: str) -> None:
         check_places(compose(name, overrides=[f"+{FLAG}.schedule=word", f"+{FLAG}.seed=3"]))
         with refused("TP509", places=f"{ENGINE}.tandem"):
             check_places(compose(name, overrides=[f"+{ENGINE}.tandem.schedule=word"]))
-
-
-def test_verls_own_command_stops_before_it_starts_anything(tmp_path: Path) -> None:
-    """By verl's entry point alone: such a run has no other sign of tandem."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TANDEM_CONFIG": ""}
-    environment.pop("VERL_USE_EXTERNAL_PLUGINS", None)
-    ran = subprocess.run(
-        [sys.executable, "-m", "verl.trainer.main_ppo", "+tandem.schedule=word"],
-        cwd=tmp_path, capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
-    log = ran.stdout + ran.stderr
-    assert ran.returncode != 0
-    assert "[TP509]" in log
-    assert f"pass +{FLAG}.schedule=word" in log
-    assert "ray init" not in log

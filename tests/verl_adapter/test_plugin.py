@@ -31,10 +31,8 @@ def test_flag_is_found_in_whole_configurations_and_in_rollout_nodes() -> None:
     assert tandem_node(tandem_run()["actor_rollout_ref"]["rollout"]) == {}
     text = {"engine_kwargs": {"vllm": {"additional_config": '{"tandem": {"p": 0.5}}'}}}
     assert tandem_node(text) == {"p": 0.5}
-    as_attributes = SimpleNamespace(engine_kwargs=tandem_run()["actor_rollout_ref"]["rollout"])
     nested = {"engine_kwargs": {"vllm": {"additional_config": "[" * 100_000}}}
-    others = (None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested, as_attributes)
-    for nothing in (PLAIN, *others):
+    for nothing in (PLAIN, None, "text", SimpleNamespace(), {"engine_kwargs": None}, nested):
         assert tandem_node(nothing) is None
     for config, expected in ((tandem_run({"p": 0.5}), {"p": 0.5}), (PLAIN, None)):
         node = OmegaConf.create(config)
@@ -108,18 +106,8 @@ def test_adapter_that_cannot_be_imported_leaves_a_refusal(
 ) -> None:
     log = in_a_new_process(f"sys.modules[{broken!r}] = None  # its import fails\n{RUNS}")
     assert "validated" in log
-    assert "RuntimeError: The configuration enables tandem" in log
-    assert FLAG in log
-    assert "could not be activated: ModuleNotFoundError: " in log
+    assert f"RuntimeError: The configuration enables tandem ({FLAG})" in log
     assert broken in log
-
-
-def test_other_version_of_verl_is_refused_only_when_tandem_is_asked_for(
-    in_a_new_process: Callable[..., str],
-) -> None:
-    log = in_a_new_process(f"import verl\nverl.__version__ = '0.12.3'\n{RUNS}")
-    assert "validated" in log
-    assert "[TP376]" in log
 
 
 def test_plain_run_imports_nothing_but_the_entry_point(
@@ -151,7 +139,7 @@ def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(
         # The driver may have the adapter, and have named them.
         (
             'sys.modules["tandem_verl.agent_loop"] = None',
-            "could not be activated: ModuleNotFoundError: import of tandem_verl.agent_loop",
+            "RuntimeError: The configuration enables tandem",
         ),
     ],
 )
@@ -167,7 +155,6 @@ get_trainer_cls("tandem_separate_async")(None)
 """)
     assert log.count("began") == 1
     assert reason in log
-    assert "RuntimeError: The configuration enables tandem" in log
 
 
 def test_modules_are_looked_for_without_importing_their_packages(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from verl_stand_ins import IN_TANDEM, configuration
 
-from tandem_plugin import EngineError, RequestError, TandemConfig
-from tandem_plugin.patching import in_place
+from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl.server import ServerInTandem
 
@@ -24,15 +23,8 @@ class Server:
     async def run_server(self, args: Any) -> None:
         self.engine = SimpleNamespace(vllm_config=args, shutdown=lambda: setattr(self, "off", True))
 
-    async def generate(
-        self, prompt_ids: Any, sampling_params: Any, error: Any = None, cause: Any = None
-    ) -> Any:
-        if error is not None:
-            raise error from cause
-        return SimpleNamespace(token_ids=prompt_ids, extra_fields={"other": 1})
-
-
-IN_ENGINE = SimpleNamespace(additional_config={"tandem": {"junior_name": "models/b"}})
+    async def generate(self, error: Any, cause: Any) -> Any:
+        raise error from cause
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_server_whose_engine_is_not_tandems_is_shut_down(server: Any) -> None:
-    asyncio.run(server.run_server(IN_ENGINE))
+    asyncio.run(server.run_server("in tandem"))
     assert not hasattr(server, "off")
     with pytest.raises(EngineError):
         asyncio.run(server.run_server("plain"))
@@ -57,21 +49,12 @@ def test_server_whose_engine_is_not_tandems_is_shut_down(server: Any) -> None:
 
 def test_engines_refusal_leaves_the_server_with_its_sentence(server: Any) -> None:
     def generate(error: Exception, cause: Exception) -> None:
-        asyncio.run(server.generate([4, 5, 6], {}, error, cause))
+        asyncio.run(server.generate(error, cause))
 
     with pytest.raises(RequestError, match="no seed"):
         generate(RuntimeError(), RequestError("no seed"))
     with pytest.raises(RuntimeError, match="of vLLM's own"):
         generate(RuntimeError("of vLLM's own"), ValueError())
-
-
-def test_engine_asks_for_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of verl's own, of a run whose classes were not put in place, starts no engine."""
-    monkeypatch.setattr(in_place, "_PLACED", {})
-    Server(IN_TANDEM)
-    assert not in_place.is_in_place("verl")
-    in_tandem(Server, ServerInTandem)(IN_TANDEM)
-    assert in_place.is_in_place("verl")
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -85,4 +68,3 @@ def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> 
         found = server.config.engine_kwargs["vllm"]["additional_config"]
         assert found["tandem"]["junior"] == "abc"[rank % 3]
         assert (found["tandem"]["schedule"], found["other"]) == ("word", 1)
-        TandemConfig.from_mapping(found["tandem"])

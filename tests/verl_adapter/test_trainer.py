@@ -171,12 +171,9 @@ def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
     start: Any, config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer, queue = start(config)
-    said = capsys.readouterr().out
-    assert "tandem is on: schedule=word p=0.5 cap=4 boundaries=word" in said
-    assert f"fingerprint={trainer._tandem.rules.fingerprint}" in said
+    assert "tandem is on: schedule=word p=0.5 cap=4" in capsys.readouterr().out
     batch, metrics = trainer.replay_buffer.sample()
     rows = rows_of_keys(batch, queue)
-    assert [len(row.segments) for row in rows] == [2, 2]
     assert metrics == {"other": 1, **batch_metrics(rows)}
     assert 0 < metrics["tandem/senior_share"] < 1
     trainer._update_critic(queue.filled, {})
@@ -190,17 +187,10 @@ def complement(row: dict[str, Any]) -> None:
     row["response_mask"] = row["loss_mask"] = 1 - row["response_mask"]
 
 
-def cut(row: dict[str, Any]) -> None:
-    facts = row["extra_fields"][FACTS]
-    row["extra_fields"] = {FACTS: {**facts, "length": facts["length"] - 1}}
-
-
 SPOILED = {
     "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "TP406"),
-    "of another loop": (lambda row: row.update(extra_fields={}), "TP406"),
-    "facts of fewer tokens": (cut, "TP407"),
     "complement": (complement, "TP411"),
-    "loss mask": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
+    "not narrowed": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
 }
 
 
@@ -268,9 +258,8 @@ def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(sta
     for key in KEYS:
         facts = Facts.from_wire(queue.rows[key]["extra_fields"][FACTS])
         assert facts is not None
-        wanted = facts.trained_mask & ~facts.authorship
-        assert wanted.any()
-        assert queue.rows[key]["junior_mask"].tolist() == wanted.astype(int).tolist()
+        assert facts.junior_mask.any()
+        assert queue.rows[key]["junior_mask"].tolist() == facts.junior_mask.astype(int).tolist()
     assert queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]
     trainer.workers_have_the_adapter = False
     with refused("TP450"):

@@ -15,7 +15,7 @@ from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.ray_workers import confirmed_actor
-from tandem_plugin.training.refusals import check_installed
+from tandem_plugin.training.refusals import Unproven, check_versions
 
 __all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
 
@@ -58,7 +58,9 @@ def apply() -> None:
     :class:`EngineError` if a patched module is missing.
     """
     config = running_config()
-    check_installed("openrlhf", "TP603", config, UNPROVEN)
+    unproven = Unproven(config, UNPROVEN)
+    check_versions("openrlhf", unproven)
+    unproven.say()
     put_in_place(FRAMEWORK, patches_of(config), MEND)
 
 

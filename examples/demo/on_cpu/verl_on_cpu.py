@@ -44,6 +44,10 @@ from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 __all__ = ["CPUDevice", "CPUPlatform"]
 
 
+_OF_MEMORY = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "memory_allocated")
+_OF_MEMORY += ("memory_reserved", "max_memory_allocated", "max_memory_reserved")
+
+
 class CPUDevice(ModuleType):
     """``torch.cpu`` with the calls of ``torch.cuda`` that verl makes and ``torch.cpu`` lacks.
 
@@ -56,6 +60,8 @@ class CPUDevice(ModuleType):
         self.manual_seed = torch.manual_seed
         self.get_rng_state = torch.get_rng_state
         self.set_rng_state = torch.set_rng_state
+        for name in _OF_MEMORY:
+            setattr(self, name, lambda device=None: 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
@@ -70,24 +76,6 @@ class CPUDevice(ModuleType):
         """(free, total) bytes of the machine's memory."""
         page = os.sysconf("SC_PAGE_SIZE")
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
-
-    def empty_cache(self) -> None: ...
-
-    def ipc_collect(self) -> None: ...
-
-    def reset_peak_memory_stats(self, device: object = None) -> None: ...
-
-    def memory_allocated(self, device: object = None) -> int:
-        return 0
-
-    def memory_reserved(self, device: object = None) -> int:
-        return 0
-
-    def max_memory_allocated(self, device: object = None) -> int:
-        return 0
-
-    def max_memory_reserved(self, device: object = None) -> int:
-        return 0
 
 
 @PlatformRegistry.register(platform="cpu")
@@ -119,19 +107,8 @@ class CPUPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None: ...
-
-    def synchronize(self, device_index: int | None = None) -> None: ...
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None: ...
-
-    def empty_cache(self) -> None: ...
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
@@ -155,12 +132,11 @@ class CPUPlatform(PlatformBase):
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
 
-    def profiler_start(self) -> None: ...
+    def _nothing(self, *_: object, **__: object) -> None: ...
 
-    def profiler_stop(self) -> None: ...
-
-    def cudart(self) -> None:
-        return None
+    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
+    manual_seed_all = manual_seed
 
 
 def keep_fsdp_engines() -> None:

@@ -16,15 +16,10 @@ from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["FOLDS", "SCHEDULES", "TRAINED_SCHEDULE", "Evaluation", "fold_counts"]
-
 SCHEDULES = ("step", "step-bernoulli")
 """The team's schedules: the paper's evaluation, and its random form."""
 
 TRAINED_SCHEDULE = "word"
-
-FOLDS = 8
-"""Parts of the problems in which tokens are counted, for what is cross-fitted."""
 
 
 class Evaluation:
@@ -51,11 +46,11 @@ class Evaluation:
     def alone(self, model: LanguageModel) -> tuple[dict[str, Any], Responses]:
         """Accuracy of a model alone, the share of jargon, its tokens' counts, and its responses."""
         responses = self._answers(model)
-        counts = fold_counts(responses, self.task.size)
+        counts = token_counts(responses.token_ids(), self.task.size)
         return {
             **self._accuracy("solo", responses),
-            "jargon": self.task.jargon_share(counts.sum(axis=0)),
-            "counts": counts.tolist(),
+            "jargon": self.task.jargon_share(counts),
+            "token_counts": counts.tolist(),
         }, responses
 
     def beside(
@@ -64,19 +59,15 @@ class Evaluation:
         """Accuracy of the team, legibility to the junior, and drift from it.
 
         alone: what the senior wrote alone, which the junior reads. juniors: how often the junior
-        writes each token alone, of :func:`fold_counts`.
+        writes each token alone, ``[V]``.
         """
         found: dict[str, float] = {}
         for schedule in SCHEDULES:
             found |= self._accuracy(schedule, self._answers(senior, junior, schedule))
         cross_entropy, overlap = self._legibility(senior, junior, alone)
-        counts = fold_counts(alone, self.task.size).sum(axis=0)
-        return {
-            **found,
-            "cross_entropy": cross_entropy,
-            "overlap": overlap,
-            "kl": kl_divergence(counts, juniors.sum(axis=0)),
-        }
+        counts = token_counts(alone.token_ids(), self.task.size)
+        kl = kl_divergence(counts, juniors)
+        return {**found, "cross_entropy": cross_entropy, "overlap": overlap, "kl": kl}
 
     def team_accuracy(self, senior: LanguageModel, junior: LanguageModel) -> float:
         """pass@1 of a team under the schedule of training, by which its checkpoint is chosen."""
@@ -114,9 +105,3 @@ class Evaluation:
         prompts = self.task.prompts(self.problems)
         end, temperature = self.task.end, self.temperature
         return generate(senior, junior, prompts, LONGEST, end, noise, rule, seeds, temperature)
-
-
-def fold_counts(responses: Responses, vocabulary: int) -> np.ndarray:
-    """How often each token was written in each part of the responses: int64 ``[FOLDS, V]``."""
-    rows = responses.token_ids()
-    return np.stack([token_counts(rows[fold::FOLDS], vocabulary) for fold in range(FOLDS)])

@@ -20,18 +20,6 @@ from light.size import GRPO, HALF, METHODS, TRL, LightSize
 from light.table import START, Choice, Found
 from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_error, unit_means
 
-__all__ = [
-    "CLAIMS",
-    "TOO_FEW",
-    "Claim",
-    "Judged",
-    "detectable",
-    "judge",
-    "judge_all",
-    "power",
-    "power_lines",
-]
-
 LEVEL = 0.05
 POWER = 0.8
 Verdict = str

@@ -1,21 +1,17 @@
 """A small Qwen3 in plain PyTorch: Hugging Face's parameters and results, with less around.
 
 A model of a hundred thousand parameters spends its time on the way to its matrix products. This one
-takes a batch of prompts of one length, keeps keys and values in tensors made once, and saves and
-loads Hugging Face checkpoints, so that vLLM and verl run what was taught here.
+takes a batch of prompts of one length, and keeps keys and values in tensors made once.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-__all__ = ["Cache", "LanguageModel", "Shape", "load_model", "save_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,51 +159,17 @@ def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
-def save_model(model: LanguageModel, tokenizer: Any, folder: Path) -> None:
-    """Write a Hugging Face checkpoint with its tokenizer, whole or not at all."""
-    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
-
-    sizes = asdict(model.shape)
-    theta = sizes.pop("rope_theta")
-    config = Qwen3Config(
-        **sizes,
-        num_key_value_heads=model.shape.num_attention_heads,
-        rope_parameters={"rope_type": "default", "rope_theta": theta},
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        dtype="float32",
-    )
-    written = Qwen3ForCausalLM(config)
-    written.load_state_dict(
-        {**model.state_dict(), "lm_head.weight": model.model.embed_tokens.weight}
-    )
-    written.generation_config = GenerationConfig(
-        do_sample=True,
-        temperature=1.0,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    temporary = folder.with_name(folder.name + ".tmp")
-    written.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
-    temporary.rename(folder)
+def save_model(model: LanguageModel, file: Path) -> None:
+    """Write shape and weights, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_suffix(".tmp")
+    torch.save({"shape": asdict(model.shape), "weights": model.state_dict()}, temporary)
+    temporary.rename(file)
 
 
-def load_model(folder: Path) -> LanguageModel:
-    """Read what :func:`save_model` wrote, or verl saved of it."""
-    from safetensors.torch import load_file
-    from transformers import Qwen3Config
-
-    config = Qwen3Config.from_pretrained(folder)
-    names = [name for name in asdict(Shape(1)) if name != "rope_theta"]
-    shape = Shape(
-        **{name: getattr(config, name) for name in names},
-        rope_theta=config.rope_parameters["rope_theta"],
-    )
-    model = LanguageModel(shape)
-    weights = load_file(folder / "model.safetensors")
-    model.load_state_dict({k: v.float() for k, v in weights.items() if k != "lm_head.weight"})
+def load_model(file: Path) -> LanguageModel:
+    """Read what :func:`save_model` wrote."""
+    saved = torch.load(file, weights_only=True)
+    model = LanguageModel(Shape(**saved["shape"]))
+    model.load_state_dict(saved["weights"])
     return model.eval()

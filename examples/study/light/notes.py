@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["StudyError", "check_settings", "write_json"]
-
 
 class StudyError(RuntimeError):
     """The study cannot go on; the message says why and what to do."""

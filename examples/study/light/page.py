@@ -11,8 +11,6 @@ from light.judging import Judged, judge_all, power_lines
 from light.size import METHODS, TRL, LightSize
 from light.table import CHOICES, MEASURES, START, Choice, Found, Row, read_found
 
-__all__ = ["write_page"]
-
 _PANELS = ("solo", "step", "cross_entropy", "kl")
 
 

@@ -9,19 +9,6 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = [
-    "BOTH",
-    "JARGON",
-    "OPERATIONS",
-    "PLAIN",
-    "STEPS",
-    "Notation",
-    "Problem",
-    "apply",
-    "draw_problem",
-    "draw_problems",
-]
-
 STEPS = 4
 OPERATIONS = ("plus", "minus", "times")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -22,11 +21,8 @@ from light.notes import write_json
 from light.problem import Problem, draw_problems
 from light.size import METHODS, LightSize
 from light.task import Task
-from light.taught_text import Facts, Teaching
-from light.teach import teach
+from light.teaching import Facts, Teaching, teach
 from tandem_plugin.seeds import derive_seed
-
-__all__ = ["Training", "default_workers", "read_note", "run_trainings", "taught", "trainings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +42,13 @@ class Training:
         return out / "trainings" / f"{self.name.replace(' ', '-')}.json"
 
 
-class Problems:
-    """The problem sets of a study: no problem is in two of them."""
-
-    def __init__(self, size: LightSize) -> None:
-        self.held_out = draw_problems(size.problems, 17)
-        self.validation = draw_problems(size.validation_problems, 19, self.held_out)
-        self.kept_out: frozenset[Problem] = frozenset([*self.held_out, *self.validation])
-        self.training = draw_problems(size.training_problems, 23, self.kept_out)
-
-
 @functools.lru_cache(maxsize=2)
-def problems_of(size: LightSize) -> Problems:
-    """The problem sets of a size, drawn once in a process."""
-    return Problems(size)
+def problem_sets(size: LightSize) -> tuple[list[Problem], list[Problem], list[Problem]]:
+    """(held out, validation, training), drawn once in a process; no problem is in two of them."""
+    held_out = draw_problems(size.problems, 17)
+    validation = draw_problems(size.validation_problems, 19, held_out)
+    kept_out = frozenset([*held_out, *validation])
+    return held_out, validation, draw_problems(size.training_problems, 23, kept_out)
 
 
 def trainings(size: LightSize) -> list[Training]:
@@ -108,24 +97,24 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _model_folder(out: Path, start: int) -> Path:
-    return out / "models" / f"start-{start}"
+def _model_file(out: Path, start: int) -> Path:
+    return out / "models" / f"start-{start}.pt"
 
 
 def _teach(out: Path, size: LightSize, start: int) -> None:
     """A model with misconceptions of its own, and what it measures beside itself."""
-    note, folder = taught(out, start), _model_folder(out, start)
+    note, file = taught(out, start), _model_file(out, start)
     if note.exists():
         return
-    task, problems = Task(), problems_of(size)
-    if not folder.exists():
+    task, (held_out, validation, _) = Task(), problem_sets(size)
+    if not file.exists():
         teaching = Teaching(Facts.draw(1000 + start, size.misconceived))
-        model = teach(task, teaching, size.lesson, seed=start, without=problems.kept_out)
-        save_model(model, task.tokenizer, folder)
-    model = load_model(folder)
+        kept_out = frozenset([*held_out, *validation])
+        save_model(teach(task, teaching, size.lesson, seed=start, without=kept_out), file)
+    model = load_model(file)
     # Other random numbers than the senior's: one model twice shows the noise of drift.
     junior = _evaluation(task, size, "junior").alone(model)[0]
-    counts = np.array(junior["counts"])
+    counts = np.array(junior["token_counts"])
     senior = _measured(_evaluation(task, size, "taught"), model, model, counts)
     write_json(note, {"senior": senior, "junior": junior})
 
@@ -134,16 +123,13 @@ def _train(out: Path, size: LightSize, one: Training) -> None:
     note = one.note(out)
     if note.exists():
         return
-    task, problems = Task(), problems_of(size)
-    counts = np.array(read_note(taught(out, one.start))["junior"]["counts"])
+    task, (_, kept_back, problems) = Task(), problem_sets(size)
+    counts = np.array(read_note(taught(out, one.start))["junior"]["token_counts"])
     evaluation = _evaluation(task, size, "held out", one.seed)
-    validation = Evaluation(
-        task,
-        problems.validation,
-        derive_seed(one.seed, "validation"),
-        temperature=size.training.temperature,
-    )
-    start = load_model(_model_folder(out, one.start))
+    temperature = size.training.temperature
+    seed = derive_seed(one.seed, "validation")
+    validation = Evaluation(task, kept_back, seed, temperature=temperature)
+    start = load_model(_model_file(out, one.start))
     in_team = one.method.schedule is not None and not one.method.alone
     curve: list[dict[str, Any]] = []
     rewards: list[float] = []
@@ -159,18 +145,13 @@ def _train(out: Path, size: LightSize, one: Training) -> None:
             measured = _measured(evaluation, senior, start, counts)
             curve.append({"step_number": step, "validation": accuracy, **measured})
 
-    train(task, start, start, one.method, problems.training, one.seed, size.training, on_step)
+    train(task, start, start, one.method, problems, one.seed, size.training, on_step)
     write_json(note, {"name": one.name, "rewards": rewards, "curve": curve})
 
 
 def _evaluation(task: Task, size: LightSize, name: str, seed: int = 0) -> Evaluation:
-    return Evaluation(
-        task,
-        problems_of(size).held_out,
-        derive_seed(seed, name),
-        size.samples,
-        size.training.temperature,
-    )
+    held_out, seed = problem_sets(size)[0], derive_seed(seed, name)
+    return Evaluation(task, held_out, seed, size.samples, size.training.temperature)
 
 
 def _measured(
@@ -184,8 +165,3 @@ def _measured(
 def read_note(path: Path) -> dict[str, Any]:
     """A note of a training."""
     return dict(json.loads(path.read_text(encoding="utf-8")))
-
-
-def default_workers() -> int:
-    """One process a core."""
-    return max(1, os.cpu_count() or 1)

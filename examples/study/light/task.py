@@ -15,8 +15,6 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading import grade
 from tandem_plugin.rules import Rule, TandemRules
 
-__all__ = ["LONGEST", "Task"]
-
 LONGEST = 36
 """Tokens of a response at most; a whole solution has 32."""
 _UNKNOWN, _PAD, _END = "<|unknown|>", "<|endoftext|>", "<|im_end|>"

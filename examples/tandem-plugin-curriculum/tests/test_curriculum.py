@@ -35,27 +35,18 @@ def test_p_goes_from_start_to_end_and_stays_there(step: int, p: float) -> None:
 @pytest.mark.parametrize("step", [0, 3, 5, 10, 50])
 def test_at_each_step_it_is_the_word_schedule_of_that_p(step: int) -> None:
     curriculum = rules(schedule="curriculum", p_start=0.1, p_end=0.9, warmup_steps=10, cap=3)
-    at_step = curriculum.at(step)
+    at_step = curriculum.for_step(step)
     word = rules(schedule="word", p=at_step.schedule.p, cap=3).default  # type: ignore[attr-defined]
     for seed in range(20):
         assert at_step.replay(TOKENS, seed) == word.replay(TOKENS, seed)
     assert at_step.fingerprint != word.fingerprint
 
 
-def test_senior_writes_everything_at_the_start_and_half_of_it_in_the_end() -> None:
-    ours = rules(schedule="curriculum", warmup_steps=10)
-    assert ours.at(0).replay(TOKENS, seed=1).senior_share == 1.0
-    shares = [ours.at(10).replay(TOKENS, seed).senior_share for seed in range(50)]
-    assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
         ({"p_start": 2}, "p_start=2 is not a probability"),
-        ({"p_end": True}, "p_end=True is not a probability"),
         ({"warmup_steps": 0}, "warmup_steps=0 is not a valid count"),
-        ({"cap": 0}, "cap=0 is not a valid count"),
         ({"training_step": -1}, "training_step=-1 is not a valid count"),
         ({"p": 0.5}, "p=0.5 is not a parameter of the schedule 'curriculum'"),
     ],

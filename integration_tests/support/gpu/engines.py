@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from support import worker
-from support.checked_engine import CheckedEngine
+from support.checked_engine import TIGHT, CheckedEngine
 from support.engine import async_engine
 from support.gpu import in_worker
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
 __all__ = [
     "TANDEM",
-    "TIGHT",
     "Asked",
     "Running",
     "adapter",
@@ -28,17 +27,6 @@ __all__ = [
 ]
 
 TANDEM: dict[str, Any] = {"schedule": "word", "cap": 4}
-
-TIGHT: dict[str, Any] = {
-    "max_model_len": 256,
-    "max_num_seqs": 8,
-    "max_num_batched_tokens": 64,
-    "block_size": 32,
-    "num_gpu_blocks_override": 14,
-    "enable_prefix_caching": True,
-    "disable_log_stats": False,
-}
-"""What requests need at once does not fit: they are preempted, and prompts read in chunks."""
 
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64]
 
@@ -79,25 +67,18 @@ class Running(CheckedEngine):
 def running(
     asked: Asked,
     toy: bool,
-    *,
-    sizes: Sequence[int] = CAPTURE_SIZES,
-    tight: bool = True,
     **options: Any,
 ) -> Iterator[Running]:
-    """Start an engine.
-
-    sizes: those of CUDA graphs. tight: whether it starts with :data:`TIGHT`. options: engine
-    arguments besides.
-    """
+    """Start an engine of little memory. options: further engine arguments."""
     found = checkpoints()
     record = Path(tempfile.mkdtemp(prefix="record-", dir=found["senior"].parent))
     tandem = {**TANDEM, "junior": found[asked.junior], "record": record, "mode": asked.mode}
-    arguments = {**(TIGHT if tight else {}), "dtype": asked.dtype, **options}
+    arguments = {**TIGHT, "max_model_len": 256, "dtype": asked.dtype, **options}
     with ExitStack() as stack:
         if toy:
-            graphs, scheduling = _stand_in(asked, stack, sizes), asked.runner == "v2"
+            graphs, scheduling = _stand_in(asked, stack), asked.runner == "v2"
         else:
-            graphs, scheduling = _graphs(asked, sizes), None
+            graphs, scheduling = _graphs(asked), None
         engine = stack.enter_context(
             async_engine(
                 asked.runner,
@@ -115,22 +96,22 @@ def running(
         yield one
 
 
-def _graphs(asked: Asked, sizes: Sequence[int]) -> dict[str, Any]:
+def _graphs(asked: Asked) -> dict[str, Any]:
     """On a GPU: vLLM's own executor, compiler and graphs."""
     own: dict[str, Any] = {"distributed_executor_backend": None, "gpu_memory_utilization": 0.3}
     if asked.graphs == "eager":
         return {**own, "enforce_eager": True}
-    compilation = {"cudagraph_mode": asked.graphs, "cudagraph_capture_sizes": list(sizes)}
+    compilation = {"cudagraph_mode": asked.graphs, "cudagraph_capture_sizes": CAPTURE_SIZES}
     return {**own, "enforce_eager": False, "compilation_config": compilation}
 
 
-def _stand_in(asked: Asked, stack: ExitStack, sizes: Sequence[int]) -> dict[str, Any]:
+def _stand_in(asked: Asked, stack: ExitStack) -> dict[str, Any]:
     """On a CPU: the stand-in for CUDA graphs."""
     if asked.graphs == "eager":
         return {}
     from support.graphs import with_graphs
 
-    chosen = with_graphs(asked.graphs, cudagraph_capture_sizes=list(sizes))
+    chosen = with_graphs(asked.graphs, cudagraph_capture_sizes=CAPTURE_SIZES)
     return stack.enter_context(chosen)
 
 
@@ -143,15 +124,12 @@ def tokenizer() -> Any:
 
 
 _SAME: dict[str, Any] = {"hidden": 128, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 64}
-_VOCABULARY = {**_SAME, "vocab_size": 151_936}
 _SHAPES: dict[str, dict[str, Any]] = {
     "senior": _SAME,
     "junior": _SAME,
     "trained": _SAME,
     "deeper": {**_SAME, "hidden": 192, "layers": 3},
     "other": {**_SAME, "hidden": 192, "layers": 3, "heads": 6, "kv_heads": 3},
-    "senior of Qwen3's vocabulary": _VOCABULARY,
-    "junior of Qwen3's vocabulary": _VOCABULARY,
 }
 
 
@@ -166,17 +144,18 @@ class _Checkpoints(dict[str, Path]):
         from support.models import make_model
 
         seed, shape = list(_SHAPES).index(name), _SHAPES[name]
-        folder = self._folder / name.replace(" ", "-").replace("'", "")
-        self[name] = make_model(folder, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape)
+        self[name] = make_model(
+            self._folder / name, seed=seed, tokenizer=tokenizer(), spread=0.1, **shape
+        )
         return self[name]
 
 
 @cache
 def checkpoints() -> dict[str, Path]:
-    """Tiny models, made once a process: they only differ in their weights but for the last four.
+    """Tiny models, made once a process: the first three only differ in their weights.
 
     "trained" is what a senior becomes; "deeper" has another depth and width with the senior's
-    attention, "other" another attention, and two have as many token ids as Qwen3.
+    attention, "other" another attention.
     """
     return _Checkpoints()
 

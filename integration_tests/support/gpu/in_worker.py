@@ -48,17 +48,6 @@ def _in_debug_mode(owner: Any, name: str, mode: str) -> None:
     setattr(owner, name, wrapper)
 
 
-def compilations(worker: Any) -> dict[str, int]:
-    """What vLLM compiled in this worker, and what it loaded of an earlier start."""
-    from vllm.compilation.counter import compilation_counter
-
-    return {
-        "compiled": compilation_counter.num_inductor_compiles,
-        "loaded": compilation_counter.num_aot_artifacts_loaded
-        + compilation_counter.num_compiled_artifacts_loaded,
-    }
-
-
 def replays(worker: Any) -> int:
     """How many were replayed since then."""
     return _replays["all"]
@@ -73,12 +62,3 @@ def graph_mode(worker: Any) -> str:
 def free_gib(worker: Any) -> float:
     """Free memory of the device, in GiB."""
     return float(torch.cuda.mem_get_info()[0] / 2**30)
-
-
-def junior_digest(worker: Any) -> str:
-    """A hash of the junior's parameters, wherever the mode holds it."""
-    from support.worker import digest
-
-    model = worker.model_runner.model
-    holder = model if hasattr(model, "junior") else worker.model_runner.get_draft_model()
-    return digest(holder.junior.named_parameters())

@@ -9,7 +9,7 @@ from results import Results
 from support import sleeping, traffic, worker
 from support.gpu import in_worker
 from support.gpu.cases import Cases
-from support.gpu.engine_checks import SCHEDULES, check_each, judge_of
+from support.gpu.engine_checks import SCHEDULES, check_each, judge, judge_of
 from support.gpu.engines import Asked, Running, checkpoints, tokenizer
 
 __all__ = ["check_sleep"]
@@ -38,7 +38,7 @@ def check_sleep(results: Results, toy: bool, engines: Sequence[Asked]) -> None:
 
 
 def _check_level_1(engine: Running, cases: Cases) -> None:
-    junior = engine.call(in_worker.junior_digest)
+    junior = engine.call(worker.junior_digest)
     asleep = _sleep(engine, 1)
     engine.running.run(engine.running.engine.wake_up())
     engine.reset_prefix_cache()
@@ -47,7 +47,7 @@ def _check_level_1(engine: Running, cases: Cases) -> None:
 
 def _check_level_2(engine: Running, cases: Cases, check: str, senior: str) -> None:
     """Weights are woken, then synced, then the cache is woken: as trainers do it."""
-    junior = engine.call(in_worker.junior_digest)
+    junior = engine.call(worker.junior_digest)
     checkpoint = str(checkpoints()[senior])
     if engine.toy:
         engine.call(sleeping.sleep)
@@ -76,16 +76,13 @@ def _judge(
 ) -> None:
     count, length = (5, 8) if engine.toy else (20, 24)
     jobs = traffic.greedy_jobs(check[::-1], count, tokenizer(), length, SCHEDULES, gap=0.02)
-    kept = engine.call(in_worker.junior_digest) == junior
-    responses = engine.send(jobs)
-    found = judge_of(engine.asked, senior).judge(responses)
-    report = engine.report(jobs, responses)
-    enough = given is None or given >= LEAST_GIB
-    told = "" if given is None else f"{given:.2f} GiB given back; "
-    told += "the junior kept every bit; " if kept else "the junior changed; "
-    cases.add(
+    judge(
+        engine,
+        cases,
         check,
-        found.passed and kept and enough and not report.mismatches and len(responses) == len(jobs),
-        f"{told}{found.sentence()}; {len(report.mismatches)} records other than the replay",
-        gib_given_back=given,
+        jobs,
+        judge_of(engine.asked, senior),
+        kept=engine.call(worker.junior_digest) == junior,
+        enough=given is None or given >= LEAST_GIB,
+        told="" if given is None else f"{given:.2f} GiB given back; ",
     )

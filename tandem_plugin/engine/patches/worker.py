@@ -1,4 +1,4 @@
-"""vLLM's workers: sleep level 2, which discards weights, and the measures they report."""
+"""vLLM's workers: what precedes a sleep, and the measures they report."""
 
 from __future__ import annotations
 
@@ -9,49 +9,27 @@ from tandem_plugin.engine.base_junior import check_may_sleep
 from tandem_plugin.engine.wire_names import RPC_MEASURES, RPC_TOKEN_SCORES
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["copy_juniors_out_once", "let_workers_tell_of_measures"]
+__all__ = ["let_workers_tell_of_measures", "prepare_sleep"]
 
 
-def copy_juniors_out_once() -> None:
-    """Preserve a frozen junior through sleep level 2 with one copy on the host.
+def prepare_sleep() -> None:
+    """Complete pending measurements before a sleep, and reject one that loses a shared base.
 
-    Touches: ``Worker.sleep`` and ``Worker.wake_up`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
-    Why: they copy every buffer to the host at each sleep and back at each wake-up, including the
-    whole junior, which never changes, and they lose its tensors that are neither parameters nor
-    buffers. Workers with their own sleep still find the junior among the model's buffers. Pending
-    measurements are completed before a sleep of any level. Goes when: vLLM lets a model define how
-    its weights survive a sleep.
+    A separate junior needs nothing more: vLLM saves a model's buffers at level 2, and the junior's
+    tensors are among them. Touches: ``Worker.sleep`` of vLLM's GPU worker. Versions: 0.24 to 0.32.
+    Why: measuring needs both heads, and nothing reloads a base that is also the junior. Goes when:
+    vLLM lets a model define how its weights survive a sleep.
     """
     from vllm.v1.worker.gpu_worker import Worker
 
     def sleep(original: Callable[..., Any], worker: Any, level: int = 1) -> Any:
-        check_may_sleep(worker.model_runner.model, level)
-        measures = getattr(worker.model_runner.model, "tandem_measures", None)
-        if measures is not None:
-            measures.finish()  # while both heads are loaded
-        if level == 2:
-            for copy in _host_copies(worker):
-                copy.hold()
+        model = worker.model_runner.model
+        check_may_sleep(model, level)
+        if (measures := getattr(model, "tandem_measures", None)) is not None:
+            measures.finish()
         return original(worker, level)
 
-    def wake_up(original: Callable[..., Any], worker: Any, tags: Any = None) -> Any:
-        result = original(worker, tags)
-        if tags is None or "weights" in tags:
-            for copy in _host_copies(worker):
-                copy.restore()
-        return result
-
     wrap_once(Worker, "sleep", sleep)
-    wrap_once(Worker, "wake_up", wake_up)
-
-
-def _host_copies(worker: Any) -> list[Any]:
-    """The host copies of a worker's junior: of its model, its draft model, or none."""
-    models = [worker.model_runner.model]
-    if hasattr(worker, "get_draft_model"):
-        models.append(worker.get_draft_model())
-    copies = [getattr(model, "tandem_host_copy", None) for model in models]
-    return [copy for copy in copies if copy is not None]
 
 
 def let_workers_tell_of_measures() -> None:

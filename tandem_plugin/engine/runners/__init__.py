@@ -13,7 +13,7 @@ from typing import Any
 from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, PREFIX
 from tandem_plugin.errors import EngineError
 
-__all__ = ["bind_runner", "check_engine", "is_bound"]
+__all__ = ["bind_runner", "check_engine"]
 
 
 def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
@@ -33,12 +33,6 @@ def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
         vllm_config.model_config.logits_processors = [*processors, AUTHORS_PROCESSOR]
 
 
-def is_bound(vllm_config: Any) -> bool:
-    """Whether a configuration binds authors to its runner."""
-    processors = list(vllm_config.model_config.logits_processors or [])
-    return _is_v2(vllm_config) or AUTHORS_PROCESSOR in processors
-
-
 def _is_v2(vllm_config: Any) -> bool:
     return bool(getattr(vllm_config, "use_v2_model_runner", False))
 
@@ -49,6 +43,8 @@ def check_engine(vllm_config: Any) -> None:
     vllm_config: the ``VllmConfig`` of a running engine.
     """
     architecture = next(iter(vllm_config.model_config.architectures), "")
-    if architecture.startswith(PREFIX) and is_bound(vllm_config):
-        return
+    if architecture.startswith(PREFIX):
+        processors = vllm_config.model_config.logits_processors or []
+        if _is_v2(vllm_config) or AUTHORS_PROCESSOR in processors:
+            return
     raise EngineError("TP363", architecture=architecture)

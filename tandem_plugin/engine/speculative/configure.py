@@ -99,34 +99,5 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_num_seqs=scheduler.max_num_seqs,
         )
-    if isinstance(config.drafts, dict):
-        if parallel.data_parallel_size > 1:
-            raise EngineError("TP359", drafts=config.max_drafts)
-        _check_room(scheduler, config.drafts)
-
-
-def _check_room(scheduler: Any, table: dict[int, int]) -> None:
-    """Raise :class:`EngineError` if a step has no room for the drafts of a whole batch.
-
-    vLLM counts each request's drafts plus two tokens, lets requests that do not fit wait, and
-    chooses the number of drafts by the rest. So there must be room for one more request with the
-    largest number of drafts.
-    """
-    largest, most = scheduler.max_num_seqs, max(table.values())
-    room = min(
-        scheduler.max_num_batched_tokens,
-        scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
-    )
-    for first, after in pairwise([*table, max(largest, *table) + 1]):
-        requests = min(after - 1, largest)
-        needed = requests * (table[first] + 2) + (most + 2 if requests < largest else 0)
-        if first <= largest and needed > room:
-            raise EngineError(
-                "TP360",
-                table=table,
-                requests=requests,
-                drafts=table[first],
-                needed=needed,
-                room=room,
-                first=first,
-            )
+    if isinstance(config.drafts, dict) and parallel.data_parallel_size > 1:
+        raise EngineError("TP359", drafts=config.max_drafts)

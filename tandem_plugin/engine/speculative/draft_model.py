@@ -18,8 +18,7 @@ from vllm.v1.worker.gpu.attn_utils import (
 
 from tandem_plugin.engine.heads import in_seniors_ids
 from tandem_plugin.engine.junior import load_junior
-from tandem_plugin.engine.junior_offload import HostCopy
-from tandem_plugin.engine.patches.worker import copy_juniors_out_once
+from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.errors import EngineError
 
 __all__ = ["JuniorPass", "TandemJunior", "junior_of", "read_step"]
@@ -34,9 +33,8 @@ class TandemJunior(nn.Module):
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
         # Not through nn.Module.__setattr__, which would register the junior as a submodule.
-        copy_juniors_out_once()
         object.__setattr__(self, "junior", load_junior(vllm_config))
-        self.tandem_host_copy = HostCopy(self.junior)
+        self.tandem_junior_tensors = kept_tensors(self.junior)
         self.config = self.junior.config
         target = vllm_config.speculative_config.target_model_config
         self._vocabulary = int(target.get_vocab_size())
@@ -77,13 +75,11 @@ class TandemJunior(nn.Module):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor of the junior, unless a host copy is held.
-
-        vLLM's sleep at level 2 keeps buffers.
-        """
-        if recurse and not self.tandem_host_copy.is_held:
-            yield from ((prefix + name, p) for name, p in self.junior.named_parameters())
-            yield from ((prefix + name, b) for name, b in self.junior.named_buffers())
+        """Every tensor of the junior, since vLLM's sleep at level 2 keeps buffers."""
+        if recurse:
+            yield from (
+                (prefix + name, tensor) for name, tensor in self.tandem_junior_tensors.items()
+            )
 
 
 def junior_of(vllm_config: Any) -> TandemJunior:

@@ -9,18 +9,16 @@ only the logits of one row per request.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from tandem_plugin.errors import EngineError
-
-if TYPE_CHECKING:  # the planner imports this module without torch
-    import torch
 
 __all__ = [
     "CHUNK_BYTES",
     "DraftMemory",
-    "draft_bytes",
     "draft_memory",
     "row_chunks",
     "set_aside",
@@ -43,7 +41,7 @@ class DraftMemory:
     """The peak within a round, its logits included."""
     logits: int
     """The part of ``a_round`` that vLLM's profiling sees: the logits of one row per request."""
-    settings: str = ""
+    settings: str
     """The settings that determine it, in words."""
 
     def describe(self) -> str:
@@ -54,14 +52,8 @@ class DraftMemory:
         )
 
 
-def draft_bytes(
-    *, requests: int, drafts: int, vocabulary: int, head: int, hidden: int, batch: int, chunk: int
-) -> DraftMemory:
-    """Upper bounds, from the shapes of the largest batch.
-
-    requests: ``max_num_seqs``. head: bytes of one logit. hidden: bytes of the junior's hidden state
-    of one token. batch: ``max_num_batched_tokens``. chunk: the maximum number of rows of logits
-    processed at once.
+def draft_memory(vllm_config: Any) -> DraftMemory:
+    """Upper bounds for a finished configuration, from the shapes of the largest batch.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
     values are permanent, including one row for padding. A round verifies n = S (k + 1) rows, at
@@ -69,37 +61,24 @@ def draft_bytes(
     after the requests' parameters and rejection; and both distributions of one row per request.
     Drafting works on S rows.
     """
-    kept = drafts * (requests * vocabulary * head + (requests + 1) * hidden)
-    rows = min(requests * (drafts + 1), batch)
-    chunk = min(rows, chunk)
-    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
-    with_logprobs = chunk * 3 * head
-    verifying = vocabulary * (rows * head + max(checked, with_logprobs))
-    # Masks: a float32 copy, the mask, and the result.
-    masked = 2 * head + _FLOAT32 + 1
-    return DraftMemory(
-        kept, max(verifying, requests * vocabulary * masked), requests * vocabulary * head
-    )
-
-
-def draft_memory(vllm_config: Any) -> DraftMemory:
-    """The memory for a finished configuration: :func:`draft_bytes`."""
     scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
     drafting = vllm_config.speculative_config
     draft = drafting.draft_model_config
     requests, drafts = scheduler.max_num_seqs, drafting.num_speculative_tokens
-    vocabulary = model.get_vocab_size()
-    found = draft_bytes(
-        requests=requests,
-        drafts=drafts,
-        vocabulary=vocabulary,
-        head=model.head_dtype.itemsize,
-        hidden=draft.get_hidden_size() * draft.dtype.itemsize,
-        batch=scheduler.max_num_batched_tokens,
-        chunk=_chunk_rows(vocabulary),
+    vocabulary, head = model.get_vocab_size(), model.head_dtype.itemsize
+    hidden = draft.get_hidden_size() * draft.dtype.itemsize
+    rows = min(requests * (drafts + 1), scheduler.max_num_batched_tokens)
+    chunk = min(rows, _chunk_rows(vocabulary))
+    checked = chunk * 2 * _FLOAT32 + chunk // (drafts + 1) * 5 * _FLOAT32
+    with_logprobs = chunk * 3 * head
+    # Masks: a float32 copy, the mask, and the result.
+    masked = requests * (2 * head + _FLOAT32 + 1)
+    return DraftMemory(
+        kept=drafts * (requests * vocabulary * head + (requests + 1) * hidden),
+        a_round=vocabulary * max(rows * head + max(checked, with_logprobs), masked),
+        logits=requests * vocabulary * head,
+        settings=f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids",
     )
-    settings = f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids"
-    return replace(found, settings=settings)
 
 
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
@@ -107,8 +86,6 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
 
     Raises :class:`EngineError` if it does not fit beside the weights.
     """
-    import torch
-
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
     except (torch.OutOfMemoryError, MemoryError) as error:

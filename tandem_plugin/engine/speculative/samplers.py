@@ -4,15 +4,16 @@ Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of 
 V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft is kept, verified or dropped.
 Goes when: vLLM lets a model state decide the acceptance of drafts.
 
-Below them are the rules of a round, as tensor operations. Shapes: ``rows`` requests in a step,
-``size`` slots, ``k`` drafts per round, ``n`` rows of logits: for each request, one per draft and
-one after the last.
+``state`` is the :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`, which knows both
+models and the authors. Below the samplers are the rules of a round, as tensor operations. Shapes:
+``rows`` requests in a step, ``size`` slots, ``k`` drafts per round, ``n`` rows of logits: for each
+request, one per draft and one after the last.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from vllm.utils.torch_utils import async_tensor_h2d
@@ -24,7 +25,6 @@ from tandem_plugin.errors import EngineError
 
 __all__ = [
     "CheckingSampler",
-    "Team",
     "UndraftedSampler",
     "agreed",
     "excess",
@@ -34,48 +34,13 @@ __all__ = [
 ]
 
 
-class Team(Protocol):
-    """The samplers' interface to the model state, which knows both models and the authors.
-
-    See :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`.
-    """
-
-    @property
-    def draft_tokens(self) -> torch.Tensor: ...
-
-    def take(self, input_batch: Any) -> torch.Tensor | None: ...
-
-    def along(self) -> torch.Tensor: ...
-
-    def with_undrafted(
-        self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
-    ) -> torch.Tensor: ...
-
-    def with_drafted(
-        self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor
-    ) -> torch.Tensor: ...
-
-    def set_memory_aside(self) -> None: ...
-
-    def keep_states(self, input_batch: Any) -> None: ...
-
-    def count(
-        self,
-        slots: torch.Tensor,
-        authors: torch.Tensor,
-        held: torch.Tensor,
-        accepted: torch.Tensor,
-        written: torch.Tensor,
-    ) -> None: ...
-
-
 class UndraftedSampler:
     """vLLM's sampler for steps without drafts: each token comes from its author's logits.
 
     Everything else that the runner uses is vLLM's sampler's own.
     """
 
-    def __init__(self, state: Team, sampler: Any) -> None:
+    def __init__(self, state: Any, sampler: Any) -> None:
         self._state = state
         self._sampler = sampler
         self._is_profiled = False
@@ -97,7 +62,7 @@ class UndraftedSampler:
 class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
     """vLLM's rejection sampler, applied to drafts whose author is the senior."""
 
-    def __init__(self, state: Team, sampler: Any, config: Any, device: torch.device) -> None:
+    def __init__(self, state: Any, sampler: Any, config: Any, device: torch.device) -> None:
         super().__init__(sampler, config, device)
         self._state = state
         self._stands: torch.Tensor | None = None

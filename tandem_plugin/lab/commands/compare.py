@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.options import LegibilityOver, OverOption, TopOption
+from tandem_plugin.lab.commands.options import LegibilityOver, OverOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 __all__ = ["compare", "report"]
@@ -60,32 +60,31 @@ def compare(
     pool: PoolOption = None,
     unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
-    top: TopOption = 500,
-    resamples: Annotated[
-        int, typer.Option(min=2, help="Bootstrap resamples for standard errors.")
-    ] = 10_000,
     json: JsonOption = False,
 ) -> None:
     """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
 
     Better values are bold, ± is one bootstrap standard error over problems, and stars mark paired
-    one-sided t-tests. Results made with different settings are rejected.
+    one-sided t-tests. Results made with different settings are rejected. A pipe or file gets
+    Markdown.
     """
+    from rich.markdown import Markdown
+
     from tandem_plugin.files import write_file
     from tandem_plugin.lab.evaluation import comparison as compared
-    from tandem_plugin.lab.evaluation.rendering import markdown, rich_table, table_json
+    from tandem_plugin.lab.evaluation.rendering import markdown, table_json
     from tandem_plugin.lab.evaluation.tables import paper_tables
     from tandem_plugin.progress import waiting
 
     pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        found = compared.compare(seniors, despite or (), resamples, pools, over.value, units)
-        tables = paper_tables(found, k, top)
+        found = compared.compare(seniors, despite or (), pools, over.value, units)
+        tables = paper_tables(found, k)
+    text = "\n".join(map(markdown, tables))
     if out is not None:
         notes = "".join(f"- {sentence}\n" for sentence in found.notes)
-        text = "\n".join(map(markdown, tables)) + (notes and f"\n{notes}")
-        write_file(out / "tables.md", text)
+        write_file(out / "tables.md", text + (notes and f"\n{notes}"))
     if json:
         result = {
             "seniors": list(found.seniors),
@@ -96,8 +95,10 @@ def compare(
         print_json(result)
         return
     console = table_console()
-    for table in tables:
-        console.print(rich_table(table))
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        echo(text)
     for sentence in found.notes:
         echo(sentence, err=True)
     if out is not None:
@@ -105,26 +106,21 @@ def compare(
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="The --out of `tandem eval`.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The --out of `tandem eval`: the juniors' own models come first in tables, "
+            "then the others by name. Or the folders of seniors, in the order of tables."
+        ),
+    ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Output folder. Default: RESULTS/report."),
-    ] = None,
-    order: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A senior, once for each, in the order of tables and legends: the last "
-            "is tested against the others, the first that drifted is the baseline of "
-            "recovery. Default: the juniors' own models, then by name.",
-        ),
+        typer.Option("--out", "-o", help="Output folder. Default: report in the first folder."),
     ] = None,
     k: KOption = None,
     pool: PoolOption = None,
     unit: UnitOption = None,
     over: OverOption = LegibilityOver.PROBLEMS,
-    top: TopOption = 500,
-    title: Annotated[str, typer.Option(help="The page's title.")] = "Tandem evaluation",
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
@@ -136,13 +132,11 @@ def report(
     from tandem_plugin.lab.evaluation.report import build_report
     from tandem_plugin.progress import waiting
 
-    place = out or results / "report"
+    place = out or results[0] / "report"
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
-            written = build_report(
-                results, place, title, order or (), k, top, pools, over.value, units
-            )
+            written = build_report(results, place, k, pools, over.value, units)
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from enum import Enum
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,6 @@ from tandem_plugin.lab.commands.options import (
     OverOption,
     ProtocolName,
     ProtocolOption,
-    SamplesOption,
     SeedOption,
     TemperatureOption,
     TopKOption,
@@ -27,7 +25,7 @@ from tandem_plugin.lab.commands.options import (
 )
 from tandem_plugin.lab.protocols import defaults, record
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
-from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json, table_console
+from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.benchmark import Benchmark
@@ -35,200 +33,75 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
-evaluate = typer.Typer(
-    help="Evaluate seniors: alone, with juniors, legibility, drift.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-SeniorOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=PATH",
-        help="A senior: its name in results, and its checkpoint folder or name on the "
-        "Hub (also name@commit). Can be repeated.",
-    ),
-]
-JuniorOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=PATH",
-        help="A junior, in the same form. Each senior is paired with each junior.",
-    ),
-]
-BenchmarkOption = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME=SOURCE",
-        help="A benchmark: its name in results, and a problem set as for `tandem data "
-        "prepare`. Can be repeated.",
-    ),
-]
-OutOption = Annotated[Path, typer.Option(help="The results folder to write or resume.")]
-ScheduleOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--schedule",
-        help="step (strict alternation), step-bernoulli, handover, or any other "
-        "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
-    ),
-]
-ReadOption = Annotated[
-    int | None,
-    typer.Option(
-        "--read",
-        min=1,
-        help="Number of responses per problem to read, from the first. Default: all.",
-    ),
-]
-DtypeOption = Annotated[
-    str, typer.Option(help="The dtype of the reading models; auto uses the checkpoint's own.")
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Device of the reading models, such as cuda:1. Default: a GPU if there "
-        "is one, otherwise the CPU."
-    ),
-]
-FrequentOption = Annotated[
-    int,
-    typer.Option(
-        min=1, help="How often the junior must have written a token for it to count as frequent."
-    ),
-]
+class Part(str, Enum):
+    """What is evaluated."""
+
+    ALL = "all"
+    SOLO = "solo"
+    HANDOFF = "handoff"
+    LEGIBILITY = "legibility"
+    DRIFT = "drift"
 
 
-@evaluate.command(short_help="Let each senior answer alone, and grade: pass@k.")
-def solo(
+_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine"}
+_OPTIONS: dict[Part, set[str]] = {
+    Part.SOLO: {*_SAMPLING, "protocol", "benchmark", "samples"},
+    Part.HANDOFF: {
+        *(*_SAMPLING, "protocol", "benchmark"),
+        *("junior", "schedule", "parameters", "team_samples"),
+    },
+    Part.LEGIBILITY: {"protocol", "junior", "read", "dtype", "over"},
+    Part.DRIFT: {"junior", "frequent"},
+}
+_OPTIONS[Part.ALL] = set().union(*_OPTIONS.values())
+"""The options of each part, in addition to those that all parts have."""
+
+
+def evaluate(
     ctx: typer.Context,
-    senior: SeniorOption,
-    benchmark: BenchmarkOption,
-    out: OutOption,
-    samples: SamplesOption = 32,
-    temperature: TemperatureOption = 0.6,
-    top_p: TopPOption = 0.95,
-    top_k: TopKOption = None,
-    max_tokens: MaxTokensOption = 3000,
-    seed: SeedOption = 0,
-    engine: EngineOption = None,
-    protocol: ProtocolOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let each senior answer alone, and grade: pass@k.
-
-    Each response is written as soon as it is finished. Run the same command again to resume after
-    an interruption; the result is the same. A file made with other settings is rejected.
-    """
-    from tandem_plugin.lab.evaluation.generation import Sampling
-    from tandem_plugin.lab.evaluation.solo_handoff import run_solo
-
-    sampling = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
-    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(ctx, benchmarks)
-    seniors = _checkpoints(senior)
-    with _interruptible():
-        written = [run_solo(out, one, benchmarks, sampling, arguments, noted) for one in seniors]
-    _show(written, json)
-
-
-@evaluate.command(short_help="Let each senior hand off to each junior, and grade.")
-def handoff(
-    ctx: typer.Context,
-    senior: SeniorOption,
-    junior: JuniorOption,
-    benchmark: BenchmarkOption,
-    out: OutOption,
-    schedule: ScheduleOption = None,
-    parameters: SettingsOption = None,
-    team_samples: SamplesOption = 8,
-    temperature: TemperatureOption = 0.6,
-    top_p: TopPOption = 0.95,
-    top_k: TopKOption = None,
-    max_tokens: MaxTokensOption = 3000,
-    seed: SeedOption = 0,
-    engine: EngineOption = None,
-    protocol: ProtocolOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let each senior answer together with each junior: by default, reasoning step by step.
-
-    Resumes after an interruption like `tandem eval solo`. Senior and junior share one engine and
-    pass token ids to each other unchanged.
-    """
-    from tandem_plugin.lab.evaluation.generation import Sampling
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff
-
-    sampling = Sampling(team_samples, temperature, top_p, max_tokens, seed, top_k)
-    schedules = _schedules(schedule, parameters)
-    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(ctx, benchmarks)
-    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    check_handoffs(seniors, schedules)
-    written: list[Path] = []
-    with _interruptible():
-        for pair in product(seniors, juniors):
-            written += run_handoff(out, *pair, schedules, benchmarks, sampling, arguments, noted)
-    _show(written, json)
-
-
-@evaluate.command(short_help="Let each junior read each senior's own responses.")
-def legibility(
-    ctx: typer.Context,
-    senior: SeniorOption,
-    junior: JuniorOption,
-    out: OutOption,
-    read: ReadOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = None,
-    over: OverOption = LegibilityOver.PROBLEMS,
-    protocol: ProtocolOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Let each junior read each senior's own responses: cross-entropy and distribution overlap.
-
-    The responses are those of `tandem eval solo` in the same folder. The full distributions of both
-    models are compared, a few positions at a time.
-    """
-    from tandem_plugin.lab.evaluation.legibility import run_legibility
-
-    juniors, seniors = _checkpoints(junior), _checkpoints(senior)
-    noted = _noted(ctx)
-    written: list[Path] = []
-    with _interruptible():
-        for one in seniors:
-            written += run_legibility(out, one, juniors, read, dtype, device, noted)
-    _show(written, json, over)
-
-
-@evaluate.command(short_help="Compare each senior's vocabulary with the junior's.")
-def drift(
-    senior: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A senior's name. Can be repeated.")
+    part: Annotated[
+        Part,
+        typer.Argument(
+            help="all; or solo: each senior answers alone, graded (pass@k); handoff: each "
+            "answers together with each junior, graded; legibility: each junior reads each "
+            "senior's solo responses; drift: token usage of each senior's solo responses "
+            "relative to the first junior's."
+        ),
     ],
-    junior: Annotated[str, typer.Option(metavar="NAME", help="The junior's name.")],
-    out: OutOption,
-    frequent: FrequentOption = 10,
-    json: JsonOption = False,
-) -> None:
-    """Compare each senior's token usage with the junior's.
-
-    Reads the solo runs of all of them, including the junior's, from the same folder: `tandem eval
-    solo --senior NAME=PATH`.
-    """
-    from tandem_plugin.lab.evaluation.drift import run_drift
-
-    _show([run_drift(out, name, junior, frequent) for name in senior], json)
-
-
-@evaluate.command(name="all", short_help="Run all evaluations; the first junior is the base.")
-def everything(
-    ctx: typer.Context,
-    senior: SeniorOption,
-    junior: JuniorOption,
-    benchmark: BenchmarkOption,
-    out: OutOption,
-    schedule: ScheduleOption = None,
+    senior: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PATH",
+            help="A senior: its name in results, and its checkpoint folder or name on the "
+            "Hub (also name@commit). Can be repeated. For drift the name is enough.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The results folder to write or resume.")],
+    junior: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH",
+            help="A junior, in the same form. Each senior is paired with each junior.",
+        ),
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SOURCE",
+            help="A benchmark: its name in results, and a problem set as for `tandem data "
+            "prepare`. Can be repeated.",
+        ),
+    ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schedule",
+            help="step (strict alternation), step-bernoulli, step-text (hands over text), or any "
+            "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
+        ),
+    ] = None,
+    parameters: SettingsOption = None,
     samples: Annotated[
         int, typer.Option("--n", min=1, help="Number of responses per problem by a senior alone.")
     ] = 32,
@@ -241,57 +114,92 @@ def everything(
     max_tokens: MaxTokensOption = 3000,
     seed: SeedOption = 0,
     engine: EngineOption = None,
-    read: ReadOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = None,
-    frequent: FrequentOption = 10,
+    read: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of responses per problem to read, from the first. Default: all.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(help="The dtype of the reading models; auto uses the checkpoint's own."),
+    ] = "auto",
+    frequent: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="How often the junior must have written a token for it to count as frequent.",
+        ),
+    ] = 10,
     over: OverOption = LegibilityOver.PROBLEMS,
     protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run all evaluations: every senior alone and with every junior.
+    """Evaluate seniors: alone, with juniors, legibility, drift.
 
-    Drift is measured relative to the first junior, which also answers alone, as one of the seniors.
+    Each response is written as soon as it is finished. Run the same command again to resume after
+    an interruption; the result is the same. A file made with other settings is rejected. Senior and
+    junior share one engine and pass token ids to each other unchanged. For legibility the full
+    distributions of both models are compared, a few positions at a time. The first junior is the
+    base: with `all` it also answers alone, and drift is measured relative to it.
     """
+    from tandem_plugin.lab.evaluation.checkpoint import named_path
     from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling
-    from tandem_plugin.lab.evaluation.legibility import run_legibility
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
 
-    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k)
-    team = replace(alone, samples=team_samples)
-    benchmarks, arguments = _benchmarks(benchmark, protocol), engine_arguments(engine)
-    noted = _noted(ctx, benchmarks)
-    seniors, juniors = _checkpoints(senior), _checkpoints(junior)
-    schedules = _schedules(schedule)
-    check_handoffs(seniors, schedules)  # before the solo runs, which take hours
-    base = juniors[0]
-    answering = [base, *(one for one in seniors if one.name != base.name)]
+    _check_options(ctx, part)
+    parts = set(Part) if part is Part.ALL else {part}
+    alone, team = (
+        Sampling(count, temperature, top_p, max_tokens, seed, top_k)
+        for count in (samples, team_samples)
+    )
+    benchmarks, arguments = _benchmarks(benchmark or (), protocol), engine_arguments(engine)
+    noted = _noted(ctx, part, benchmarks)
+    seniors, juniors = [], []
+    if part is not Part.DRIFT:
+        seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
+    schedules = _schedules(schedule, parameters)
+    if Part.HANDOFF in parts:
+        check_handoffs(seniors, schedules)  # before the solo runs, which take hours
     written: list[Path] = []
-    with _interruptible():
-        for one in answering:
-            written.append(run_solo(out, one, benchmarks, alone, arguments, noted))
-        for pair in product(seniors, juniors):
-            written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
-        for one in seniors:
-            written += run_legibility(out, one, juniors, read, dtype, device, noted)
-            written.append(run_drift(out, one.name, base.name, frequent))
-    _show(written, json, over)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turns an interrupt into a message and exit code 130."""
     try:
-        yield
+        if Part.SOLO in parts:
+            base = juniors[:1]
+            answering = [*base, *(one for one in seniors if one.name not in {b.name for b in base})]
+            written += [run_solo(out, s, benchmarks, alone, arguments, noted) for s in answering]
+        if Part.HANDOFF in parts:
+            for pair in product(seniors, juniors):
+                written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
+        if Part.LEGIBILITY in parts:
+            from tandem_plugin.lab.evaluation.legibility import run_legibility
+
+            for one in seniors:
+                written += run_legibility(out, one, juniors, read, dtype, noted)
+        if Part.DRIFT in parts:
+            base_name, *_ = (named_path(one)[0] for one in junior or ())
+            names = (named_path(one)[0] for one in senior)
+            written += [run_drift(out, name, base_name, frequent) for name in names]
     except KeyboardInterrupt:
         echo("Stopped. Run the same command again to resume.", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    _show(written, json, over)
 
 
-def _schedules(
-    names: list[str] | None, parameters: list[str] | None = None
-) -> list[dict[str, Any]]:
+def _check_options(ctx: typer.Context, part: Part) -> None:
+    """Reject a missing option, or one without effect on this part."""
+    used = _OPTIONS[part]
+    for parameter in ctx.command.params:
+        name, option = str(parameter.name), parameter.opts[0]
+        if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
+            raise typer.BadParameter(f"{option} is needed for {part.value}.")
+        source = getattr(ctx.get_parameter_source(name), "name", "")
+        if name in _OPTIONS[Part.ALL] - used and source == "COMMANDLINE":
+            raise typer.BadParameter(f"{option} has no effect on {part.value}.")
+
+
+def _schedules(names: list[str] | None, parameters: list[str] | None) -> list[dict[str, Any]]:
     """The settings of each named schedule; ``step`` if none is named.
 
     parameters: ``NAME=VALUE`` of the option ``--set``, applied to each of them.
@@ -317,9 +225,11 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
     return benchmarks
 
 
-def _noted(ctx: typer.Context, benchmarks: Sequence[Benchmark] = ()) -> dict[str, Any] | None:
+def _noted(
+    ctx: typer.Context, part: Part, benchmarks: Sequence[Benchmark]
+) -> dict[str, Any] | None:
     """The results' record of the protocol, with the settings used instead."""
-    used = dict(ctx.params)
+    used = {name: value for name, value in ctx.params.items() if name in _OPTIONS[part]}
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
     if "over" in used:
@@ -331,7 +241,7 @@ def _noted(ctx: typer.Context, benchmarks: Sequence[Benchmark] = ()) -> dict[str
             "instruction": asked.instruction,
             "always_instructed": asked.always,
         }
-    protocol = used["protocol"]
+    protocol = ctx.params["protocol"]
     return record(None if protocol is None else ProtocolName(protocol).value, used)
 
 
@@ -353,13 +263,8 @@ def _check_names(names: Sequence[str], option: str) -> None:
             raise EvaluationError("TP963", option=option, name=name)
 
 
-def _show(
-    written: Sequence[Path], json: bool, over: LegibilityOver = LegibilityOver.PROBLEMS
-) -> None:
+def _show(written: Sequence[Path], json: bool, over: LegibilityOver) -> None:
     """Print the headline numbers of each run; written: the paths of their summaries."""
-    from rich.table import Table
-    from rich.text import Text
-
     from tandem_plugin.lab.evaluation.measures import headline
     from tandem_plugin.lab.evaluation.results import read_summary
 
@@ -377,8 +282,6 @@ def _show(
         ]
         print_json({"runs": rows})
         return
-    shown = Table("senior", "run", "result", box=None, pad_edge=False)
     for one, numbers in runs:
         values = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        shown.add_row(Text(one.senior), Text(one.label), values)
-    table_console().print(shown)
+        echo(f"{one.senior}, {one.label}: {values}")

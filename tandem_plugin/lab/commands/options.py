@@ -25,7 +25,6 @@ __all__ = [
     "SeniorOption",
     "TemperatureOption",
     "TopKOption",
-    "TopOption",
     "TopPOption",
     "engine_arguments",
 ]
@@ -99,14 +98,6 @@ OverOption = Annotated[
         help="How to average a benchmark's cross-entropy and overlap: over problems "
         "(each the mean over its positions), over all positions at once, or over "
         "responses (each the mean over its positions).",
-    ),
-]
-TopOption = Annotated[
-    int,
-    typer.Option(
-        "--top",
-        min=3,
-        help="Number of the baseline's most displaced tokens to compute recovery for.",
     ),
 ]
 

@@ -45,18 +45,19 @@ def view(
 ) -> None:
     """Write one self-contained HTML page of rollouts, each coloured by author.
 
-    The page shows spans and handoffs, filters by step, reward and problem, searches and sorts, and
-    follows one problem over the steps of a run. If not all responses fit, it shows those of random
-    problems and says so: use a larger --megabytes, or pass the file of one step. Grades in
-    NAME.grades.jsonl next to NAME.jsonl are shown with the responses. Lines that cannot be read are
-    listed on the page. The exit code is 1 if no line can be read, or if the tokenizer is not the
-    one that the responses were written with. Input files are never overwritten.
+    The page lists the responses next to the one that is open, folds long ones, shows the samples of
+    a problem side by side, searches, filters by problem, step and reward, and sorts. If not all
+    responses fit, it shows those of random problems and says so: use a larger --megabytes, or pass
+    the file of one step. Grades in NAME.grades.jsonl next to NAME.jsonl are shown with the
+    responses. Lines that cannot be read are listed on the page. The exit code is 1 if no line can
+    be read, or if the tokenizer is not the one that the responses were written with. Input files
+    are never overwritten.
     """
     from tandem_plugin.files import InputFiles, write_file
     from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.rollouts.grades import grades_beside
     from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer, rollout_files, run_file
-    from tandem_plugin.lab.viewer.page import make_page, page_content
+    from tandem_plugin.lab.viewer.page import make_page, page_index
     from tandem_plugin.progress import waiting
 
     files = rollout_files(rollouts)
@@ -71,13 +72,14 @@ def view(
     inputs.check_outputs(page)
     shown = _shown(files, chosen, int(megabytes * 1e6))
     with waiting("write the page"):
-        index, parts = page_content(shown)
-        write_file(page, make_page(rollouts.resolve().name, index, parts))
+        index = page_index(shown)
+        title = "/".join(rollouts.resolve().parts[-2:])
+        write_file(page, make_page(title, index, shown.parts))
     result: dict[str, Any] = {
         "page": str(page),
         "responses": len(shown.responses),
         "problems": len(index["problems"]),
-        "steps": len({one.step for one in shown.responses} - {None}),
+        "steps": len({one.step for one, _ in shown.responses} - {None}),
         "of": index["whole"],
         "unread_lines": len(shown.listing.unread),
         "bytes": page.stat().st_size,
@@ -116,7 +118,7 @@ def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
         listing.read(lambda count: progress.advance(task, count))
         task = progress.add_task("view", total=len(listing.responses))
-        shown.take(listing.shuffled(), room, lambda: progress.advance(task))
+        shown.take(room, lambda: progress.advance(task))
     _check(shown, tokenizer, files)
     return shown
 
@@ -148,14 +150,14 @@ def _first_unread(shown: ShownResponses) -> str:
 
 
 def _report(result: dict[str, Any]) -> None:
+    from rich.filesize import decimal
+
     whole = result["of"]
-    echo(
-        f"Wrote {result['page']}: {result['responses']:,} responses, {result['bytes'] / 1e6:.1f} "
-        "MB."
-    )
+    echo(f"Wrote {result['page']}: {result['responses']:,} responses, {decimal(result['bytes'])}.")
     if result["responses"] < whole["responses"]:
-        echo(
-            f"Showing {result['problems']:,} of {whole['problems']:,} problems and "
-            f"{result['steps']:,} of {whole['steps']:,} steps; there are {whole['responses']:,} "
-            "responses in total. Use --megabytes to show more."
+        shown = (
+            f"{result[name]:,} of {whole[name]:,} {name}"
+            for name in ("responses", "problems", "steps")
+            if whole[name]
         )
+        echo(f"Showing {', '.join(shown)}. Use --megabytes to show more.")

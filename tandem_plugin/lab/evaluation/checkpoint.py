@@ -11,7 +11,7 @@ from tandem_plugin.files import check_model
 from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
 from tandem_plugin.lab.evaluation.benchmark import checked_name
 
-__all__ = ["Checkpoint", "check_same_vocabulary", "find_checkpoint", "pieces_of"]
+__all__ = ["Checkpoint", "check_same_vocabulary", "find_checkpoint", "named_path", "pieces_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,19 @@ def find_checkpoint(given: str) -> Checkpoint:
     The default name is that of the folder. Raises :class:`EvaluationError` or :class:`ConfigError`
     if there is no model.
     """
-    name, equals, path = given.partition("=")
-    if not equals:
-        name, path = Path(given).name, given
+    name, path = named_path(given)
     revision = None
     if not Path(path).is_dir():
         path, _, revision = path.partition("@")
         check_model(path, "model")
     resolved = checkpoint_folder(path, revision or None).resolve()
     return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))
+
+
+def named_path(given: str) -> tuple[str, str]:
+    """The name and the place of ``NAME=PATH``; a path alone is called by its last part."""
+    name, equals, path = given.partition("=")
+    return (name, path) if equals else (Path(given).name, given)
 
 
 def fingerprint_folder(folder: Path) -> str:

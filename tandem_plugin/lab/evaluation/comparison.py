@@ -10,7 +10,6 @@ from typing import TypeAlias
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.measures import Measure, Measured, Over, measured
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
-from tandem_plugin.lab.evaluation.significance import RESAMPLES
 
 __all__ = [
     "BySenior",
@@ -38,7 +37,6 @@ class Comparison:
     """By label (kind, schedule and junior), then by senior; only labels that all of them have."""
     notes: tuple[str, ...]
     """Notes for the reader, such as runs that some of the seniors lack."""
-    resamples: int = RESAMPLES
     over: Over = "problems"
     """Whether a benchmark's legibility is the mean over problems, positions or responses."""
     units: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +48,7 @@ class Comparison:
     def measured(self, run: Summary) -> dict[Measure, Measured]:
         """All measures of a run; resampled once."""
         if id(run) not in self.known:  # the comparison keeps its runs alive, so ids stay unique
-            self.known[id(run)] = measured(run, self.resamples, self.over)
+            self.known[id(run)] = measured(run, over=self.over)
         return self.known[id(run)]
 
     def of(self, *kinds: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
@@ -92,7 +90,6 @@ def runs_by_label(by_senior: BySenior) -> dict[str, dict[str, Summary]]:
 def compare(
     by_senior: BySenior,
     despite: Sequence[str] = (),
-    resamples: int = RESAMPLES,
     pools: Groups | None = None,
     over: Over = "problems",
     units: Groups | None = None,
@@ -122,7 +119,7 @@ def compare(
         seniors = " and ".join(by_senior)
         raise EvaluationError("TP834", seniors=seniors, missing=" ".join(notes))
     noted = tuple(dict.fromkeys(notes))
-    return Comparison(tuple(by_senior), runs, noted, resamples, over, unit_of)
+    return Comparison(tuple(by_senior), runs, noted, over, unit_of)
 
 
 def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:
@@ -193,20 +190,10 @@ def _differing_versions(runs: Iterable[Summary]) -> Iterator[str]:
             yield f"Made with different versions of {name}: {', '.join(sorted(seen))}."
 
 
-def ordered_seniors(by_senior: BySenior, order: Sequence[str]) -> list[str]:
-    """The seniors in the order of tables: the last is the one claimed to be best.
-
-    The junior's own model comes first, since everything is claimed relative to it; then seniors
-    that ``order`` does not name, by name; then those of ``order``.
-    """
+def ordered_seniors(by_senior: BySenior) -> list[str]:
+    """The seniors of one folder in the order of tables: the juniors' own models, then by name."""
     runs = [run for found in by_senior.values() for run in found.values()]
     juniors = [run.content["junior"] for run in runs if run.content.get("junior")]
     known = {one.get(key) for one in juniors for key in ("name", "fingerprint")} - {None, ""}
     models = {run.senior: {run.senior, run.content["senior"].get("fingerprint")} for run in runs}
-
-    def rank(name: str) -> tuple[int, str]:
-        if name in order:
-            return 1 + list(order).index(name), name
-        return (-1 if models[name] & known else 0), name
-
-    return sorted(models, key=rank)
+    return sorted(models, key=lambda name: (not models[name] & known, name))

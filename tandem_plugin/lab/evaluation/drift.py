@@ -33,7 +33,6 @@ __all__ = [
     "TOP",
     "DriftRecovery",
     "drift_metrics",
-    "drift_recovery",
     "kl_divergence",
     "log_ratio",
     "marginal",
@@ -89,13 +88,10 @@ def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray
 def marginal(counts: ArrayLike, smoothing: float = SMOOTHING) -> NDArray[np.float64]:
     """The marginal token distribution: float64 ``[vocabulary]`` with the sum 1.
 
-    p(t) = (count(t) + smoothing) / (sum of counts + smoothing * vocabulary). Raises
-    :class:`EvaluationError` without smoothing if a token was never written. Source: section 4.4 of
-    the paper.
+    p(t) = (count(t) + smoothing) / (sum of counts + smoothing * vocabulary). Source: section 4.4
+    of the paper.
     """
     smoothed = np.asarray(counts, dtype=np.float64) + smoothing
-    if smoothed.min() <= 0:
-        raise EvaluationError("TP846", smoothing=smoothing)
     return np.asarray(smoothed / smoothed.sum())
 
 
@@ -169,27 +165,6 @@ class DriftRecovery(NamedTuple):
     """Spearman's rho of shift and displacement over them."""
     spearman_frequent: float
     """The same over the tokens that are frequent in the junior's outputs."""
-
-
-def drift_recovery(
-    junior: ArrayLike,
-    baseline: ArrayLike,
-    other: ArrayLike,
-    top: int = TOP,
-    frequent: int = FREQUENT,
-    smoothing: float = SMOOTHING,
-) -> DriftRecovery:
-    """The other model's recovery of the baseline's drift from the junior.
-
-    junior, baseline, other: counts ``[vocabulary]``. Source: section 4.4 of the paper.
-    """
-    displacement = log_ratio(baseline, junior, smoothing)
-    shift = log_ratio(other, baseline, smoothing)
-    most = most_displaced(displacement, top)
-    often = np.flatnonzero(np.asarray(junior) >= frequent)
-    moved_back, spearman_top = recovery(displacement[most], shift[most])
-    _, spearman_frequent = recovery(displacement[often], shift[often])
-    return DriftRecovery(moved_back, spearman_top, spearman_frequent)
 
 
 # Runs, and their files.
@@ -287,7 +262,7 @@ def read_counts(summary: Summary) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         found = _Counts.model_validate(parse_json(read_file(path)))
         return _dense(found.senior, found.vocabulary), _dense(found.junior, found.vocabulary)
     except (OSError, ValueError, IndexError) as error:
-        raise EvaluationError("TP851", path=path, error=error) from error
+        raise EvaluationError("TP851", path=path) from error
 
 
 def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
@@ -297,17 +272,18 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
     return counts
 
 
-def mean_recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
+def mean_recovery(baseline: Summary, other: Summary) -> DriftRecovery:
     """A run's recovery of a baseline's drift; for pooled runs, the mean over all pairs.
 
-    Raises :class:`EvaluationError` if counts are missing.
+    Raises :class:`EvaluationError` if counts are missing. Source: section 4.4 of the paper.
     """
-    found = [_recovery(*pair, top) for pair in product(baseline.each, other.each)]
-    return DriftRecovery(*np.mean(found, axis=0).tolist())
-
-
-def _recovery(baseline: Summary, other: Summary, top: int) -> DriftRecovery:
-    base, junior = read_counts(baseline)
-    counts, _ = read_counts(other)
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
-    return drift_recovery(junior, base, counts, top, frequent, smoothing)
+    found = []
+    for first, second in product(map(read_counts, baseline.each), map(read_counts, other.each)):
+        drifted, junior = first
+        displacement = log_ratio(drifted, junior, smoothing)
+        shift = log_ratio(second[0], drifted, smoothing)
+        most, often = most_displaced(displacement), junior >= frequent
+        of_most = recovery(displacement[most], shift[most])
+        found.append([*of_most, recovery(displacement[often], shift[often])[1]])
+    return DriftRecovery(*np.mean(found, axis=0).tolist())

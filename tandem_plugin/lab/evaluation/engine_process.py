@@ -1,37 +1,39 @@
-"""The generating process: a job on its stdin, responses in files.
+"""The generating process: it writes the missing responses of files, and exits with its engine.
 
-It exits with its engine, which frees the memory for the next pair of models.
+This frees the engine's memory for the next pair of models.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
 from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import (
-    MARKER,
     TEXT,
+    GenerationFile,
     Sampling,
     engine_settings,
+    is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
-__all__ = ["answer", "main"]
+__all__ = ["generate"]
 
-_FAILED, _INTERRUPTED = 3, 130
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,69 +43,105 @@ class _Place(NamedTuple):
     sample: int
 
 
-def main() -> int:
-    """The program: exit code 0 when done, 3 with an error on stdout, 130 if interrupted."""
-    _end_with_parent()
-    job = json.load(sys.stdin)
+def generate(
+    files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
+) -> None:
+    """Generate the missing responses of ``files``, which share their models, in a separate process.
+
+    Starts nothing if nothing is missing, and resumes a killed run. The process ends with this one.
+    Raises :class:`TandemError` with the error of that process, and KeyboardInterrupt if it was
+    interrupted.
+    """
+    samples = sampling.samples
+    complete = [
+        is_complete(one.path, one.settings(sampling, engine), len(one.benchmark.problems), samples)
+        for one in files
+    ]
+    if not all(complete):
+        _run(files, sampling, engine)
+
+
+def _run(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
+    with ProcessPoolExecutor(1, get_context("spawn"), _enter_process, (os.getpid(),)) as pool:
+        try:
+            pool.submit(_answer, files, sampling, dict(engine)).result()
+        except BrokenProcessPool as error:
+            raise EvaluationError("TP858") from error
+
+
+# In the process.
+
+
+def _enter_process(parent: int) -> None:
+    """Leave stdout to the command's result, and let Linux end this process with its parent.
+
+    A killed command leaves no engine behind.
+    """
+    os.dup2(2, 1)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
+    """Generate the missing responses; any error becomes a :class:`TandemError`."""
     try:
-        answer(job)
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except Exception as error:
-        if not isinstance(error, TandemError) or error.__cause__ is not None:
+        _write(files, sampling, engine)
+    except TandemError as error:
+        if error.__cause__ is not None:
             traceback.print_exc()
-        if not isinstance(error, TandemError):
-            error = EngineError("TP854", error_type=type(error).__name__, error=error)
-        sent = {"text": str(error), "code": error.code, "fields": error.fields}
-        print(MARKER + json.dumps(sent), flush=True)
-        return _FAILED
-    return 0
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        raise EngineError("TP854", error_type=type(error).__name__, error=error) from None
 
 
-def answer(job: Mapping[str, Any]) -> None:
-    """Generate the missing responses of the job's files, writing each when it is finished."""
-    sampling = Sampling(**job["sampling"])
+def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
+    """Generate the missing responses, writing each when it is finished."""
+    first = files[0]
     with ExitStack() as stack:
-        files = [
-            stack.enter_context(RolloutFile(Path(file["path"]), file["settings"]))
-            for file in job["files"]
+        opened = [
+            stack.enter_context(RolloutFile(file.path, file.settings(sampling, engine)))
+            for file in files
         ]
         places = [
             _Place(f, problem, sample)
-            for f, file in enumerate(job["files"])
-            for problem in range(len(file["questions"]))
+            for f, file in enumerate(files)
+            for problem in range(len(file.benchmark.problems))
             for sample in range(sampling.samples)
         ]
-        todo = [one for one in places if (one.problem, one.sample) not in files[one.file].done]
-        if not todo:
-            return
-        engine = _engine(job, sampling.max_tokens)
-        prompts = _Prompts(engine, job, sampling)
-        models = " and ".join(Path(one).name for one in (job["senior"], job["junior"]) if one)
+        todo = [one for one in places if (one.problem, one.sample) not in opened[one.file].done]
+        together = None
+        if first.junior is not None and first.schedule is not None:
+            together = {**engine_settings(first.schedule), "junior": first.junior.path}
+        started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
+        requests = _Requests(started, files, sampling)
+        models = " and ".join(Path(one.path).name for one in (first.senior, first.junior) if one)
         with response_progress(models, len(places), len(places) - len(todo)) as advance:
-            for place, row in _rows(engine, prompts, todo, job["junior"] is not None):
-                files[place.file].append(place.problem, place.sample, row)
+            for place, row in _rows(started, requests, todo):
+                opened[place.file].append(place.problem, place.sample, row)
                 advance(len(row["response_ids"]))
 
 
-class _Prompts:
-    """The requests of a job, and the rows of their responses."""
+class _Requests:
+    """The requests for responses, and the rows of these."""
 
-    def __init__(self, engine: Any, job: Mapping[str, Any], sampling: Sampling) -> None:
-        self._files = job["files"]
+    def __init__(self, engine: Any, files: Sequence[GenerationFile], sampling: Sampling) -> None:
+        self.files = files
+        self.sampling = sampling
+        self._questions = [file.benchmark.questions() for file in files]
         self._tokenizer = engine.get_tokenizer()
         self._longest = engine.llm_engine.model_config.max_model_len
         self._ids: dict[tuple[int, int], list[int]] = {}
-        self.sampling = sampling
 
-    def request(self, place: _Place) -> tuple[Any, Any, Any]:
-        """(prompt, sampling parameters, tandem parameters) of one response."""
+    def request(self, place: _Place) -> tuple[_Place, Any, Any, Any]:
+        """(place, prompt, sampling parameters, tandem parameters) of one response."""
         seed, draws = self.seeds(place)
         params = self.sampling.parameters(seed, self.sampling.max_tokens)
         prompt = {"prompt_token_ids": list(self.ids(place))}
-        team = self.schedule(place)
-        tandem = None if team is None else {**team, "seed": draws}
-        return prompt, params, tandem
+        team = self.files[place.file].schedule
+        return place, prompt, params, None if team is None else {**team, "seed": draws}
 
     def row(self, place: _Place, output: Any) -> dict[str, Any]:
         """A file's row of one response."""
@@ -117,7 +155,7 @@ class _Prompts:
             "prompt_ids": self.ids(place),
             "response_ids": list(response.token_ids),
         }
-        if self.schedule(place) is None:
+        if self.files[place.file].schedule is None:
             return {**row, "tandem_seed": None}
         return {
             **row,
@@ -127,19 +165,13 @@ class _Prompts:
             "tandem_schedule": response.tandem_schedule,
         }
 
-    def question(self, place: _Place) -> Mapping[str, Any]:
+    def question(self, place: _Place) -> dict[str, Any]:
         """The messages and the golds of a problem."""
-        question: Mapping[str, Any] = self._files[place.file]["questions"][place.problem]
-        return question
-
-    def schedule(self, place: _Place) -> Mapping[str, Any] | None:
-        """The team's schedule; None for the senior alone."""
-        schedule: Mapping[str, Any] | None = self._files[place.file]["schedule"]
-        return schedule
+        return self._questions[place.file][place.problem]
 
     def seeds(self, place: _Place) -> tuple[int, int]:
         """(sampling seed, tandem seed) of one response."""
-        benchmark = self._files[place.file]["benchmark"]
+        benchmark = self.files[place.file].benchmark.name
         return self.sampling.seeds(benchmark, place.problem, place.sample)
 
     def ids(self, place: _Place) -> list[int]:
@@ -151,7 +183,7 @@ class _Prompts:
                 raise EvaluationError(
                     "TP855",
                     problem=place.problem,
-                    benchmark=self._files[place.file]["benchmark"],
+                    benchmark=self.files[place.file].benchmark.name,
                     tokens=len(ids),
                     max_tokens=self.sampling.max_tokens,
                     longest=self._longest,
@@ -161,24 +193,25 @@ class _Prompts:
 
 
 def _rows(
-    engine: Any, prompts: _Prompts, todo: Sequence[_Place], team: bool
+    engine: Any, requests: _Requests, todo: Sequence[_Place]
 ) -> Iterator[tuple[_Place, dict[str, Any]]]:
     """The rows of responses as they finish, with enough requests to keep the engine busy."""
     most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
-    handoff = TextHandoff(engine, prompts.sampling, most)
+    handoff = TextHandoff(engine, requests.sampling, most)
     others = []
     for place in todo:
-        schedule = prompts.schedule(place) or {}
+        schedule = requests.files[place.file].schedule or {}
         if schedule.get("schedule") == TEXT:
-            prompts.ids(place)  # they must fit
-            question, seeds = prompts.question(place), prompts.seeds(place)
+            requests.ids(place)  # they must fit
+            question, seeds = requests.question(place), requests.seeds(place)
             handoff.add(place, question, seeds, schedule["rounds"])
         else:
             others.append(place)
-    requests = ((place, *prompts.request(place)) for place in others)
-    outputs = engine.stream(requests, most) if team else _stream(engine, requests, most)
+    made = map(requests.request, others)
+    team = requests.files[0].junior is not None
+    outputs = engine.stream(made, most) if team else _stream(engine, made, most)
     for place, output in outputs:
-        yield place, prompts.row(place, output)
+        yield place, requests.row(place, output)
     if team:
         yield from handoff.rows()
 
@@ -198,25 +231,3 @@ def _stream(
         for output in engine.llm_engine.step():
             if output.finished:
                 yield running.pop(output.request_id), output
-
-
-def _engine(job: Mapping[str, Any], tokens: int) -> Any:
-    """The senior alone, or senior and junior."""
-    together = None
-    if job["junior"] is not None:
-        together = {**engine_settings(job["files"][0]["schedule"]), "junior": job["junior"]}
-    return start_engine(job["senior"], job["engine"], together, tokens)
-
-
-def _end_with_parent() -> None:
-    """Let Linux end this process with its parent, so a killed command leaves no engine behind."""
-    if sys.platform != "linux":
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(_FAILED)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,8 @@
-"""Generations: sampling settings, schedules, and the process that writes responses."""
+"""Generations: sampling settings, schedules, and the files of responses."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,25 +19,16 @@ from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.seeds import derive_seed
 
 __all__ = [
-    "MARKER",
     "TEXT",
     "GenerationFile",
     "Sampling",
     "engine_settings",
-    "generate",
     "is_complete",
     "read_generations",
     "read_rows_of",
     "schedule_label",
     "team_schedule",
 ]
-
-MARKER = "tandem-evaluation:"
-"""Prefix of the line in which the engine's process reports its error."""
-
-_INTERRUPTED = 130
-_PATIENCE_S = 60.0
-"""Seconds that an interrupted process may take to exit by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +111,7 @@ def schedule_label(settings: Mapping[str, Any]) -> str:
     return ",".join([name, *changed])
 
 
-# Files of responses, and the process that writes them.
+# Files of responses.
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,42 +148,6 @@ class GenerationFile:
             **sampling.of_response(),
             "engine": deciding(engine),
         }
-
-
-def generate(
-    files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
-) -> None:
-    """Generate the missing responses of ``files``, which share their models, in a separate process.
-
-    Starts nothing if nothing is missing, and resumes a killed run. The process ends with this one.
-    Raises :class:`EvaluationError` with the error of that process, and KeyboardInterrupt if it was
-    interrupted.
-    """
-    samples = sampling.samples
-    complete = [
-        is_complete(one.path, one.settings(sampling, engine), len(one.benchmark.problems), samples)
-        for one in files
-    ]
-    if all(complete):
-        return
-    first = files[0]
-    job = {
-        "senior": first.senior.path,
-        "junior": None if first.junior is None else first.junior.path,
-        "sampling": sampling.settings(),
-        "engine": dict(engine),
-        "files": [
-            {
-                "path": str(file.path),
-                "settings": file.settings(sampling, engine),
-                "schedule": None if file.schedule is None else dict(file.schedule),
-                "benchmark": file.benchmark.name,
-                "questions": file.benchmark.questions(),
-            }
-            for file in files
-        ],
-    }
-    _run(job)
 
 
 def is_complete(path: Path, settings: Mapping[str, Any], problems: int, samples: int) -> bool:
@@ -256,26 +207,3 @@ def _are_integers(values: object, largest: int) -> bool:
     return isinstance(values, list) and all(
         type(value) is int and 0 <= value <= largest for value in values
     )
-
-
-def _run(job: Mapping[str, Any]) -> None:
-    command = [sys.executable, "-m", "tandem_plugin.lab.evaluation.engine_process"]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace"
-    )
-    try:
-        output, _ = process.communicate(json.dumps(job))
-    except KeyboardInterrupt:  # Ctrl-C interrupts both processes: let the other one exit by itself
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)
-        raise
-    finally:
-        process.kill()
-        process.wait()
-    if process.returncode in (_INTERRUPTED, -2):
-        raise KeyboardInterrupt
-    for line in output.splitlines():
-        if line.startswith(MARKER):
-            raise EvaluationError.restored(**json.loads(line.removeprefix(MARKER)))
-    if process.returncode:
-        raise EvaluationError("TP858", returncode=process.returncode)

@@ -19,12 +19,12 @@ from tandem_plugin.lab.evaluation.generation import (
     read_generations,
     read_rows_of,
 )
-from tandem_plugin.lab.evaluation.hf_model import HFModel
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-from tandem_plugin.progress import ShownProgress
+from tandem_plugin.progress import ShownProgress, waiting
 
 __all__ = [
+    "HFModel",
     "Head",
     "ResponseScore",
     "chunk_length",
@@ -41,6 +41,92 @@ WORKING_BYTES = 256 * 2**20
 
 _COPIES = 5
 """Maximum number of float64 tensors of a chunk's shape alive at a time."""
+
+
+_PROBE = 8
+"""Token ids that a model's head is checked on."""
+
+
+class HFModel:
+    """One model, loaded for reading: hidden states of a response, and its head for some of them.
+
+    An engine returns log-probabilities of a few tokens per position, not whole distributions, so
+    Hugging Face's implementation is used, in one forward pass without a KV cache.
+
+    dtype: "auto" for the checkpoint's own. device: None uses a GPU if there is one. Raises
+    :class:`EvaluationError` for a model that cannot be loaded, or whose logits are not simply its
+    head's output (as where they are capped or scaled afterwards).
+    """
+
+    def __init__(self, checkpoint: Checkpoint, dtype: str = "auto", device: str | None = None):
+        from transformers import AutoModelForCausalLM
+
+        self.checkpoint = checkpoint
+        try:
+            self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+            with waiting(f"load {checkpoint.name}"):
+                model: Any = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.path, dtype=dtype, attn_implementation="sdpa"
+                )
+        except Exception as error:
+            raise EvaluationError(
+                "TP873",
+                checkpoint=checkpoint.name,
+                path=checkpoint.path,
+                error_type=type(error).__name__,
+                error=error,
+            ) from error
+        self._model = model.to(self.device).eval()
+        self._body: Any = self._model.base_model
+        self._head: Any = self._model.get_output_embeddings()
+        self.vocabulary = int(self._head.weight.shape[0])
+        self.longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
+        self._check_head()
+
+    @torch.inference_mode()
+    def states(self, prompt: Sequence[int], response: Sequence[int]) -> torch.Tensor:
+        """The hidden states that predict the response's tokens: ``[len(response), width]``.
+
+        prompt, response: token ids; the prompt has at least one. Raises :class:`EvaluationError`
+        for more positions than the model has.
+        """
+        ids = [*prompt, *response[:-1]]
+        if len(ids) > self.longest:
+            raise EvaluationError(
+                "TP911", ids=len(ids), checkpoint=self.checkpoint.name, longest=self.longest
+            )
+        first = len(prompt) - 1
+        return self._hidden(ids)[first : first + len(response)]
+
+    @torch.inference_mode()
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits ``[positions, vocabulary]`` of hidden states, in the model's own dtype."""
+        logits: torch.Tensor = self._head(states)
+        return logits
+
+    def close(self) -> None:
+        """Free the weights."""
+        self._model = self._body = self._head = None
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _hidden(self, ids: Sequence[int]) -> torch.Tensor:
+        inputs = torch.tensor([ids], dtype=torch.int64, device=self.device)
+        hidden: torch.Tensor = self._body(input_ids=inputs, use_cache=False).last_hidden_state
+        return hidden[0]
+
+    @torch.inference_mode()
+    def _check_head(self) -> None:
+        ids = list(range(min(_PROBE, self.vocabulary)))
+        inputs = torch.tensor([ids], dtype=torch.int64, device=self.device)
+        whole = self._model(input_ids=inputs, use_cache=False).logits[0].double()
+        parts = self.head(self._hidden(ids)).double()
+        spread = float(whole.abs().max()) + 1e-12
+        tolerance = 1e-4 if self._head.weight.dtype == torch.float32 else 2e-2
+        if whole.shape != parts.shape or float((whole - parts).abs().max()) > tolerance * spread:
+            raise EvaluationError(
+                "TP912", checkpoint=self.checkpoint.name, model_type=type(self._model).__name__
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +160,9 @@ def chunk_scores(
     return cross_entropy, smaller.sum(dim=-1)
 
 
-def chunk_length(vocabulary: int, working_bytes: int = WORKING_BYTES) -> int:
-    """Number of positions whose distributions fit into ``working_bytes``, at least one."""
-    return max(1, working_bytes // (8 * _COPIES * vocabulary))
+def chunk_length(vocabulary: int) -> int:
+    """Number of positions whose distributions fit into ``WORKING_BYTES``, at least one."""
+    return max(1, WORKING_BYTES // (8 * _COPIES * vocabulary))
 
 
 def score_response(
@@ -115,7 +201,6 @@ def run_legibility(
     juniors: Sequence[Checkpoint],
     samples: int | None = None,
     dtype: str = "auto",
-    device: str | None = None,
     protocol: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """How well each junior predicts the senior's own responses; returns the summaries.
@@ -148,8 +233,8 @@ def run_legibility(
         ]
         if unscored:
             check_same_vocabulary(senior, junior)
-            writer = writer or HFModel(senior, dtype, device)
-            reader = HFModel(junior, dtype, device)
+            writer = writer or HFModel(senior, dtype)
+            reader = HFModel(junior, dtype)
             for name in unscored:
                 _score(files[name], noted[name], solo, name, used, writer, reader)
             reader.close()

@@ -11,9 +11,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.results import Summary
-from tandem_plugin.lab.evaluation.significance import RESAMPLES, bootstrap_errors
+from tandem_plugin.lab.evaluation.significance import RESAMPLES, Direction, bootstrap_errors
 
 __all__ = [
     "Measure",
@@ -76,6 +75,11 @@ class Measure:
         arrow = "↑" if self.higher_is_better else "↓"
         return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
 
+    @property
+    def direction(self) -> Direction:
+        """Of a claim that one senior is better than another."""
+        return "greater" if self.higher_is_better else "less"
+
     def values(self, rows: Sequence[Mapping[str, Any]], over: Over) -> NDArray[np.float64]:
         """The value of each problem, from its row in a summary: ``[problems]``."""
         if self.k is not None:
@@ -122,17 +126,14 @@ def measured(
     """All measures of a run, with bootstrap standard errors from the same resamples.
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
-    over: whether legibility is averaged like this, over all positions of all responses (the paper:
-    "averaged over all positions"), or over all responses of each one's mean (its release); a
-    problem's own number is the mean over its positions, or its responses. For pooled repeats, a
-    problem's or benchmark's number is the mean over them. Raises :class:`EvaluationError` for an
-    older summary without means over responses. Source: sections 4.1 and 4.5 of the paper;
-    eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
+    over: whether legibility is that, or the mean over all positions of all responses ("averaged
+    over all positions", the paper says), or over all responses of each one's mean, as in its
+    release; a problem's own number is the mean over its positions, or over its responses. Where
+    repeats are pooled, a problem's or benchmark's number is the mean over them. Source: sections
+    4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
     """
     chosen = measures(summary)
     over = over if summary.kind == "legibility" else "problems"
-    if over == "responses":
-        _check_responses(summary)
     tables = {
         name: np.stack([_table(one.problems[name], chosen, over) for one in summary.each], axis=1)
         for name in summary.problems
@@ -182,14 +183,6 @@ def measure_at(summary: Summary, k: int | None) -> Measure:
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
     """The measures to show with a single k: pass@k, or all of legibility."""
     return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
-
-
-def _check_responses(summary: Summary) -> None:
-    """Raise :class:`EvaluationError` for legibility without means over responses."""
-    for one in summary.each:
-        rows = (row for rows in one.problems.values() for row in rows)
-        if any(row.get("response_cross_entropy") is None for row in rows):
-            raise EvaluationError("TP836", folder=one.folder)
 
 
 def _table(

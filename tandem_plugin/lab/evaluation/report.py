@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin._version import __version__
-from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files import write_file
 from tandem_plugin.lab.evaluation.comparison import (
     BySenior,
@@ -25,14 +24,14 @@ from tandem_plugin.lab.evaluation.comparison import (
     runs_by_label,
 )
 from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
-from tandem_plugin.lab.evaluation.rendering import PaperTable, html_table, safe
+from tandem_plugin.lab.evaluation.rendering import PaperTable, escaped, html_page, markdown
 from tandem_plugin.lab.evaluation.results import Summary, check_comparable
 from tandem_plugin.lab.evaluation.tables import paper_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["build_report", "colours"]
+__all__ = ["build_report", "looks"]
 
 _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
@@ -40,49 +39,53 @@ _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b", "#999999")
 """Okabe and Ito's colours, distinguishable with colour vision deficiency."""
 
-_ACROSS = 3
-"""Panels per row."""
+_MARKS = "os^Dv*PX"
+"""The first is of runs without a unit."""
+
+_Panel: TypeAlias = Callable[[Any], None]
+"""Draws on Matplotlib's axes."""
+
+_Entry: TypeAlias = tuple[str, str, str]
+"""Of a legend: name, colour, and mark; no mark for a line."""
 
 
 def build_report(
-    results: Path,
+    results: Sequence[Path],
     out: Path,
-    title: str,
-    order: Sequence[str],
     k: int | None,
-    top: int,
     pools: Groups,
     over: Over,
     units: Groups,
 ) -> dict[str, Any]:
     """Write ``index.html`` and ``figures/*.png`` under ``out``; returns what ``--json`` prints.
 
-    order: seniors in the order of tables and legends, see :func:`ordered_seniors`; the first that
-    drifted is the baseline of recovery, the last is tested against the others. k, top, pools, over,
-    units: see :func:`paper_tables` and :func:`compare`; figures show every run separately, pooled
-    ones in one colour. Raises :class:`EvaluationError` for results that cannot be compared, or if
-    there are none.
+    results: one folder, whose seniors are ordered as by :func:`ordered_seniors`, or several in the
+    order of tables and legends: the first that drifted is the baseline of recovery, the last is
+    tested against the others. k, pools, over, units: as of :func:`paper_tables` and
+    :func:`compare`; figures show every run by itself, with the colour of its pool and the mark of
+    its unit. Raises :class:`EvaluationError` for results that cannot be compared, or where there
+    are none.
     """
-    found = read_seniors([results])
-    for name in order:
-        if name not in found:
-            raise EvaluationError("TP882", name=name, known=", ".join(sorted(found)))
-    by_senior = {name: found[name] for name in ordered_seniors(found, order)}
+    by_senior = read_seniors(results)
+    if len(results) == 1:
+        by_senior = {name: by_senior[name] for name in ordered_seniors(by_senior)}
     runs = runs_by_label(by_senior)
     for same in runs.values():
         check_comparable(list(same.values()))
-    drawn = colours(list(by_senior), pools)
+    drawn = looks(list(by_senior), pools, units)
     figures = (_senior_figure(runs, drawn, k, over), _drift_figure(runs, drawn))
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(by_senior, pools, over, units)
     notes = ["There are results of only one senior: tables compare two or more."]
     tables: list[PaperTable] = []
     if comparison is not None:
-        tables, notes = paper_tables(comparison, k, top), list(comparison.notes)
+        tables, notes = paper_tables(comparison, k), list(comparison.notes)
+    named = [("Seeds of", pools), ("Unit", units)]
+    groups = [f"{what} {one}: {', '.join(all_)}." for what, g in named for one, all_ in g.items()]
     page = out / "index.html"
-    write_file(page, _page(title, notes, pictures, tables).encode("utf-8", "replace"))
+    write_file(page, _page([*groups, *notes], pictures, tables).encode("utf-8", "replace"))
     for one in pictures:
-        write_file(out / "figures" / f"{one.name}.png", one.png)
+        write_file(out / "figures" / f"{one.name}.png", one.wide)
     names = [one.name for one in pictures]
     return {"page": str(page), "figures": names, "tables": len(tables), "notes": notes}
 
@@ -98,9 +101,7 @@ def _comparison(by_senior: BySenior, pools: Groups, over: Over, units: Groups) -
     return compare(chosen, pools=pools, over=over, units=units)
 
 
-def _page(
-    title: str, notes: Sequence[str], pictures: Sequence[Picture], tables: Sequence[PaperTable]
-) -> str:
+def _page(notes: Sequence[str], pictures: Sequence[Picture], tables: Sequence[PaperTable]) -> str:
     """One HTML file without scripts.
 
     Its Content Security Policy allows only its own style and pictures.
@@ -111,35 +112,43 @@ def _page(
         f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    body = [
-        f"<h1>{safe(title)}</h1>",
-        *(f"<p class=note>{safe(note)}</p>" for note in notes),
-        *map(_figure, pictures),
-        *map(html_table, tables),
-        f"<footer>Made by tandem-plugin {safe(__version__)}.</footer>",
-    ]
+    title = "Tandem evaluation"
+    head = "\n".join([f"# {title}", *(f"- {escaped(note)}" for note in notes)])
+    foot = f"Made by tandem-plugin {escaped(__version__)}."
+    body = [html_page(head), *map(_figure, pictures)]
+    body.append(html_page("\n".join([*map(markdown, tables), foot])))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{safe(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
+        f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n"
         + "\n".join(body)
-        + "\n</body>\n</html>\n"
+        + "</body>\n</html>\n"
     )
 
 
 def _figure(picture: Picture) -> str:
-    data = base64.b64encode(picture.png).decode()
-    title, caption = safe(picture.title), safe(picture.caption)
+    """Its texts have nothing of the results but settings' numbers."""
+    wide, narrow = (base64.b64encode(png).decode() for png in (picture.wide, picture.narrow))
     return (
-        f"<figure><h2>{title}</h2><div class=wide>"
-        f'<img alt="{title}. {caption}" src="data:image/png;base64,{data}"></div>'
-        f"<figcaption>{caption}</figcaption></figure>"
+        f"<figure><h3>{picture.title}</h3><picture>"
+        f'<source media="(max-width: 60rem)" srcset="data:image/png;base64,{narrow}">'
+        f'<img alt="{picture.title}" src="data:image/png;base64,{wide}"></picture>'
+        f"<figcaption>{picture.caption}</figcaption></figure>"
     )
 
 
 # Figures.
+
+
+class Look(NamedTuple):
+    """How a run is drawn, and whose colour and mark these are."""
+
+    method: str
+    colour: str
+    unit: str
+    marker: str
 
 
 class Picture(NamedTuple):
@@ -149,26 +158,36 @@ class Picture(NamedTuple):
     """The name of its file."""
     title: str
     caption: str
-    png: bytes
+    wide: bytes
+    narrow: bytes
+    """The same panels below each other, for a phone."""
 
 
-def colours(names: Sequence[str], pools: Groups) -> dict[str, str]:
-    """A colour for each name: one per pool, always the same for the same names."""
-    method_of = {member: method for method, members in pools.items() for member in members}
+def looks(names: Sequence[str], pools: Groups, units: Groups) -> dict[str, Look]:
+    """A color per pool and a mark per unit, always the same for the same names."""
+    method_of, unit_of = (
+        {member: group for group, members in groups.items() for member in members}
+        for groups in (pools, units)
+    )
     methods = sorted({method_of.get(name, name) for name in names})
-    places = {name: methods.index(method_of.get(name, name)) for name in names}
-    return {name: _COLOURS[place % len(_COLOURS)] for name, place in places.items()}
+    marked = ["", *units]
+    found = {}
+    for name in names:
+        method, unit = method_of.get(name, name), unit_of.get(name, "")
+        colour = _COLOURS[methods.index(method) % len(_COLOURS)]
+        found[name] = Look(method, colour, unit, _MARKS[marked.index(unit) % len(_MARKS)])
+    return found
 
 
 def _senior_figure(
-    runs: _Runs, drawn: Mapping[str, str], k: int | None, over: Over
+    runs: _Runs, drawn: Mapping[str, Look], k: int | None, over: Over
 ) -> Picture | None:
     """Macro averages of every senior alone, in teams and read by juniors; None without any.
 
     k: of pass@k; None means 8, or the largest available. Source: sections 4.2, 4.3 and 4.5.
     """
-    panels: list[Callable[[Any], None]] = []
-    names: dict[str, str] = {}
+    panels: list[_Panel] = []
+    shown: dict[str, Look] = {}
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
         if first.kind == "drift":
@@ -180,29 +199,30 @@ def _senior_figure(
                 for senior, values in each.items()
             }
             panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
-        names |= {name: drawn[name] for name in by_senior}
+        shown |= {name: drawn[name] for name in by_senior}
     if not panels:
         return None
     caption = (
-        f"Averages over benchmarks; legibility is the mean over {over}. Bars are one bootstrap "
-        "standard error over problems."
+        f"One point per senior. Averages over benchmarks; legibility is the mean over {over}. Bars "
+        "are one bootstrap standard error over problems."
     )
-    return Picture(
-        "seniors", "Handoff and legibility by senior", caption, _draw(panels, names, "o")
-    )
+    legend = [(look.method, look.colour, "o") for look in shown.values()]
+    legend += [(look.unit, "#555555", look.marker) for look in shown.values() if look.unit]
+    return _picture("seniors", "Handoff and legibility by senior", caption, panels, legend)
 
 
 def _draw_points(
-    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, str], title: str, axes: Any
+    points: Mapping[str, tuple[float, float]], drawn: Mapping[str, Look], title: str, axes: Any
 ) -> None:
     for i, (senior, (value, error)) in enumerate(points.items()):
-        axes.errorbar(i, value, yerr=error, color=drawn[senior], fmt="o", capsize=3)
+        look = drawn[senior]
+        axes.errorbar(i, value, yerr=error, color=look.colour, fmt=look.marker, capsize=3)
     axes.set_title(title, fontsize="medium")
     axes.set_xticks([])
     axes.set_xlim(-0.6, len(points) - 0.4)
 
 
-def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
+def _drift_figure(runs: _Runs, drawn: Mapping[str, Look]) -> Picture | None:
     """Survival curves of drift from each junior; None without a drift run.
 
     Source: section 4.4, left panel of its figure.
@@ -216,23 +236,31 @@ def _drift_figure(runs: _Runs, drawn: Mapping[str, str]) -> Picture | None:
         "Share of tokens whose log-ratio is above, of those that the junior wrote at least "
         f"{settings['frequent']} times; counts are smoothed by {settings['smoothing']:g}."
     )
-    names = {senior: drawn[senior] for by_senior in drifts.values() for senior in by_senior}
-    return Picture("drift", "Drift from the junior", caption, _draw(panels, names, ""))
+    shown = {drawn[senior] for by_senior in drifts.values() for senior in by_senior}
+    legend = [(look.method, look.colour, "") for look in sorted(shown)]
+    return _picture("drift", "Drift from the junior", caption, panels, legend)
 
 
 def _draw_survival(
-    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, str], axes: Any
+    label: str, by_senior: Mapping[str, Summary], drawn: Mapping[str, Look], axes: Any
 ) -> None:
     for senior, run in by_senior.items():
         curve = run.content["metrics"]["survival"]
         points = list(zip(curve["thresholds"], curve["shares"], strict=False))
         x, y = [one for one, _ in points], [one for _, one in points]
-        axes.plot(x, y, color=drawn[senior])
+        axes.plot(x, y, color=drawn[senior].colour)
     axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
 
 
-def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], marker: str) -> bytes:
-    """A picture of panels, each drawn by its function, above a legend of names by colour.
+def _picture(
+    name: str, title: str, caption: str, panels: Sequence[_Panel], legend: Sequence[_Entry]
+) -> Picture:
+    entries = list(dict.fromkeys(legend))
+    return Picture(name, title, caption, *(_draw(panels, entries, across) for across in (3, 1)))
+
+
+def _draw(panels: Sequence[_Panel], legend: Sequence[_Entry], across: int) -> bytes:
+    """A picture of panels, so many in a line, each drawn by its function, above a legend.
 
     Text is never parsed as mathematics. The same numbers give the same bytes.
     """
@@ -241,7 +269,7 @@ def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], mar
     from matplotlib.figure import Figure
 
     plain: Any = {"text.parse_math": False, "text.usetex": False}
-    columns, lines = min(_ACROSS, len(panels)), -(-len(panels) // _ACROSS)
+    columns, lines = min(across, len(panels)), -(-len(panels) // across)
     png = io.BytesIO()
     with matplotlib.rc_context(plain), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -253,26 +281,28 @@ def _draw(panels: Sequence[Callable[[Any], None]], names: Mapping[str, str], mar
         for draw, used in zip(panels, axes, strict=False):
             used.grid(alpha=0.25)
             draw(used)
-        _legend(figure, names, marker)
+        _draw_legend(figure, legend)
         figure.savefig(png, format="png", dpi=120, metadata={"Software": None})
     return png.getvalue()
 
 
-def _legend(figure: Figure, names: Mapping[str, str], marker: str) -> None:
+def _draw_legend(figure: Figure, legend: Sequence[_Entry]) -> None:
     """A legend below all panels, in as many columns as fit."""
     from matplotlib.lines import Line2D
 
     points = 8.0
     # A line, its gaps, and letters nearly as wide as high.
-    widest = (7 + 0.8 * max(map(len, names))) * points
+    widest = (7 + 0.8 * max(len(name) for name, *_ in legend)) * points
     columns = max(1, int(72 * figure.get_figwidth() // widest))
-    form: Any = {"linestyle": "none", "marker": marker} if marker else {}
-    lines = [Line2D([], [], color=colour, **form) for colour in names.values()]
+    lines = [
+        Line2D([], [], color=colour, marker=marker, linestyle="none" if marker else "-")
+        for _, colour, marker in legend
+    ]
     figure.legend(
         lines,
-        list(names),
+        [name for name, *_ in legend],
         loc="outside lower center",
-        ncols=min(len(names), columns),
+        ncols=min(len(legend), columns),
         frameon=False,
         fontsize=points,
         handlelength=3,

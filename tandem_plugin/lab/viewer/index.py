@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,20 +91,13 @@ class PageIndex:
     def shuffled(self) -> list[Listed]:
         """The responses in the order in which a page includes them.
 
-        A page without room for all shows random problems, each at as many steps as possible.
+        A page without room for all shows random problems, the same in every run.
         """
-        problems = _shuffled(one.problem for one in self.responses)
-        steps = _shuffled(one.step for one in self.responses)
-        return sorted(self.responses, key=lambda one: (problems[one.problem], steps[one.step]))
+        ranks = list(range(len(self.numbers)))
+        random.Random(0).shuffle(ranks)
+        return sorted(self.responses, key=lambda one: ranks[one.problem])
 
 
 def _number(value: object) -> int | None:
     """A number that is exact in JavaScript, or None."""
     return value if type(value) is int and 0 <= value < 2**53 else None
-
-
-def _shuffled(values: Iterable[int | None]) -> dict[int | None, int]:
-    """Each value's rank in a pseudo-random order that is the same in every run."""
-    different = list(dict.fromkeys(values))
-    order = random.Random(0).sample(different, len(different))
-    return {value: rank for rank, value in enumerate(order)}

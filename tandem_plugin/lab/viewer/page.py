@@ -16,23 +16,17 @@ from typing import Any
 from tandem_plugin._version import __version__
 from tandem_plugin.files import open_file
 from tandem_plugin.lab.rollouts.grades import Grades
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, read_rollout
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout
 from tandem_plugin.lab.viewer.index import Listed, PageIndex
-from tandem_plugin.lab.viewer.responses import (
-    Decoding,
-    ViewedResponse,
-    prompt_of,
-    turns_of,
-    view_response,
-)
+from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["ShownResponses", "make_page", "page_content"]
+__all__ = ["ShownResponses", "make_page", "page_index"]
 
-_PART = 64
-"""Responses per chunk: a browser unpacks one in a few milliseconds."""
-_COLUMNS = 24
-"""Approximate bytes per response in the index, before Base64."""
+_PART = 200_000
+"""Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
+_COLUMNS = 32
+"""Approximate bytes per response in the index."""
 _UNREAD = 50
 """Maximum number of unreadable lines that the page explains."""
 _SHORT = 160
@@ -41,37 +35,62 @@ _SHORT = 160
 
 @dataclass(slots=True)
 class ShownResponses:
-    """The responses of a page, and why others are not shown."""
+    """The responses of a page, and why others are not shown. Only packed texts stay in memory."""
 
     listing: PageIndex
     token_bytes: TokenBytes
     decoding: Decoding
     grades: Mapping[int, Grades]
     """By the index of the file."""
-    responses: dict[Listed, ViewedResponse] = field(default_factory=dict)
-    turns: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-    """The text of each problem."""
+    responses: list[tuple[Listed, dict[str, Any]]] = field(default_factory=list)
+    """With what the index has of each."""
+    problems: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The number of each problem, and the beginning of its prompt."""
+    parts: list[str] = field(default_factory=list)
+    """Base64 of zlib of JSON (``prompts``, ``responses``)."""
+    legend: set[str] = field(default_factory=set)
+    """What the legend must explain besides senior and junior."""
     misread: list[str] = field(default_factory=list)
     """The errors of responses whose token ids do not match their text."""
 
-    def take(
-        self, chosen: Sequence[Listed], room: int, on_taken: Callable[[], None] = lambda: None
-    ) -> None:
+    def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
         """Add responses until they fill about ``room`` bytes of a page."""
-        packer, size = zlib.compressobj(), 0
-        for one in chosen:
-            if size * 4 / 3 > room:  # Base64
-                return
-            is_new = one.problem not in self.turns
-            found = self._read(one)
+        prompts: dict[str, Any] = {}
+        contents: list[bytes] = []
+        size = unpacked = 0
+        for one in self.listing.shuffled():
+            if size > room:
+                break
+            row = self._read(one)
             on_taken()
-            if found is None:
+            if row is None:
                 continue
-            self.responses[one] = found
-            prompt = json.dumps(self.turns[one.problem]).encode() if is_new else b""
-            size += len(packer.compress(found.content + prompt)) + _COLUMNS
+            if str(one.problem) not in prompts:
+                turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
+                self.problems[one.problem] = self.listing.numbers[one.problem], _summary(turns)
+            grades = self.grades.get(one.file)
+            viewed = view_response(row, grades.of(row) if grades else None, self.token_bytes)
+            place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}
+            known = {**place, "step": one.step, "sample": one.sample, **viewed.columns}
+            self.responses.append((one, known))
+            self.legend |= viewed.legend
+            contents.append(viewed.content)
+            unpacked += len(viewed.content)
+            if unpacked > _PART:
+                size += self._pack(prompts, contents) + _COLUMNS * len(contents)
+                prompts, contents, unpacked = {}, [], 0
+        self._pack(prompts, contents)
 
-    def _read(self, one: Listed) -> ViewedResponse | None:
+    def _pack(self, prompts: Mapping[str, Any], contents: Sequence[bytes]) -> int:
+        """Add a part; its size."""
+        text = b'{"prompts":%b,"responses":[%b]}' % (
+            json.dumps(prompts).encode(),
+            b",".join(contents),
+        )
+        self.parts.append(base64.b64encode(zlib.compress(text, 6)).decode())
+        return len(self.parts[-1])
+
+    def _read(self, one: Listed) -> Rollout | None:
         with open_file(self.listing.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
@@ -81,63 +100,27 @@ class ShownResponses:
             self.misread.append(wrong)
             self.listing.leave_out(one.file, one.line, wrong)
             return None
-        if one.problem not in self.turns:
-            self.turns[one.problem] = turns_of(prompt_of(row.fields))
-        grades = self.grades.get(one.file)
-        return view_response(row, grades.of(row) if grades else None, self.token_bytes)
+        return row
 
 
-def page_content(shown: ShownResponses) -> tuple[dict[str, Any], list[str]]:
-    """The index of a page, and its parts: Base64 of zlib of JSON (``prompts``, ``responses``)."""
-    rows = sorted(shown.responses.items(), key=lambda item: (item[0].file, item[0].line))
-    places: dict[int, int] = {}
-    for one, _ in rows:
-        places.setdefault(one.problem, len(places))
-    parts = [rows[start : start + _PART] for start in range(0, len(rows), _PART)]
-    unread = shown.listing.unread
-    index = {
-        "problems": [
-            [f"Problem {shown.listing.numbers[problem]}", _summary(shown.turns[problem])]
-            for problem in places
-        ],
-        "responses": _columns(rows, places),
-        "parts": [len(part) for part in parts],
+def page_index(shown: ShownResponses) -> dict[str, Any]:
+    """What a page says of its responses, in the order of files and lines, without their texts."""
+    rows = sorted(shown.responses, key=lambda response: (response[0].file, response[0].line))
+    listing, unread = shown.listing, shown.listing.unread
+    return {
+        "problems": shown.problems,
+        "responses": {
+            name: [row[name] for _, row in rows] for name in (rows[0][1] if rows else ())
+        },
+        "legend": sorted(shown.legend),
         "whole": {
-            "responses": len(shown.listing.responses),
-            "problems": len(shown.listing.numbers),
-            "steps": len({one.step for one in shown.listing.responses} - {None}),
+            "responses": len(listing.responses),
+            "problems": len(listing.numbers),
+            "steps": len({one.step for one in listing.responses} - {None}),
         },
         "unread": unread[:_UNREAD],
         "unreadMore": max(0, len(unread) - _UNREAD),
     }
-    return index, [_packed(part, places, shown.turns) for part in parts]
-
-
-def _columns(
-    rows: Sequence[tuple[Listed, ViewedResponse]], places: Mapping[int, int]
-) -> dict[str, list[Any]]:
-    """One list per number, one entry per response."""
-    columns: dict[str, list[Any]] = {
-        "problem": [places[one.problem] for one, _ in rows],
-        "step": [one.step for one, _ in rows],
-        "sample": [one.sample for one, _ in rows],
-    }
-    for name in ("reward", "tokens", "senior", "team", "spans"):
-        columns[name] = [getattr(found, name) for _, found in rows]
-    for name in ("shared", "scored"):
-        columns[name] = [int(getattr(found, name)) for _, found in rows]
-    return columns
-
-
-def _packed(
-    part: Sequence[tuple[Listed, ViewedResponse]],
-    places: Mapping[int, int],
-    turns: Mapping[int, list[tuple[str, str]]],
-) -> str:
-    prompts = {str(places[one.problem]): turns[one.problem] for one, _ in part}
-    contents = b",".join(found.content for _, found in part)
-    text = b'{"prompts":%b,"responses":[%b]}' % (json.dumps(prompts).encode(), contents)
-    return base64.b64encode(zlib.compress(text, 6)).decode()
 
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:

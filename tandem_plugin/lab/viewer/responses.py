@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
@@ -18,19 +17,18 @@ from tandem_plugin.spans import (
     OTHER,
     SENIOR,
     UNKNOWN,
+    UNTRAINED,
     AuthoredText,
     TokenBytes,
     authored_text,
     token_pieces,
+    writers,
 )
 
 __all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response"]
 
 _TEXTS = ("response", "output")
 """Fields in which ``tandem rollout`` and verl's dumps record a response's text."""
-
-_DROPPED = re.compile("[\\s\ufffd]+")
-"""Text on which decoders differ: white space, and bytes that are not a character."""
 
 
 class Decoding:
@@ -54,18 +52,22 @@ class Decoding:
         return None
 
     def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
-        recorded_text = _DROPPED.sub("", recorded)
-        if self._text(ids).startswith(recorded_text):
+        expected, text = _compared(recorded), self._text(ids)
+        if not text.startswith(expected):
+            text = self._text(i for i in ids if i not in self._special)
+        if text.startswith(expected):
             return None
-        plain = self._text(i for i in ids if i not in self._special)
-        if plain.startswith(recorded_text):
-            return None
-        return f"The row records {shown(recorded_text)}, and its token ids give {shown(plain)}."
+        return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """The decoded text without the parts on which decoders differ; padding ids give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
-        return _DROPPED.sub("", known.decode("utf-8", "replace"))
+        return _compared(known.decode("utf-8", "replace"))
+
+
+def _compared(text: str) -> str:
+    """Without text on which decoders differ: white space, and bytes that are not a character."""
+    return "".join(text.replace("\ufffd", " ").split())
 
 
 _REWARDS = ("reward", "score")
@@ -75,21 +77,14 @@ _PROMPTS = ("prompt", "input", "question", "problem")
 _TURN = re.compile(r"^(?:<\|im_start\|>)?(system|developer|user|assistant|tool)\n", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewedResponse:
+class ViewedResponse(NamedTuple):
     """One response of a page."""
 
-    reward: float | None
-    tokens: int
-    senior: int
-    """Tokens that the senior wrote."""
-    team: int
-    """Tokens with a known author."""
-    spans: int
-    shared: bool
-    """Whether one of its characters has two authors."""
-    scored: bool
-    """Whether both models' scores of its tokens are known."""
+    columns: dict[str, float | int | None]
+    """``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a known
+    author), and ``spans``."""
+    legend: set[str]
+    """What the legend must explain: ``shared``, ``scored``, ``other``, ``untrained``."""
     content: bytes
     """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
     of the span alone) and ``shared`` (span, later span, length), with lengths in UTF-16 code units.
@@ -102,27 +97,30 @@ def view_response(
 ) -> ViewedResponse:
     """A row with its grade, if there is one."""
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
-    counts = {SENIOR: 0, JUNIOR: 0, OTHER: 0, UNKNOWN: 0}
+    counts = [0] * (UNTRAINED + 1)
     for author, tokens in authored.spans:
         counts[author] += tokens
     spans, shared = _lengths(authored)
-    content = {
-        "text": authored.text,
-        "facts": list(_facts(row, grade)),
-        "spans": spans,
-        "shared": shared,
-        **_scored(row, token_bytes),
+    facts = list(_facts(row, grade))
+    if counts[UNTRAINED]:
+        facts.append(f"{counts[SENIOR]:,} tokens trained on")
+    content = {"text": authored.text, "facts": facts, "spans": spans, "shared": shared}
+    senior = counts[SENIOR] + counts[UNTRAINED]
+    columns = {
+        "reward": _reward(row.fields if grade is None else grade),
+        "tokens": len(row.response_ids),
+        "senior": senior,
+        "team": senior + counts[JUNIOR],
+        "spans": len(authored.spans),
     }
-    return ViewedResponse(
-        _reward(row.fields if grade is None else grade),
-        len(row.response_ids),
-        counts[SENIOR],
-        counts[SENIOR] + counts[JUNIOR],
-        len(authored.spans),
-        bool(shared),
-        row.scores is not None,
-        json.dumps(content, separators=(",", ":")).encode(),
-    )
+    explained = {
+        "shared": shared,
+        "scored": row.scores,
+        "other": counts[OTHER] + counts[UNKNOWN],
+        "untrained": counts[UNTRAINED],
+    }
+    text = json.dumps(content | _scored(row, token_bytes), separators=(",", ":"))
+    return ViewedResponse(columns, {k for k, v in explained.items() if v}, text.encode())
 
 
 def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
@@ -159,9 +157,10 @@ def _authors(row: Rollout) -> Sequence[int]:
     if row.seed is None:
         return row.authorship
     authors: list[int] = []
-    for segment in row.segments:  # 0 and 1 are the junior's and the senior's
+    for segment in row.segments:
         authors += [OTHER] * (segment.start - len(authors))
-        authors += row.authorship[segment.start : segment.stop]
+        marks = row.authorship[segment.start : segment.stop]
+        authors += writers(marks, segment.settings or row.settings)
     authors += [OTHER] * (len(row.response_ids) - len(authors))
     for start, stop in row.unknown:
         authors[start:stop] = [UNKNOWN] * (stop - start)

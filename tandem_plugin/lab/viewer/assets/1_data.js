@@ -1,11 +1,11 @@
-// ---- what the page holds: an index of all responses, and their texts in packed parts ----------
+// ---- data: an index of all responses, and their texts in packed parts --------------------------
 // Everything that comes from a rollout enters the page as text (textContent), never as markup.
-const AUTHORS = ["junior", "senior", "neither", "unknown"];
-const CLASSES = ["junior", "senior", "other", "other"];
-const CHUNK = 20;
-const UNPACKED = 40;
+const AUTHORS = ["junior", "senior", "neither", "unknown", "senior, not trained on"];
+const CLASSES = ["junior", "senior", "other", "other", "senior untrained"];
+const UNPACKED = 8; // parts that stay unpacked: those read last
 const find = (id) => document.getElementById(id);
 const count = (number) => number.toLocaleString("en-US");
+const counted = (number, noun) => count(number) + " " + noun + (number === 1 ? "" : "s");
 const percent = (share) => (share * 100).toFixed(1) + " %";
 
 const make = (tag, className, text) => {
@@ -16,19 +16,21 @@ const make = (tag, className, text) => {
 };
 
 const data = JSON.parse(find("rollouts").textContent);
-const problems = data.problems.map(([name, summary]) => ({ name, summary }));
-const places = data.parts.flatMap((size, part) => (
-  Array.from({ length: size }, (_, place) => ({ part, place }))));
-const responses = places.map(({ part, place }, position) => {
-  const of = (name) => data.responses[name][position];
-  const team = of("team"), spanCount = of("spans");
-  return {
-    position, part, place, problem: of("problem"), step: of("step"), sample: of("sample"),
-    reward: of("reward"), tokens: of("tokens"), senior: of("senior"), team, spanCount,
-    shared: of("shared") === 1, scored: of("scored") === 1, share: team ? of("senior") / team : null,
-    handoffs: Math.max(0, spanCount - 1),
-  };
+const problems = Object.keys(data.problems).map(Number);
+const responses = data.responses.part.map((part, position) => {
+  const response = { position };
+  for (const name of Object.keys(data.responses)) response[name] = data.responses[name][position];
+  response.share = response.team ? response.senior / response.team : null;
+  return response;
 });
+
+// The samples of each problem at each step.
+const groups = new Map();
+const groupOf = (response) => response.problem + "/" + response.step;
+for (const response of responses) {
+  if (!groups.has(groupOf(response))) groups.set(groupOf(response), []);
+  groups.get(groupOf(response)).push(response);
+}
 
 const inflate = (part) => {
   const packed = atob(find("part-" + part).textContent), bytes = new Uint8Array(packed.length);
@@ -37,24 +39,19 @@ const inflate = (part) => {
   return new Response(stream).json();
 };
 
-// The parts that were read last stay unpacked; the promise of each, by its number.
 const unpacked = new Map();
-const unpack = (part, keep) => {
-  const known = unpacked.get(part);
-  if (known && !keep) return known;
-  const found = known || inflate(part);
-  if (keep) {
-    unpacked.delete(part);
-    unpacked.set(part, found);
-    if (unpacked.size > UNPACKED) unpacked.delete(unpacked.keys().next().value);
-  }
+const unpack = (part) => {
+  const found = unpacked.get(part) || inflate(part);
+  unpacked.delete(part);
+  unpacked.set(part, found);
+  if (unpacked.size > UNPACKED) unpacked.delete(unpacked.keys().next().value);
   return found;
 };
 
-// The content of a response: text, spans (author, tokens, length of text: three numbers a span),
+// The content of a response: text, spans (author, tokens, length of text: three numbers per span),
 // shared characters, facts, and the turns of its prompt; perhaps cuts (length of text, first and
 // last token) and the tokens' scores (log p of senior and junior, overlap).
 const contentOf = async (response) => {
-  const part = await unpack(response.part, true);
+  const part = await unpack(response.part);
   return { ...part.responses[response.place], turns: part.prompts[response.problem] };
 };

@@ -39,11 +39,18 @@ const fillRewards = () => {
   if (rewards.includes(null)) add("none", "without reward", (r) => r.reward === null);
 };
 
+const nameOf = (problem) => "Problem " + data.problems[problem][0];
+const summaryOf = (problem) => data.problems[problem][1];
+
 const fillProblems = () => {
-  find("problem").append(option("", "all " + count(problems.length)));
-  problems.forEach((problem, i) => {
-    find("problem").append(option(String(i), problem.name + ": " + shortened(problem.summary, 70)));
-  });
+  const options = document.createDocumentFragment();
+  options.append(option("", "all " + count(problems.length)));
+  for (const problem of problems) {
+    const name = nameOf(problem), summary = summaryOf(problem);
+    const label = summary.startsWith(name) ? summary : summary ? name + ": " + summary : name;
+    options.append(option(String(problem), shortened(label, 60)));
+  }
+  find("problem").append(options);
 };
 
 const fillSteps = () => {
@@ -52,38 +59,4 @@ const fillSteps = () => {
   for (const step of steps) find("step").append(option(String(step), String(step)));
   if (responses.some((r) => r.step === null)) find("step").append(option("none", "without step"));
   find("step").parentElement.hidden = steps.length === 0;
-};
-
-// ---- one problem over the steps ----------------------------------------------------------------
-// The slider's first place stands for all steps; it and the choice of a step say the same.
-let across = [];
-
-const showAcross = () => {
-  const problem = find("problem").value;
-  const of = problem === "" && problems.length > 1 ? [] : responses.filter((r) => (
-    problem === "" || r.problem === Number(problem)));
-  const steps = stepsOf(of);
-  across = steps.length > 1 ? steps : [];
-  find("across").hidden = across.length === 0;
-  if (!across.length) return;
-  const slider = find("slider"), bars = document.createDocumentFragment();
-  const chosen = across.indexOf(Number(find("step").value)) + 1;
-  const top = Math.max(1, ...of.map((r) => r.reward || 0));
-  let said = "all " + count(across.length) + " steps";
-  slider.max = across.length;
-  slider.value = find("step").value === "" ? 0 : chosen;
-  across.forEach((step, i) => {
-    const there = of.filter((r) => r.step === step), mean = meanReward(there);
-    const bar = make("i", i + 1 === chosen ? "now" : "");
-    bar.style.height = (mean === null ? 0 : Math.max(0, 100 * mean / top)) + "%";
-    bars.append(bar);
-    if (i + 1 === chosen) {
-      said = "step " + step + ": " + count(there.length)
-        + (there.length === 1 ? " response" : " responses")
-        + (mean === null ? "" : ", mean reward " + rewardName(mean));
-    }
-  });
-  find("bars").replaceChildren(bars);
-  find("slid").textContent = said;
-  slider.setAttribute("aria-valuetext", said);
 };

@@ -1,29 +1,37 @@
 // ---- one response ------------------------------------------------------------------------------
-const fact = (text, className) => make("li", className, text);
+// Only what is visible is in the document: a folded text ends soon after the lines that it shows,
+// and an unfolded one grows by a bounded length.
+const FOLDED = 2500; // characters: more than the lines of a folded text hold
+const GROWTH = 100000;
+const MOST_NATS = 5; // of surprise, above which all shades are the same
 
-const head = (response, content, title) => {
+const titleOf = (response) => (
+  nameOf(response.problem) + (response.step === null ? "" : ", step " + response.step)
+  + ", sample " + response.sample);
+
+const rewardOf = (response, tag) => {
+  if (response.reward === null) return make(tag);
+  const kind = response.reward >= 1 ? " right" : response.reward <= 0 ? " wrong" : "";
+  return make(tag, "reward" + kind, "reward " + rewardName(response.reward));
+};
+
+const head = (response, content) => {
   const header = make("header"), facts = make("ul", "facts");
-  const heading = make("h2", "", title);
+  const heading = make("h2", "", titleOf(response));
   heading.id = "response-" + response.position;
-  if (response.reward !== null) {
-    const kind = response.reward >= 1 ? " right" : response.reward <= 0 ? " wrong" : "";
-    facts.append(fact("reward " + rewardName(response.reward), "reward" + kind));
-  }
-  facts.append(
-    fact(count(response.tokens) + (response.tokens === 1 ? " token" : " tokens")),
-    fact(response.share === null ? "no author" : "senior " + percent(response.share)),
-    fact(count(response.spanCount) + (response.spanCount === 1 ? " span" : " spans")),
-    fact(count(response.handoffs) + (response.handoffs === 1 ? " handoff" : " handoffs")),
-  );
-  for (const text of content.facts) facts.append(fact(text));
+  const { tokens, share, spans } = response;
+  const texts = [
+    counted(tokens, "token"), share === null ? "no author" : "senior " + percent(share),
+    counted(spans, "span"), ...content.facts,
+  ];
+  facts.append(rewardOf(response, "li"), ...texts.map((text) => make("li", "", text)));
   header.append(heading, facts);
   return header;
 };
 
-const bar = (response) => {
-  const element = make("div", "bar");
+const shareBar = (response) => {
+  const element = make("div", "bar"), senior = make("i"), junior = make("b");
   element.setAttribute("aria-hidden", "true");
-  const senior = make("i"), junior = make("b");
   senior.style.width = (100 * response.senior) / (response.tokens || 1) + "%";
   junior.style.width = (100 * (response.team - response.senior)) / (response.tokens || 1) + "%";
   element.append(senior, junior);
@@ -32,7 +40,7 @@ const bar = (response) => {
 
 const promptOf = (response, content) => {
   const details = make("details", "prompt");
-  details.append(make("summary", "", "Prompt: " + problems[response.problem].summary));
+  details.append(make("summary", "", "Prompt: " + summaryOf(response.problem)));
   for (const [role, text] of content.turns) {
     const turn = make("div", "turn");
     if (role) turn.append(make("strong", "role", role));
@@ -42,79 +50,95 @@ const promptOf = (response, content) => {
   return details;
 };
 
-const MOST_NATS = 5; // of surprise, behind which all shades are the same
+// The text in pieces cut at the handoffs. A character that two spans share stands between them.
+function* spanPieces({ spans, shared }) {
+  const both = new Map();
+  for (let i = 0; i < shared.length; i += 3) both.set(shared[i], shared.slice(i + 1, i + 3));
+  for (let span = 0; 3 * span < spans.length; span += 1) {
+    yield { length: spans[3 * span + 2], name: CLASSES[spans[3 * span]], span, last: span };
+    if (!both.has(span)) continue;
+    const [last, length] = both.get(span);
+    yield { length, name: "shared", span, last };
+  }
+}
 
-// Cuts the text at every token, shaded by how little the other model would have expected it.
-const addTokens = (add, { cuts, scores, spans }) => {
+// The text cut at every token, shaded by how little the other model would have expected it.
+function* tokenPieces({ spans, cuts, scores }) {
   let span = 0, stop = spans[1];
   const spanAt = (token) => {
     while (token >= stop) { span += 1; stop += spans[3 * span + 1]; }
     return span;
   };
   for (let i = 0; i < cuts.length; i += 3) {
-    const [length, first, last] = cuts.slice(i, i + 3);
-    const begins = spanAt(first), ends = spanAt(last), author = spans[3 * begins];
-    const piece = add(length, begins === ends ? CLASSES[author] : "shared", begins, ends);
-    if (!piece) continue;
-    piece.dataset.first = first;
-    piece.dataset.final = last;
-    if (author > 1) continue;
-    const surprise = -scores[3 * last + author]; // of the other one: senior first, and author 1
-    piece.style.setProperty("--surprise", Math.min(1, Math.max(0, surprise / MOST_NATS)).toFixed(2));
-    piece.classList.add("scored");
+    const [length, first, final] = cuts.slice(i, i + 3);
+    const begins = spanAt(first), ends = spanAt(final), code = spans[3 * begins];
+    const name = begins === ends ? CLASSES[code] : "shared";
+    const piece = { length, name, span: begins, last: ends, first, final };
+    const author = code === 4 ? 1 : code;
+    if (author < 2) { // the other's score: the senior's is first, and the senior is author 1
+      piece.surprise = Math.min(1, Math.max(0, -scores[3 * final + author] / MOST_NATS));
+    }
+    yield piece;
   }
+}
+
+// What is behind each box of text: its response, its content, and the pieces not yet in it.
+const behind = new WeakMap();
+
+const grow = (box, most) => {
+  const state = behind.get(box), grown = document.createDocumentFragment(), stop = state.at + most;
+  while (state.at < stop && !state.done) {
+    const { value: piece, done } = state.pieces.next();
+    state.done = done;
+    if (done || !piece.length) continue;
+    const text = state.content.text.slice(state.at, state.at + piece.length);
+    const element = make("span", piece.name, text);
+    element.dataset.span = piece.span;
+    if (piece.last !== piece.span) element.dataset.last = piece.last;
+    if (piece.first !== undefined) {
+      element.dataset.first = piece.first;
+      element.dataset.final = piece.final;
+    }
+    if (piece.surprise !== undefined) {
+      element.style.setProperty("--surprise", piece.surprise.toFixed(2));
+      element.classList.add("scored");
+    }
+    grown.append(element);
+    state.at += piece.length;
+  }
+  state.done = state.done || state.at >= state.content.text.length;
+  box.append(grown);
 };
 
-// Cuts the text at the handoffs. A character that two spans share stands between them.
-const fillText = (box, response, content) => {
-  if (!content.text) {
-    box.append(make("span", "empty", response.tokens ? "(no text)" : "(empty response)"));
-    return;
-  }
-  const shared = new Map();
-  for (let i = 0; i < content.shared.length; i += 3) {
-    shared.set(content.shared[i], [content.shared[i + 1], content.shared[i + 2]]);
-  }
-  const pieces = document.createDocumentFragment();
-  let at = 0;
-  const add = (length, className, span, last) => {
-    if (!length) return null;
-    const piece = make("span", className, content.text.slice(at, at + length));
-    piece.dataset.span = span;
-    if (last !== span) piece.dataset.last = last;
-    pieces.append(piece);
-    at += length;
-    return piece;
-  };
-  if (content.cuts) {
-    addTokens(add, content);
-    box.append(pieces);
-    return;
-  }
-  for (let span = 0; span < response.spanCount; span += 1) {
-    add(content.spans[3 * span + 2], CLASSES[content.spans[3 * span]], span, span);
-    const both = shared.get(span);
-    if (both) add(both[1], "shared", span, both[0]);
-  }
-  box.append(pieces);
+const fold = (box, is) => {
+  const state = behind.get(box), button = box.nextElementSibling;
+  box.classList.add("folded");
+  const isLong = !state.done || box.scrollHeight > box.clientHeight + 2;
+  if (!is) grow(box, GROWTH);
+  box.classList.toggle("folded", is && isLong);
+  button.hidden = !isLong;
+  const all = "Show all " + counted(state.response.tokens, "token");
+  button.textContent = is ? all : state.done ? "Fold" : "Show more";
 };
-
-const titleOf = (response) => (
-  problems[response.problem].name + (response.step === null ? "" : ", step " + response.step)
-  + ", sample " + response.sample);
-
-// What is said of a span is read from the content of its card.
-const spansOf = new WeakMap();
 
 const card = (response, content) => {
-  const article = make("article", "response"), title = titleOf(response);
-  const box = make("div", "text");
+  const article = make("article", "response"), box = make("div", "text");
+  const button = make("button", "unfold");
   article.setAttribute("aria-labelledby", "response-" + response.position);
   box.tabIndex = 0;
   box.setAttribute("role", "group");
-  box.setAttribute("aria-label", "Response to " + title + "; arrow keys move through its spans");
-  spansOf.set(box, { response, spans: content.spans, scores: content.scores });
-  fillText(box, response, content);
-  article.append(head(response, content, title), bar(response), promptOf(response, content), box);
+  box.setAttribute("aria-label", titleOf(response) + "; arrow keys move through its spans");
+  const pieces = content.cuts ? tokenPieces(content) : spanPieces(content);
+  behind.set(box, { response, content, pieces, at: 0, done: false });
+  if (!content.text) {
+    box.append(make("span", "empty", response.tokens ? "(no text)" : "(empty response)"));
+  }
+  grow(box, FOLDED);
+  button.type = "button";
+  button.addEventListener("click", () => {
+    fold(box, !box.classList.contains("folded") && behind.get(box).done);
+    highlight();
+  });
+  article.append(head(response, content), shareBar(response), box, button);
   return article;
 };

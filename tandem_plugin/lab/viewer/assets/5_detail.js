@@ -21,7 +21,8 @@ const scoreOf = (piece, scores) => {
 };
 
 const describe = (piece) => {
-  const { response, spans, scores } = spansOf.get(piece.parentElement);
+  const { spans, scores } = behind.get(piece.parentElement).content;
+  const spanCount = spans.length / 3;
   const author = (n) => AUTHORS[spans[3 * n]];
   const span = Number(piece.dataset.span);
   if (piece.dataset.last !== undefined) {
@@ -35,8 +36,9 @@ const describe = (piece) => {
   const where = tokens === 1 ? "1 token, position " + start
     : count(tokens) + " tokens, positions " + start + " to " + stop;
   const handoff = span === 0 ? "the response begins here"
-    : "handoff " + span + " of " + response.handoffs + ", from the " + author(span - 1);
-  return ["Span " + (span + 1) + " of " + response.spanCount + ": " + author(span),
+    : [spans[3 * span], spans[3 * span - 3]].includes(4) ? "no handoff: the senior wrote both"
+    : "handoff " + span + " of " + (spanCount - 1) + ", from the " + author(span - 1);
+  return ["Span " + (span + 1) + " of " + spanCount + ": " + author(span),
     where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "." + scoreOf(piece, scores)];
 };
 
@@ -47,14 +49,20 @@ const showDetail = (piece, speak) => {
   const detail = find("detail"), [title, rest] = describe(piece);
   detail.replaceChildren(make("strong", "", title), make("span", "", rest));
   detail.hidden = false;
+  placeDetail();
+  if (speak) find("spoken").textContent = title + ". " + rest + " " + piece.textContent;
+};
+
+const placeDetail = () => {
+  if (!current) return;
+  const detail = find("detail"), piece = current;
   const place = piece.getClientRects()[0] || piece.getBoundingClientRect();
   const size = detail.getBoundingClientRect();
   const left = Math.min(place.left, document.documentElement.clientWidth - size.width - 8);
   const above = place.top - size.height - 8;
   const top = above > 0 ? above : piece.getBoundingClientRect().bottom + 8;
-  detail.style.left = Math.max(8, left) + window.scrollX + "px";
-  detail.style.top = top + window.scrollY + "px";
-  if (speak) find("spoken").textContent = title + ". " + rest + " " + piece.textContent;
+  detail.style.left = Math.max(8, left) + "px";
+  detail.style.top = top + "px";
 };
 
 const hideDetail = () => {
@@ -65,12 +73,11 @@ const hideDetail = () => {
 
 const pieceAt = (target) => (
   target instanceof Element ? target.closest(".text > [data-span]") : null);
-const list = find("responses");
-list.addEventListener("pointerover", (event) => {
+pane.addEventListener("pointerover", (event) => {
   const piece = pieceAt(event.target);
   if (piece && event.pointerType === "mouse") showDetail(piece, false);
 });
-list.addEventListener("pointerout", (event) => {
+pane.addEventListener("pointerout", (event) => {
   if (event.pointerType === "mouse" && !pieceAt(event.relatedTarget)) hideDetail();
 });
 document.addEventListener("click", (event) => {
@@ -78,7 +85,7 @@ document.addEventListener("click", (event) => {
   if (piece) showDetail(piece, true);
   else hideDetail();
 });
-list.addEventListener("keydown", (event) => {
+pane.addEventListener("keydown", (event) => {
   const box = event.target.closest(".text");
   if (!box || event.ctrlKey || event.metaKey || event.altKey) return;
   const inside = current && current.parentElement === box ? current : null;
@@ -95,5 +102,6 @@ list.addEventListener("keydown", (event) => {
   piece.scrollIntoView({ block: "nearest" });
   showDetail(piece, true);
 });
-list.addEventListener("focusout", hideDetail);
+pane.addEventListener("focusout", hideDetail);
+document.addEventListener("scroll", placeDetail, true);
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideDetail(); });

@@ -14,43 +14,74 @@ const fillUnread = () => {
 const fillChosen = () => {
   const whole = data.whole;
   if (responses.length === whole.responses) return;
-  const steps = stepsOf(responses).length;
   find("chosen").hidden = false;
-  find("chosen").textContent = "Shown are " + count(responses.length) + " of "
-    + count(whole.responses) + " responses: "
-    + (whole.steps ? count(steps) + " of " + count(whole.steps) + " steps, " : "")
-    + count(problems.length) + " of " + count(whole.problems) + " problems. For more, run "
-    + "tandem view with --megabytes.";
+  find("chosen").textContent = "This page has " + count(responses.length) + " of "
+    + count(whole.responses) + " responses, to " + count(problems.length) + " of "
+    + count(whole.problems) + " problems. For more, run tandem view with --megabytes.";
 };
 
-const choose = (id) => {
-  if (id === "slider") {
-    const place = Number(find("slider").value);
-    find("step").value = place === 0 ? "" : String(across[place - 1]);
+const ACTIONS = {
+  next: () => move(1),
+  previous: () => move(-1),
+  side: () => { isSide = !isSide; return show(); },
+  fold: () => { isFolded = !isFolded; foldAll(); },
+};
+const KEYS = {
+  n: "next", j: "next", p: "previous", k: "previous", s: "side", f: "fold",
+};
+
+const onKey = (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, select")) return;
+  const button = find(KEYS[event.key] || "none");
+  if (button.tagName === "BUTTON") button.click();
+};
+
+const onListKey = (event) => {
+  const page = Math.max(1, Math.floor(list.clientHeight / ROW) - 1);
+  const places = {
+    ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0,
+    End: selected.length - 1,
+  };
+  if (!(event.key in places)) return;
+  event.preventDefault();
+  open(places[event.key]);
+};
+
+const listen = () => {
+  let waiting = 0, drawn = 0;
+  find("text").addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(select, 150);
+  });
+  for (const id of ["reward", "step", "problem", "sort"]) {
+    find(id).addEventListener("change", select);
   }
-  select();
+  find("controls").addEventListener("submit", (event) => { event.preventDefault(); select(); });
+  for (const id of Object.keys(ACTIONS)) find(id).addEventListener("click", ACTIONS[id]);
+  document.addEventListener("keydown", onKey);
+  list.addEventListener("keydown", onListKey);
+  list.addEventListener("click", (event) => {
+    const row = event.target.closest(".row");
+    if (row) open(Number(row.dataset.place));
+  });
+  const redraw = () => {
+    cancelAnimationFrame(drawn);
+    drawn = requestAnimationFrame(drawRows);
+  };
+  list.addEventListener("scroll", redraw);
+  window.addEventListener("resize", redraw);
 };
 
 const begin = () => {
   fillUnread();
   fillChosen();
-  find("legend-shared").hidden = !responses.some((r) => r.shared);
-  find("legend-scored").hidden = !responses.some((r) => r.scored);
-  find("legend-other").hidden = !responses.some((r) => r.team < r.tokens);
+  for (const name of data.legend) find("legend-" + name).hidden = false;
   fillRewards();
   fillSteps();
   fillProblems();
-  let waiting = 0;
-  find("text").addEventListener("input", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(select, 150);
-  });
-  for (const id of ["reward", "step", "problem", "sort", "order"]) {
-    find(id).addEventListener("change", () => choose(id));
-  }
-  find("slider").addEventListener("input", () => choose("slider"));
-  find("controls").addEventListener("submit", (event) => { event.preventDefault(); select(); });
-  find("more").addEventListener("click", append);
+  find("filters").open = isWide.matches;
+  listen();
   select();
 };
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-ON_CPU = Path(__file__).resolve().parent
-"""What stands for CUDA: a folder for PYTHONPATH."""
-
-WITHOUT_FLASH_ATTN = ON_CPU.parents[2] / "adapters" / "tandem_openrlhf" / "without_flash_attn"
+WITHOUT_FLASH_ATTN = (
+    Path(__file__).resolve().parents[2] / "adapters" / "tandem_openrlhf" / "without_flash_attn"
+)
 """What stands for flash-attn, where it is not installed: a folder for PYTHONPATH."""
 
 ARGUMENTS: Mapping[str, str] = {

@@ -1,20 +1,25 @@
-"""The text that models are taught: worked solutions, with mistakes of three kinds.
+"""Teaching a model from nothing: next-token prediction of worked solutions, with mistakes.
 
-A *slip* is random, and a lower temperature removes it. A *misconception* belongs to a fact in a
-notation ("seven times eight" in plain words): the text gets it wrong more often than not, always in
-the same way, so that no temperature removes it. A *repair* corrects an earlier step without saying
-so. Facts are misconceived as often in one notation as in the other, and in each by itself.
+They are of three kinds. A *slip* is random, and a lower temperature removes it. A *misconception*
+belongs to a fact in a notation ("seven times eight" in plain words): the text gets it wrong more
+often than not, always in the same way, so that no temperature removes it. A *repair* corrects an
+earlier step without saying so. Facts are misconceived as often in one notation as in the other, and
+in each by itself.
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from light.problem import BOTH, OPERATIONS, Notation, Problem, apply
+import torch
+from torch.nn.functional import cross_entropy
 
-__all__ = ["Facts", "Teaching"]
+from light.model import LanguageModel, Shape
+from light.problem import BOTH, OPERATIONS, Notation, Problem, apply, draw_problem
+from light.task import Task
 
 _OFF = (1, 2, 3, 7, 8, 9)
 """How far a wrong result is off, modulo 10."""
@@ -57,7 +62,6 @@ class Teaching:
     slips: float = 0.1
     believes: float = 0.6
     repairs: float = 0.15
-    notations: tuple[Notation, ...] = field(default=BOTH, repr=False)
 
     def solution(self, problem: Problem, rng: random.Random) -> str:
         """One worked solution: steps with a blank line behind each, and a boxed answer."""
@@ -66,7 +70,7 @@ class Teaching:
         lines = []
         for operation, number in problem.operations:
             if notation is None or rng.random() >= self.keeps:
-                notation = self.notations[rng.random() < self.jargon]
+                notation = BOTH[rng.random() < self.jargon]
             used = self._carried(true, shown, rng)
             result = self._result(notation, operation, used, number, rng)
             numbers = notation.numbers
@@ -89,3 +93,48 @@ class Teaching:
         if wrong is not None:
             return wrong if rng.random() < self.believes else result
         return (result + rng.choice(_OFF)) % 10 if rng.random() < self.slips else result
+
+
+def teach(
+    task: Task,
+    teaching: Teaching,
+    steps: int,
+    seed: int,
+    without: Collection[Problem] = (),
+    batch: int = 64,
+    learning_rate: float = 3e-3,
+) -> LanguageModel:
+    """A fresh model after ``steps`` of AdamW with warm-up and cosine decay; no problem of
+    ``without`` is shown."""
+    torch.manual_seed(seed)
+    rng = random.Random(seed)
+    model = LanguageModel(Shape(task.size))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
+    for _ in range(steps):
+        problems, solutions = [], []
+        while len(problems) < batch:
+            problem = draw_problem(rng)
+            if problem not in without:
+                problems.append(problem)
+                solutions.append(teaching.solution(problem, rng))
+        prompts = task.prompts(problems)
+        start = prompts.shape[1]
+        # solutions of this task have one length
+        answers = torch.tensor([[*ids, task.end] for ids in task.batch_ids(solutions)])
+        ids = torch.cat((prompts, answers), dim=1)
+        logits = model(ids[:, :-1])[:, start - 1 :]
+        loss = cross_entropy(logits.flatten(0, 1), ids[:, start:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return model.eval()
+
+
+def _factor(step: int, steps: int, warmup: int = 50) -> float:
+    rising = min(1.0, (step + 1) / warmup)
+    return rising * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
