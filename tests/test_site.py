@@ -13,6 +13,7 @@ import tandem_plugin
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+NOTEBOOK = DOCS / "notebooks" / "first_steps.ipynb"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted(DOCS.glob("*.md")),
@@ -99,3 +100,9 @@ def test_links_lead_to_pages_copies_or_the_repository() -> None:
     )
     there = pages.linked("[c](../CITATION.cff) [e](index.md)", "docs/verl.md", "https://host/own")
     assert there == "[c](https://host/own/blob/main/CITATION.cff) [e](index.md)"
+
+
+def test_notebooks_outputs_are_stored_and_shown() -> None:
+    page = module("site_pages").notebook_page(NOTEBOOK.read_text(encoding="utf-8"))
+    assert '<div class="output"><div style=' in page
+    assert re.search(r"```text\n\d+% by the senior, \d+ handoffs\n", page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import index
@@ -18,7 +18,6 @@ from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
     declared_family,
-    encoder_of,
     foreign_code,
     guess_family,
     sample_encodings,
@@ -110,7 +109,7 @@ class Vocabulary:
         ):
             ids = {token: index(i) for token, i in tokenizer.get_vocab().items()}
             family, special = declared_family(tokenizer), special_ids(tokenizer)
-        return cls._listed(ids, source, family, special, encoder_of(tokenizer))
+        return cls._listed(ids, source, family, special, sample_encodings(tokenizer))
 
     @classmethod
     def _of_file(cls, file: Path) -> Vocabulary:
@@ -136,9 +135,9 @@ class Vocabulary:
         source: str,
         family: Family | None = None,
         special: frozenset[int] = frozenset(),
-        encode: Callable[[str], Sequence[int]] | None = None,
+        encodings: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Vocabulary:
-        """ids: each token, as a string or as bytes, and its id. encode: None for a bare list."""
+        """ids: each token, as a string or as bytes, and its id. encodings: None for a bare list."""
         if not ids:
             raise TokenizerError("TP211", source=source)
         lowest, highest = min(ids.values()), max(ids.values())
@@ -159,7 +158,7 @@ class Vocabulary:
                 )
             by_id[token_id] = piece
         pieces = tuple(by_id.get(i, "") for i in range(highest + 1))
-        return cls(pieces, source, family, special, sample_encodings(encode))
+        return cls(pieces, source, family, special, encodings or {})
 
     def __len__(self) -> int:
         return len(self.pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, Literal, TypeAlias
@@ -18,7 +18,6 @@ __all__ = [
     "Family",
     "byte_level_piece",
     "declared_family",
-    "encoder_of",
     "foreign_code",
     "guess_family",
     "sample_encodings",
@@ -36,39 +35,22 @@ BLANK_LINES = tuple(
 """Two lines with a blank line between them, with ends and beginnings typical of mathematics."""
 
 
-def sample_encodings(
-    encode: Callable[[str], Sequence[int]] | None,
-) -> Mapping[str, tuple[int, ...]]:
-    """The token ids of each sample text; empty without a tokenizer that encodes text.
-
-    encode: the token ids of a text, special tokens left out.
-    """
-    if encode is None:
-        return {}
-    try:
-        with foreign_code("The sample texts cannot be encoded"):
-            found = {text: tuple(map(int, encode(text))) for text in (NEWLINE, *BLANK_LINES)}
-    except TokenizerError:  # resolvers that only need the list of tokens can still be used
-        return {}
-    return found
-
-
-def encoder_of(tokenizer: Any) -> Callable[[str], Sequence[int]] | None:
-    """How a tokenizer encodes a text without special tokens; None where it does not.
+def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
+    """The token ids of each sample text, without special tokens; empty where it encodes no text.
 
     tokenizer: a Hugging Face tokenizer (slow or fast) or a ``tokenizers.Tokenizer``.
     """
     # A fast tokenizer's own method changes the state of the core that other threads may be using.
     core = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if not callable(getattr(core, "encode", None)):
-        return None
-
-    def encode(text: str) -> Sequence[int]:
-        encoding = core.encode(text, add_special_tokens=False)
-        ids: Sequence[int] = getattr(encoding, "ids", encoding)
-        return ids
-
-    return encode
+    found = {}
+    try:
+        with foreign_code("The sample texts cannot be encoded"):
+            for text in (NEWLINE, *BLANK_LINES):
+                encoding = core.encode(text, add_special_tokens=False)
+                found[text] = tuple(map(int, getattr(encoding, "ids", encoding)))
+    except TokenizerError:  # resolvers that only need the list of tokens can still be used
+        return {}
+    return found
 
 
 @contextmanager

@@ -241,6 +241,10 @@ def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
     assert float(texts(ignored["significance-seeds"])[0][-1]) < 0.05
     one = found_tables(*folders, *pools, "--unit", "a=" + ",".join(list(rights)[1:]), "--k", 1)
     assert texts(one["significance-units"])[0][3:] == ["–"] * 5
+    fewer = [folder for folder in folders if "G-b" not in folder.name]
+    units = ("--unit", "a=G-a1,G-a2,T-a1,T-a2", "--unit", "b=T-b1,T-b2")
+    both = found_tables(*fewer, "--pool", "G=G-a1,G-a2", *pools[2:], *units, "--k", 1)
+    assert texts(both["significance-units"])[0][3:] == ["–"] * 5  # they share one unit
 
 
 def test_truncated_responses_stand_beside_every_accuracy(tmp_path: Path):

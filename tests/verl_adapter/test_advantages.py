@@ -224,10 +224,13 @@ def test_sessions_advantage_is_that_of_its_reward_among_its_prompts(
     assert torch.equal(found, verls) is not bool(without.any())
 
 
-def test_another_estimator_is_verls_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which reads no output's advantage off another's."""
+@pytest.mark.parametrize("estimator", ["opo", "reinforce_plus_plus_baseline"])
+def test_estimators_that_count_trained_tokens_are_verls_own(
+    estimator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None reads one output's advantage off another's."""
     found, verls = (
-        of_sessions(monkeypatch, mask_of(LAST), "rloo", mixin)
+        of_sessions(monkeypatch, mask_of(LAST), estimator, mixin)
         for mixin in (trainer.TrainerInTandem, None)
     )
     assert torch.equal(found, verls)
