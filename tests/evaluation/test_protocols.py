@@ -126,7 +126,7 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
 @pytest.mark.parametrize(
     ("part", "options", "said"),
     [
-        ("legibility", ["--junior", "j", "--n", "3"], "--n has no effect on legibility"),
+        ("legibility", ["--junior", "j", "--n", "3"], "--samples has no effect on legibility"),
         ("handoff", ["--junior", "j"], "--benchmark is needed for handoff"),
         ("drift", [], "--junior is needed for drift"),
     ],
