@@ -205,7 +205,7 @@ def evaluate(
         "--junior": f"junior={out / 'model'}",
         "--benchmark": f"problems={data}",
         "--out": out / "evaluation",
-        "--n": 2,
+        "--team-n": 2,
         "--temperature": 1,
         "--top-p": 1,
         "--seed": training.seed,
