@@ -24,7 +24,7 @@ def test_public_names_are_sorted_and_listed_once():
         "tandem_plugin",
         "tandem_plugin.plugins",
         "tandem_plugin.cli",
-        "tandem_plugin.cli.checks",
+        "tandem_plugin.cli.doctor",
         "tandem_plugin.engine",
         "tandem_plugin.lab.evaluation",
     ],
