@@ -68,7 +68,6 @@ def test_help_of_rollout_reads_neither_data_nor_grading():
         ["nope"],
         ["--nope"],
         ["doctor", "--nope"],
-        ["grade", "--nope"],
         ["replay", "x", "--show", "-1"],
     ],
 )

@@ -44,8 +44,6 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["data", "prepare", f"{HOSTILE}.jsonl", "--to", "openrlhf", "--out", "o"],
         ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", f"o{HOSTILE}",
          "--bad-rows", "skip"],
-        ["grade", f"{HOSTILE}.jsonl"],
-        ["grade", HOSTILE],
         ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json"],
         ["replay", f"{HOSTILE}.jsonl", "--tokenizer", "vocab.json"],
         ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json", "--schedule", HOSTILE],

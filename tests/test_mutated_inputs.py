@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.errors import EngineError
-from tandem_plugin.grading import Grade
 
 INPUTS = int(os.environ.get("TANDEM_MUTATED_INPUTS", "40"))
 SEED = int(os.environ.get("TANDEM_MUTATED_SEED", "0"))
@@ -41,7 +40,6 @@ COMMANDS = {
         ("rollouts.jsonl", "--tokenizer", "vocab.json", "--out", "page.html"),
         ("rollouts.jsonl", "vocab.json"),
     ),
-    "grade": (("responses.jsonl", "--out", "out"), ("responses.jsonl",)),
     "data prepare": (("problems.jsonl", "--to", "openrlhf", "--out", "out"), ("problems.jsonl",)),
     "data prepare --bad-rows skip": (
         ("problems.json", "--to", "verl", "--out", "out", "--heldout", "1"),
@@ -129,29 +127,10 @@ def make_inputs(folder: Path) -> None:
         "vocab.json": [{piece: i for i, piece in enumerate(PIECES)}],
         "problems.jsonl": problems,
         "problems.json": [problems],
-        "responses.jsonl": [{"response": f"\\boxed{{{i}}}", "gold": i} for i in "123"],
         "model/config.json": [{"model_type": "qwen3"}],
     }
     for name, lines in files.items():
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-class _Grader:
-    """Stands in for the grader, whose workers take seconds to start: what it is given counts."""
-
-    def __init__(self, *limits: Any) -> None:
-        pass
-
-    def __enter__(self) -> _Grader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def grade_batch(self, rows: Any) -> list[Grade]:
-        return [
-            Grade("correct" if str(gold) in r else "incorrect", r, "", 1) for r, gold, _ in rows
-        ]
 
 
 @pytest.fixture
@@ -159,7 +138,6 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*arguments: Any) -> Any:
         raise EngineError("The engine would start here.")
 
-    monkeypatch.setattr("tandem_plugin.grading.Grader", _Grader)
     monkeypatch.setattr("tandem_plugin.lab.rollouts.engine.start_engine", start)
 
 

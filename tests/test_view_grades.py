@@ -8,11 +8,8 @@ from typing import Any
 
 import pages
 import pytest
-from typer.testing import CliRunner
 
-from tandem_plugin.cli import app
-
-pytest.importorskip("sympy")
+from tandem_plugin.lab.rollouts.grades import response_digest
 
 ROW = {
     "response_ids": [0, 2, 1, 7],
@@ -36,62 +33,42 @@ def view(rollouts: Path, *options: str) -> tuple[int, Any, Any]:
     return pages.view(rollouts, rollouts.with_name("vocab.json"), *options)
 
 
-def grade(file: Path, out: Path) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["grade", str(file), "--out", str(out), "--json"])
-    return done.exit_code, done.stdout
+def graded(problem: int, **more: Any) -> dict[str, Any]:
+    """A record of ``tandem eval``."""
+    record = {"problem": problem, "sample": 0, "outcome": "no_answer", "reward": 0.0}
+    return {**record, "answer": None, "response_sha256": response_digest("a ab."), **more}
 
 
-def graded_beside(rollouts: Path) -> Path:
-    """Golds given and grades made while the responses' texts are what their tokens say."""
-    with_golds = rollouts.with_name("with_golds.jsonl")
-    rows = [json.loads(line) for line in rollouts.read_text().splitlines()]
-    with_golds.write_text("".join(json.dumps(row | {"gold": "5"}) + "\n" for row in rows))
+def graded_beside(rollouts: Path, *records: dict[str, Any]) -> Path:
     beside = rollouts.with_name("rollouts.grades.jsonl")
-    assert grade(with_golds, beside)[0] == 0
+    beside.write_text("".join(json.dumps(record) + "\n" for record in records))
     return beside
 
 
-def test_grades_beside_the_rollouts_are_joined_by_line(rollouts: Path, tokenizer_file: Path):
-    beside = graded_beside(rollouts)
-    records = [json.loads(line) for line in beside.read_text().splitlines()]
-    records[1] |= {"outcome": "correct", "reward": 1.0, "answer": "5"}
-    beside.write_text("".join(json.dumps(record) + "\n" for record in records[:2]) + '{"line": 3')
+def test_grades_beside_the_rollouts_are_joined_by_problem_and_sample(
+    rollouts: Path, tokenizer_file: Path
+):
+    right = {"outcome": "correct", "reward": 1.0, "answer": "4"}
+    beside = graded_beside(rollouts, graded(2, **right), graded(0), graded(0, sample=1, **right))
+    beside.write_text(beside.read_text() + '{"problem": 3')
     _, _, data = view(rollouts)
-    assert [response["reward"] for response in data["responses"]] == [0.0, 1.0, None]
-    assert data["responses"][0]["facts"][:2] == ["gold 5", "outcome no_answer"]
-    assert data["responses"][1]["facts"][:3] == ["gold 5", "outcome correct", "answered 5"]
-    assert data["responses"][2]["facts"] == ["seed 7"]
+    assert [response["reward"] for response in data["responses"]] == [0.0, None, 1.0]
+    assert data["responses"][0]["facts"][0] == "outcome no_answer"
+    assert data["responses"][1]["facts"] == ["seed 7"]
+    assert data["responses"][2]["facts"][:2] == ["outcome correct", "answered 4"]
 
 
 def test_grades_of_another_response_are_refused(rollouts: Path, tokenizer_file: Path):
-    beside = graded_beside(rollouts)
-    lines = beside.read_text().splitlines()
-    record = json.loads(lines[2]) | {"response_sha256": "0" * 16}
-    beside.write_text("\n".join([*lines[:2], json.dumps(record)]) + "\n")
+    graded_beside(rollouts, graded(2, response_sha256="0" * 16))
     code, result, _ = view(rollouts)
     assert code == 1
     assert "contains a grade of a different response than the one on line 3" in result["error"]
 
 
-def test_grades_of_an_evaluation_are_joined_by_problem_and_sample(
-    rollouts: Path, tokenizer_file: Path
-):
-    records = [
-        {"problem": 2, "sample": 0, "outcome": "correct", "reward": 1.0, "answer": "4"},
-        {"problem": 0, "sample": 0, "outcome": "no_answer", "reward": 0.0, "answer": None},
-        {"problem": 0, "sample": 1, "outcome": "correct", "reward": 1.0, "answer": "4"},
-    ]
-    beside = rollouts.with_name("rollouts.grades.jsonl")
-    beside.write_text("".join(json.dumps(record) + "\n" for record in records))
-    _, _, data = view(rollouts)
-    assert [response["reward"] for response in data["responses"]] == [0.0, None, 1.0]
-    assert "answered 4" in data["responses"][2]["facts"]
-
-
 @pytest.mark.parametrize(
     "line",
-    ["[]", "x", "{}", '{"line": 1}', '{"line": 1, "outcome": "odd"}',
-     '{"line": 1, "outcome": "correct"}', '{"problem": 1, "outcome": "correct"}'],
+    ["[]", "x", "{}", '{"problem": 1, "sample": 0, "outcome": "odd"}',
+     '{"problem": 1, "outcome": "correct"}'],
 )  # fmt: skip
 def test_what_is_no_grade_is_refused(rollouts: Path, tokenizer_file: Path, line: str):
     rollouts.with_name("rollouts.grades.jsonl").write_text(line + "\n")
@@ -101,6 +78,6 @@ def test_what_is_no_grade_is_refused(rollouts: Path, tokenizer_file: Path, line:
 
 
 def test_grades_are_never_replaced(rollouts: Path, tokenizer_file: Path):
-    beside = graded_beside(rollouts)
+    beside = graded_beside(rollouts, graded(0))
     code, result, _ = view(rollouts, "--out", str(beside))
     assert (code, "would overwrite the grades" in result["error"]) == (1, True)

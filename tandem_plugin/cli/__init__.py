@@ -14,7 +14,6 @@ from tandem_plugin.lab.commands.compare import compare, report
 from tandem_plugin.lab.commands.data import data
 from tandem_plugin.lab.commands.drafts import drafts
 from tandem_plugin.lab.commands.eval import evaluate
-from tandem_plugin.lab.commands.grade import grade
 from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
@@ -41,7 +40,6 @@ app.add_typer(data, name="data", short_help="Prepare problem sets for a trainer.
 app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins)
 app.command(short_help="Print the path of a file that a trainer needs.")(path)
 app.command(short_help="Let senior and junior answer problems, into one file.")(rollout)
-app.command(short_help="Grade responses by the answers in their last boxes.")(grade)
 app.command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
 app.command(short_help="Recompute every author and compare with the record.")(replay)
 app.command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)

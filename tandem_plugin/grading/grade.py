@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 from tandem_plugin.errors import ConfigError
 
@@ -35,11 +35,6 @@ class Grade:
     def reward(self) -> float:
         """1.0 for ``correct``, 0.0 for everything else."""
         return 1.0 if self.outcome == "correct" else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as JSON-compatible data."""
-        record = {"outcome": self.outcome, "reward": self.reward, **asdict(self)}
-        return {**record, "milliseconds": round(self.milliseconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)

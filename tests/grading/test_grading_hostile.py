@@ -6,13 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from tandem_plugin.cli import app
 from tandem_plugin.grading import Grader
 from tandem_plugin.grading.rewards import verl_reward
 
@@ -57,17 +54,13 @@ def test_no_payload_runs_as_answer_or_as_gold(grader: Grader, canary: Path, payl
     assert list(canary.parent.iterdir()) == []
 
 
-def test_no_payload_runs_through_the_command_or_the_reward(
+def test_no_payload_runs_through_the_reward(
     grader: Grader, canary: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(verl_reward, "default_grader", lambda: grader)
-    monkeypatch.setattr("tandem_plugin.grading.Grader", lambda *_: nullcontext(grader))
     payload = f"__import__('os').system('touch {canary}')"
     for answer in (payload, f"\\sqrt{{{payload}}}", f"\\text{{{payload}}}+1"):
         assert verl_reward.compute_score("", f"\\boxed{{{answer}}}", r"\sqrt{2}")["score"] == 0.0
-    row = {"gold": r"\sqrt{2}", "response": f"\\boxed{{{payload}}}"}
-    result = CliRunner().invoke(app, ["grade", "-", "--json"], input=json.dumps(row))
-    assert json.loads(result.stdout)["outcomes"]["incorrect"] == 1
     assert not canary.exists()
 
 

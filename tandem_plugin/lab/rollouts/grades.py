@@ -14,16 +14,12 @@ from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
 
 __all__ = [
-    "RESPONSE_FIELDS",
     "Grades",
     "grades_beside",
     "input_digest",
     "is_grades_file",
     "response_digest",
 ]
-
-RESPONSE_FIELDS = ("response", "output", "completion")
-"""Fields with the text to grade; the first one present is used."""
 
 _ENDING = ".grades.jsonl"
 
@@ -33,9 +29,9 @@ def response_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def input_digest(response: str, gold: object, prompt: str | None = None) -> str:
+def input_digest(response: str, gold: object) -> str:
     """Covers everything in a row that decides its grade: 16 hexadecimal digits of SHA-256."""
-    text = json.dumps([response, gold, prompt], sort_keys=True)
+    text = json.dumps([response, gold, None], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -51,14 +47,14 @@ def grades_beside(rollouts: Path) -> Path | None:
 
 
 class Grades:
-    """The records of ``tandem grade``, by line, or those of ``tandem eval``, by problem and sample.
+    """The records of ``tandem eval``, by problem and sample.
 
     Raises :class:`RolloutError` for any other line. A line that is still being written is skipped.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._records: dict[int | tuple[int, int], Mapping[str, Any]] = {}
+        self._records: dict[tuple[int, int], Mapping[str, Any]] = {}
         try:
             read_appended(path, b'{"', self._take)
         except ForeignLineError as error:
@@ -71,14 +67,13 @@ class Grades:
 
         Raises :class:`RolloutError` if the grade belongs to another text.
         """
-        record = self._records.get(row.line)
         problem, sample = row.fields.get("problem"), row.fields.get("sample")
-        if record is None and type(problem) is int and type(sample) is int:
-            record = self._records.get((problem, sample))
+        if type(problem) is not int or type(sample) is not int:
+            return None
+        record = self._records.get((problem, sample))
         if record is None or "response_sha256" not in record:
             return record
-        texts = (row.fields[name] for name in RESPONSE_FIELDS if name in row.fields)
-        text = next(texts, None)
+        text = row.fields.get("response")
         if not isinstance(text, str) or response_digest(text) != record["response_sha256"]:
             raise RolloutError("TP770", path=self._path, line=row.line)
         return record
@@ -87,10 +82,7 @@ class Grades:
         record = parse_json(line)
         if not isinstance(record, dict) or record.get("outcome") not in OUTCOMES:
             raise ValueError("it has no outcome")
-        number, place = record.get("line"), (record.get("problem"), record.get("sample"))
-        if type(number) is int and isinstance(record.get("response_sha256"), str):
-            self._records[number] = record
-        elif type(place[0]) is int and type(place[1]) is int:
-            self._records[place[0], place[1]] = record
-        else:
+        problem, sample = record.get("problem"), record.get("sample")
+        if type(problem) is not int or type(sample) is not int:
             raise ValueError("it does not identify its response")
+        self._records[problem, sample] = record

@@ -178,7 +178,7 @@ def _reward(graded: Mapping[str, Any]) -> float | None:
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
     graded = row.fields if grade is None else grade
-    golds = [*(row.fields.get(name) for name in _GOLDS), graded.get("golds")]
+    golds = (row.fields.get(name) for name in _GOLDS)
     gold = next((value for value in golds if value not in (None, [])), None)
     if gold is not None:
         yield f"gold {_cut(gold[0] if isinstance(gold, list) and len(gold) == 1 else gold)}"
