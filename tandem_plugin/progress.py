@@ -31,7 +31,7 @@ class ShownProgress(Progress):
     """A progress bar on a terminal; otherwise a line every half minute.
 
     A command that finishes sooner writes no line; lines are also written while nothing advances.
-    shown: False shows neither. transient: remove the bar when done. console: where to show it; None
+    transient: remove the bar when done. console: where to show it; None
     is stderr. bar: False shows no bar, for code that draws its own bars on a terminal.
     """
 
@@ -39,7 +39,6 @@ class ShownProgress(Progress):
         self,
         *columns: str | ProgressColumn,
         transient: bool = True,
-        shown: bool = True,
         console: Console | None = None,
         bar: bool = True,
     ) -> None:
@@ -48,9 +47,9 @@ class ShownProgress(Progress):
             *columns,
             console=console,
             transient=transient,
-            disable=not (shown and bar and console.is_terminal),
+            disable=not (bar and console.is_terminal),
         )
-        self._lines = shown and not console.is_terminal
+        self._lines = not console.is_terminal
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -95,7 +94,5 @@ def _line_of(task: Task) -> str:
         parts.append(f"{task.completed:,.0f} of {task.total:,.0f} ({task.percentage:.0f}%)")
     if "tokens" in task.fields:
         parts.append(f"{task.fields['tokens']:,} tokens")
-    if task.fields.get("state"):
-        parts.append(str(task.fields["state"]))
     parts.append(f"{task.elapsed or 0:.0f} s")
     return f"{render(task.description).plain}: {', '.join(parts)}"

@@ -29,9 +29,9 @@ def test_a_log_gets_lines_also_while_nothing_advances(monkeypatch: pytest.Monkey
     monkeypatch.setattr(progress, "EVERY_S", 0.01)
     log = Log()
     with ShownProgress(console=Console(file=log), transient=False) as bar:
-        bar.add_task("rollout", total=600, completed=60, tokens=45_000, state="loss 1.5")
+        bar.add_task("rollout", total=600, completed=60, tokens=45_000)
         assert log.came.wait(60)
-    assert log.getvalue().startswith("rollout: 60 of 600 (10%), 45,000 tokens, loss 1.5, 0 s")
+    assert log.getvalue().startswith("rollout: 60 of 600 (10%), 45,000 tokens, 0 s")
 
 
 def test_what_is_soon_done_says_nothing() -> None:

@@ -1,4 +1,4 @@
-"""``tandem rollout`` resumes a file whose settings and problems are as they were, or longer."""
+"""``tandem rollout`` resumes a file whose settings and problems are as they were."""
 
 from __future__ import annotations
 
@@ -94,19 +94,14 @@ def rolled_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolledOut:
     return found
 
 
-def test_rollouts_resume_with_the_same_problems_and_with_more(rolled_out: RolledOut):
-    more = [*PROBLEMS, {"problem": "What is 4 + 1?", "answer": "5"}]
+def test_rollouts_resume_with_the_same_problems(rolled_out: RolledOut):
     before = rolled_out.out.read_bytes()
-    write(rolled_out.folder / "problems.jsonl", more)
     code, said, error = rolled_out.again()
     assert code == 0, said + error
     assert rolled_out.out.read_bytes().startswith(before)
-    assert [row["problem"] for row in lines(rolled_out.out)] == [0, 1, 2, 3, 4]
+    assert [row["problem"] for row in lines(rolled_out.out)] == [0, 1, 2, 3]
     result = json.loads(said)
-    assert (result["written"], result["found"], result["reward"]) == (3, 2, 1.0)
-    # What was added belongs to the file from now on.
-    write(rolled_out.folder / "problems.jsonl", PROBLEMS)
-    assert rolled_out.again()[0] == 1
+    assert (result["written"], result["found"], result["reward"]) == (2, 2, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +109,9 @@ def test_rollouts_resume_with_the_same_problems_and_with_more(rolled_out: Rolled
     [
         [{**row, "answer": "999"} for row in PROBLEMS],
         [{**PROBLEMS[0], "problem": "What is 0 + 2?"}, *PROBLEMS[1:]],
-        PROBLEMS[:3],
-        PROBLEMS[::-1],
+        [*PROBLEMS, {"problem": "What is 4 + 1?", "answer": "5"}],
     ],
-    ids=["answers", "problem", "cut", "reordered"],
+    ids=["answers", "problem", "more"],
 )
 def test_rollouts_to_other_problems_are_not_resumed(rolled_out: RolledOut, problems: list[Row]):
     before = rolled_out.out.read_bytes()

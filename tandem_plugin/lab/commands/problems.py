@@ -11,7 +11,7 @@ from tandem_plugin.lab.data import DataError, Problem, PromptTemplate, load_name
 from tandem_plugin.lab.data.named import check_source, is_named
 from tandem_plugin.lab.data.problem import Message, prompt_ids
 
-__all__ = ["answer", "check_longer", "noted", "prompt", "read_prompts", "token_ids"]
+__all__ = ["answer", "noted", "prompt", "read_prompts", "token_ids"]
 
 
 def read_prompts(
@@ -59,10 +59,3 @@ def noted(problems: Sequence[Problem]) -> dict[str, Any]:
     asked = json.dumps([[prompt(problem), list(problem.golds)] for problem in problems])
     digest = hashlib.sha256(asked.encode()).hexdigest()[:16]
     return {"count": len(problems), "sha256": digest}
-
-
-def check_longer(before: object, problems: Sequence[Problem]) -> None:
-    """Raise :class:`DataError` unless the problems begin with those that a run recorded."""
-    count = before.get("count") if isinstance(before, dict) else None
-    if type(count) is not int or before != noted(problems[:count]):
-        raise DataError("TP979")

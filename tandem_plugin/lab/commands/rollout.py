@@ -89,8 +89,8 @@ def rollout(
     """Let a senior and a junior answer every problem n times; write one line of JSON per response.
 
     Each line is written as soon as its response is finished. Run the same command again to resume
-    after an interruption, or with a larger --samples or problems added at the end of the file. A
-    file made with other settings, problems, answers or weights is rejected. `tandem replay` and
+    after an interruption, or with a larger --samples. A file made with other settings, problems,
+    answers or weights is rejected. `tandem replay` and
     `tandem view` read the file. With --grade, each line includes its reward, and the command prints
     the mean reward. The exit code is 130 if interrupted.
     """
@@ -99,8 +99,8 @@ def rollout(
     from tandem_plugin.files import InputFiles, check_model
     from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.grading import Grader
-    from tandem_plugin.lab.commands.problems import check_longer, read_prompts
     from tandem_plugin.lab.commands.problems import noted as noted_problems
+    from tandem_plugin.lab.commands.problems import read_prompts
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
@@ -140,8 +140,7 @@ def rollout(
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
-    longer = {"problems": lambda before: check_longer(before, listed)}
-    with RolloutFile(out, noted, longer) as file, grader or nullcontext():
+    with RolloutFile(out, noted) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
         try:

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,10 @@ class RolloutFile:
     removed otherwise. Raises :class:`OutputError` if the file was made with other settings,
     contains anything else, or is being written by another process; the file is then left unchanged.
 
-    settings: what decides the lines; recorded next to the file. longer: for settings that may grow
-    between runs, raises a tandem error unless the recorded value is the beginning of the given one.
+    settings: what decides the lines; recorded next to the file.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        settings: Mapping[str, Any],
-        longer: Mapping[str, Callable[[Any], None]] | None = None,
-    ) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.done: set[tuple[int, int]] = set()
         """(problem, sample) of the rollouts that are in the file."""
@@ -71,7 +65,7 @@ class RolloutFile:
         try:
             self._lock()
             whole = self._read()
-            self._check_settings(settings, longer or {})
+            self._check_settings(settings)
             self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
             if not whole.ends:
                 self._write(b"\n")
@@ -118,9 +112,7 @@ class RolloutFile:
         except OSError as error:
             raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
 
-    def _check_settings(
-        self, settings: Mapping[str, Any], longer: Mapping[str, Callable[[Any], None]]
-    ) -> None:
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
         note = run_file(self.path)
         given = json.loads(json.dumps(settings))
         if self.path.stat().st_size > 0:
@@ -129,9 +121,7 @@ class RolloutFile:
             noted = _noted(note)
             for name in [*given, *noted]:
                 before, now = noted.get(name), given.get(name)
-                if before != now and name in longer:
-                    longer[name](before)
-                elif before != now:
+                if before != now:
                     raise OutputError("TP756", path=self.path, name=name, before=before, now=now)
             if noted == given:
                 return
