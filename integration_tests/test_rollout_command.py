@@ -10,12 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.commands import ENGINE, TANDEM, run, stopped
-from support.reading import Readers
-
-from tandem_plugin.lab.data.problem import prompt_ids
 
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 150
 
@@ -79,31 +75,6 @@ def test_every_line_is_a_rollout_that_replays(whole: Path):
     result = json.loads(done.stdout)
     assert (result["rows"], result["differing_rows"]) == (60, 0)
     assert 0.3 < result["senior_share"] < 0.7
-
-
-def test_both_models_log_probabilities_are_written_and_shown(
-    checkpoints: dict[str, Path], tokenizer: Any, tmp_path: Path
-):
-    out, problems = tmp_path / "rollouts.jsonl", tmp_path / "problems.jsonl"
-    problems.write_text('{"problem": "What is 2 + 2?"}\n')
-    command = [
-        *(*TANDEM, "rollout", "--out", str(out), "--problems", str(problems), "--n", "2"),
-        *("--senior", str(checkpoints["senior"]), "--junior", str(checkpoints["other"])),
-        *("--max-tokens", "12", "--temperature", "0.7"),
-        *ENGINE,
-    ]
-    run([*command, "--partner-logprobs"])
-    readers = Readers.of(checkpoints["senior"], checkpoints["other"])
-    for row in rows(out).values():
-        columns = [row[name] for name in ("senior_logprobs", "junior_logprobs", "overlaps")]
-        turns = [{"role": "user", "content": row["prompt"]}]
-        expected = readers.scores(prompt_ids(turns, tokenizer), row["response_ids"])
-        np.testing.assert_allclose(np.transpose(columns), expected, atol=1e-5, rtol=0)
-    page = json.loads(run([*TANDEM, "view", str(out), "--json"]).stdout)
-    assert (page["responses"], page["unread_lines"]) == (2, 0)
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert refused.returncode != 0
-    assert "was made with partner_logprobs=True" in refused.stderr
 
 
 def test_killed_and_interrupted_run_ends_with_the_same_responses(

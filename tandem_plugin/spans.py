@@ -23,7 +23,6 @@ __all__ = [
     "TokenBytes",
     "authored_text",
     "coloured",
-    "token_pieces",
     "writers",
 ]
 
@@ -83,13 +82,6 @@ def authored_text(
     """
     spans = [(author, len(list(run))) for author, run in groupby(authors)]
     return AuthoredText(spans, list(_pieces(_bytes_of(spans, token_ids, token_bytes))))
-
-
-def token_pieces(
-    token_ids: Sequence[int], token_bytes: Callable[[Sequence[int]], bytes]
-) -> list[Piece]:
-    """The same text cut at every token: ``first`` and ``last`` are tokens' positions."""
-    return list(_pieces(token_bytes([token_id]) for token_id in token_ids))
 
 
 def _bytes_of(

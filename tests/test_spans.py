@@ -13,7 +13,6 @@ from tandem_plugin.spans import (
     TokenBytes,
     authored_text,
     coloured,
-    token_pieces,
 )
 
 PIECE = st.one_of(
@@ -42,15 +41,6 @@ def test_text_is_that_of_all_bytes_together_and_its_parts_add_up(tokens: list[tu
     assert all(piece.text and piece.first <= piece.last for piece in authored.pieces)
     shared = [piece for piece in authored.pieces if piece.first < piece.last]
     assert len({piece.first for piece in shared}) == len(shared)
-
-
-@example([b"\xed", b"\xa0"])
-@given(st.lists(PIECE, max_size=30))
-def test_text_cut_at_tokens_is_the_same_text_and_its_pieces_are_in_order(tokens: list[bytes]):
-    pieces = token_pieces(range(len(tokens)), lambda ids: b"".join(tokens[i] for i in ids))
-    assert "".join(piece.text for piece in pieces) == b"".join(tokens).decode("utf-8", "replace")
-    places = [place for piece in pieces for place in (piece.first, piece.last)]
-    assert places == sorted(places)
 
 
 @given(st.text(alphabet="aé€😀 ", max_size=12), st.data())

@@ -128,29 +128,6 @@ def test_tokens_of_unknown_author_are_neither_models(view: Any):
     assert (response["tokens"], response["team"], response["senior"]) == (4, 2, 1)
 
 
-def test_scores_of_tokens_come_with_the_text_of_each(view: Any):
-    columns = {
-        "senior_logprobs": [-0.5, -1.25, -0.1, 0.0],
-        "junior_logprobs": [-3.0, -0.75, -0.2, -0.00049],
-        "overlaps": [0.25, 0.5, 0.75, 1],
-    }
-    _, _, data = view(tandem_row(**columns), tandem_row())
-    scored, plain = data["responses"]
-    assert data["legend"] == ["scored"]
-    assert "cuts" not in plain
-    assert scored["scores"][:6] == [-0.5, -3.0, 0.25, -1.25, -0.75, 0.5]
-    assert scored["scores"][-3:] == [0.0, -0.0, 1]
-    assert sum(scored["cuts"][::3]) == len(scored["text"])
-    assert scored["cuts"][1::3] == scored["cuts"][2::3] == [0, 1, 2, 3]
-    short = tandem_row(**columns | {"overlaps": [0.5]})
-    text = tandem_row(**columns | {"overlaps": ["0.5"] * 4})
-    alone = tandem_row(senior_logprobs=[-0.5] * 4)
-    _, result, data = view(tandem_row(), short, text, alone)
-    assert (result["responses"], result["unread_lines"]) == (1, 3)
-    assert "overlaps=[0.5] is not a list of 4 numbers, one per token." in data["unread"][0][2]
-    assert "junior_logprobs=None is not a list of 4 numbers, one per token." in data["unread"][2][2]
-
-
 def test_lines_that_cannot_be_read_are_counted_and_named(view: Any):
     short = tandem_row(authorship=[1])
     code, result, data = view("not json", tandem_row(), short, *["[]"] * 60)

@@ -26,7 +26,6 @@ from tandem_plugin.lab.commands.options import (
     TopPOption,
     engine_arguments,
 )
-from tandem_plugin.lab.rollouts.rollout import SCORES
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
@@ -75,14 +74,6 @@ def rollout(
             "instruction to answer in a box; otherwise none."
         ),
     ] = None,
-    partner_logprobs: Annotated[
-        bool,
-        typer.Option(
-            "--partner-logprobs",
-            help="Write both models' log-probability of every token, and the overlap of "
-            "their distributions.",
-        ),
-    ] = False,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -110,8 +101,6 @@ def rollout(
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
-    if partner_logprobs:
-        asked["partner_logprobs"] = True
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     chosen = config.make_schedule()
     arguments = engine_arguments(engine)
@@ -134,7 +123,6 @@ def rollout(
         # None if not requested, so that a file without the field can be resumed.
         "instruction": instruction,
         "grade": {"sympy": version("sympy")} if grade else None,
-        "partner_logprobs": True if config.partner_logprobs else None,
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
@@ -195,10 +183,6 @@ def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dic
     return {"senior_fingerprint": first, "junior_fingerprint": second}
 
 
-_DIGITS = 6
-"""Decimal places of scores: the precision of float32."""
-
-
 @dataclass(frozen=True)
 class RolloutRun:
     """The requests of a run, and the rows of its responses."""
@@ -248,19 +232,7 @@ class RolloutRun:
             "tandem_seed": response.tandem_seed,
             "tandem_fingerprint": response.tandem_fingerprint,
             "tandem_schedule": response.tandem_schedule,
-            **_scores(response),
         }
-
-
-def _scores(response: Any) -> dict[str, list[float]]:
-    """The columns of both models' scores of each token, if the engine kept them."""
-    if response.overlaps is None:
-        return {}
-    columns = response.senior_logprobs, response.junior_logprobs, response.overlaps
-    return {
-        name: [round(score, _DIGITS) for score in column.tolist()]
-        for name, column in zip(SCORES, columns, strict=True)
-    }
 
 
 def write_rollouts(

@@ -15,7 +15,6 @@ from tandem_plugin.files import open_file, system_reason
 from tandem_plugin.files.strict_json import parse_json
 
 __all__ = [
-    "SCORES",
     "Bit",
     "MalformedRow",
     "Rollout",
@@ -25,9 +24,6 @@ __all__ = [
     "read_rollout",
     "read_rollouts",
 ]
-
-SCORES = ("senior_logprobs", "junior_logprobs", "overlaps")
-"""Columns with one number per token: both models' log-probability, and their overlap."""
 
 MAX_TOKEN_ID = 2**31 - 1
 
@@ -68,8 +64,6 @@ class Rollout:
     """The schedule and its parameters, if the row records them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """The whole row."""
-    scores: tuple[list[float], ...] | None = None
-    """The row's columns :data:`SCORES`, if it has them."""
     offset: int = 0
     """The byte of the file at which the line begins: see :func:`read_rollout`."""
     unknown: list[tuple[int, int]] = field(default_factory=list)
@@ -120,7 +114,6 @@ _Seed: TypeAlias = Annotated[int, BeforeValidator(check_seed)]
 _Range: TypeAlias = Annotated[tuple[int, int], Field(strict=False)]
 _SeededRange: TypeAlias = Annotated[tuple[_Seed, int, int], Field(strict=False)]
 _Settings: TypeAlias = dict[str, Any]
-_Scores: TypeAlias = list[Annotated[float, Field(allow_inf_nan=False)]]
 
 
 class _Row(BaseModel):
@@ -136,9 +129,6 @@ class _Row(BaseModel):
     tandem_unknown: list[_Range] | None = None
     tandem_fingerprint: str | None = None
     tandem_schedule: _Settings | None = None
-    senior_logprobs: _Scores | None = None
-    junior_logprobs: _Scores | None = None
-    overlaps: _Scores | None = None
 
 
 def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
@@ -177,7 +167,6 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         fingerprint=known.tandem_fingerprint,
         settings=known.tandem_schedule or {},
         fields=row,
-        scores=_scores(known),
         offset=offset,
     )
 
@@ -224,13 +213,3 @@ def _check_unknown(unknown: list[tuple[int, int]], segments: list[Segment]) -> N
         if not done <= start < stop or written != stop - start:
             raise RolloutError("TP781", index=index, value=[start, stop], done=done)
         done = stop
-
-
-def _scores(row: _Row) -> tuple[list[float], ...] | None:
-    columns = [getattr(row, name) for name in SCORES]
-    if all(column is None for column in columns):
-        return None
-    for name, column in zip(SCORES, columns, strict=True):
-        if column is None or len(column) != len(row.response_ids):
-            raise RolloutError("TP784", name=name, value=column, length=len(row.response_ids))
-    return tuple(columns)

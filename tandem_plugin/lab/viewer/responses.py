@@ -21,7 +21,6 @@ from tandem_plugin.spans import (
     AuthoredText,
     TokenBytes,
     authored_text,
-    token_pieces,
     writers,
 )
 
@@ -84,12 +83,10 @@ class ViewedResponse(NamedTuple):
     """``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a known
     author), and ``spans``."""
     legend: set[str]
-    """What the legend must explain: ``shared``, ``scored``, ``other``, ``untrained``."""
+    """What the legend must explain: ``shared``, ``other``, ``untrained``."""
     content: bytes
     """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
-    of the span alone) and ``shared`` (span, later span, length), with lengths in UTF-16 code units.
-    With scores also ``cuts`` (length of a piece of text, its first and last token) and ``scores``
-    (both models' log p and their overlap, per token)."""
+    of the span alone) and ``shared`` (span, later span, length), in UTF-16 code units."""
 
 
 def view_response(
@@ -115,11 +112,10 @@ def view_response(
     }
     explained = {
         "shared": shared,
-        "scored": row.scores,
         "other": counts[OTHER] + counts[UNKNOWN],
         "untrained": counts[UNTRAINED],
     }
-    text = json.dumps(content | _scored(row, token_bytes), separators=(",", ":"))
+    text = json.dumps(content, separators=(",", ":"))
     return ViewedResponse(columns, {k for k, v in explained.items() if v}, text.encode())
 
 
@@ -134,16 +130,6 @@ def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
             shared += (piece.first, piece.last, length)
     spans = zip(authored.spans, alone, strict=True)
     return [number for span, length in spans for number in (*span, length)], shared
-
-
-def _scored(row: Rollout, token_bytes: TokenBytes) -> dict[str, list[Any]]:
-    if row.scores is None:
-        return {}
-    pieces = token_pieces(row.response_ids, token_bytes)
-    return {
-        "cuts": [n for piece in pieces for n in (_units(piece.text), piece.first, piece.last)],
-        "scores": [round(score, 3) for token in zip(*row.scores, strict=True) for score in token],
-    }
 
 
 def _units(text: str) -> int:

@@ -49,8 +49,7 @@ const unpack = (part) => {
 };
 
 // The content of a response: text, spans (author, tokens, length of text: three numbers per span),
-// shared characters, facts, and the turns of its prompt; perhaps cuts (length of text, first and
-// last token) and the tokens' scores (log p of senior and junior, overlap).
+// shared characters, facts, and the turns of its prompt.
 const contentOf = async (response) => {
   const part = await unpack(response.part);
   return { ...part.responses[response.place], turns: part.prompts[response.problem] };

@@ -3,7 +3,6 @@
 // and an unfolded one grows by a bounded length.
 const FOLDED = 2500; // characters: more than the lines of a folded text hold
 const GROWTH = 100000;
-const MOST_NATS = 5; // of surprise, above which all shades are the same
 
 const titleOf = (response) => (
   nameOf(response.problem) + (response.step === null ? "" : ", step " + response.step)
@@ -62,26 +61,6 @@ function* spanPieces({ spans, shared }) {
   }
 }
 
-// The text cut at every token, shaded by how little the other model would have expected it.
-function* tokenPieces({ spans, cuts, scores }) {
-  let span = 0, stop = spans[1];
-  const spanAt = (token) => {
-    while (token >= stop) { span += 1; stop += spans[3 * span + 1]; }
-    return span;
-  };
-  for (let i = 0; i < cuts.length; i += 3) {
-    const [length, first, final] = cuts.slice(i, i + 3);
-    const begins = spanAt(first), ends = spanAt(final), code = spans[3 * begins];
-    const name = begins === ends ? CLASSES[code] : "shared";
-    const piece = { length, name, span: begins, last: ends, first, final };
-    const author = code === 4 ? 1 : code;
-    if (author < 2) { // the other's score: the senior's is first, and the senior is author 1
-      piece.surprise = Math.min(1, Math.max(0, -scores[3 * final + author] / MOST_NATS));
-    }
-    yield piece;
-  }
-}
-
 // What is behind each box of text: its response, its content, and the pieces not yet in it.
 const behind = new WeakMap();
 
@@ -95,14 +74,6 @@ const grow = (box, most) => {
     const element = make("span", piece.name, text);
     element.dataset.span = piece.span;
     if (piece.last !== piece.span) element.dataset.last = piece.last;
-    if (piece.first !== undefined) {
-      element.dataset.first = piece.first;
-      element.dataset.final = piece.final;
-    }
-    if (piece.surprise !== undefined) {
-      element.style.setProperty("--surprise", piece.surprise.toFixed(2));
-      element.classList.add("scored");
-    }
     grown.append(element);
     state.at += piece.length;
   }
@@ -128,8 +99,7 @@ const card = (response, content) => {
   box.tabIndex = 0;
   box.setAttribute("role", "group");
   box.setAttribute("aria-label", titleOf(response) + "; arrow keys move through its spans");
-  const pieces = content.cuts ? tokenPieces(content) : spanPieces(content);
-  behind.set(box, { response, content, pieces, at: 0, done: false });
+  behind.set(box, { response, content, pieces: spanPieces(content), at: 0, done: false });
   if (!content.text) {
     box.append(make("span", "empty", response.tokens ? "(no text)" : "(empty response)"));
   }

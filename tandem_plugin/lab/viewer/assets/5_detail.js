@@ -7,21 +7,8 @@ const positions = (spans, span) => {
   return [start, start + spans[3 * span + 1] - 1];
 };
 
-// What both models make of a piece's tokens, where that is known.
-const scoreOf = (piece, scores) => {
-  if (!scores || piece.dataset.first === undefined) return "";
-  const first = Number(piece.dataset.first), last = Number(piece.dataset.final);
-  const said = [];
-  for (let token = first; token <= last; token += 1) {
-    const [senior, junior, overlap] = scores.slice(3 * token, 3 * token + 3);
-    said.push(" Token " + token + ": log p " + senior.toFixed(2) + " by the senior, "
-      + junior.toFixed(2) + " by the junior; overlap " + overlap.toFixed(2) + ".");
-  }
-  return said.join("");
-};
-
 const describe = (piece) => {
-  const { spans, scores } = behind.get(piece.parentElement).content;
+  const { spans } = behind.get(piece.parentElement).content;
   const spanCount = spans.length / 3;
   const author = (n) => AUTHORS[spans[3 * n]];
   const span = Number(piece.dataset.span);
@@ -29,8 +16,7 @@ const describe = (piece) => {
     const last = Number(piece.dataset.last);
     return ["One character, written by both",
       "It begins in span " + (span + 1) + " (" + author(span) + ") and ends in span "
-      + (last + 1) + " (" + author(last) + "): a handoff between its bytes."
-      + scoreOf(piece, scores)];
+      + (last + 1) + " (" + author(last) + "): a handoff between its bytes."];
   }
   const [start, stop] = positions(spans, span), tokens = stop - start + 1;
   const where = tokens === 1 ? "1 token, position " + start
@@ -39,7 +25,7 @@ const describe = (piece) => {
     : [spans[3 * span], spans[3 * span - 3]].includes(4) ? "no handoff: the senior wrote both"
     : "handoff " + span + " of " + (spanCount - 1) + ", from the " + author(span - 1);
   return ["Span " + (span + 1) + " of " + spanCount + ": " + author(span),
-    where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "." + scoreOf(piece, scores)];
+    where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "."];
 };
 
 const showDetail = (piece, speak) => {
