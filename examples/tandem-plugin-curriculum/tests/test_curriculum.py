@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import tandem_plugin_curriculum
 
-from tandem_plugin import ConfigError, TandemConfig, TandemRules, Vocabulary, make_schedule
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary, make_schedule
 from tandem_plugin.plugins import using_plugins
 
 VOCABULARY = Vocabulary(("Once", "Ġupon", "Ġa", "Ġtime", ".", "x"), "a test")
@@ -40,17 +40,3 @@ def test_at_each_step_it_is_the_word_schedule_of_that_p(step: int) -> None:
     for seed in range(20):
         assert at_step.replay(TOKENS, seed) == word.replay(TOKENS, seed)
     assert at_step.fingerprint != word.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"p_start": 2}, "p_start=2 is not a probability"),
-        ({"warmup_steps": 0}, "warmup_steps=0 is not a valid count"),
-        ({"training_step": -1}, "training_step=-1 is not a valid count"),
-        ({"p": 0.5}, "p=0.5 is not a parameter of the schedule 'curriculum'"),
-    ],
-)
-def test_wrong_parameter_is_refused(parameters: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        make_schedule("curriculum", parameters)
