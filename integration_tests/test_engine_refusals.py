@@ -35,7 +35,7 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
     [
         ({"schedule": "chess"}, "TP117"),
         ({"junior": "/nowhere/junior"}, "TP312"),
-        ({"junior": ["a", "b"]}, "TP311"),
+        ({"junior": ["a", "b"]}, "TP101"),
     ],
 )
 def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, code: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -12,9 +12,6 @@ from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 
@@ -45,11 +42,10 @@ class TandemConfig(BaseModel):
     boundaries: str | None = Field(
         None, description="The boundary resolver; null uses the schedule's own."
     )
-    junior: str | Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+    junior: str | None = Field(
         None,
         description="The junior's checkpoint; null uses the checkpoint that the senior "
-        "starts from. In a trainer it can also be a list of several, from which "
-        "each engine takes one by its rank.",
+        "starts from.",
     )
     junior_name: str | None = Field(
         None,
@@ -151,7 +147,7 @@ class TandemConfig(BaseModel):
                 default=json.dumps(type(self).model_fields[str(first)].default),
             ) from error
         self._check_parameters()
-        self._check_juniors()
+        self._check_junior()
         self._check_drafting()
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
@@ -181,13 +177,11 @@ class TandemConfig(BaseModel):
                     known=known,
                 )
 
-    def _check_juniors(self) -> None:
-        if self.junior == () or len(set(self.juniors)) < len(self.juniors):
-            raise ConfigError("TP105", juniors=list(self.juniors))
-        for key, named in (("junior", self.juniors), ("junior_name", (self.junior_name,))):
-            if any(one is not None and not one.strip() for one in named):
-                raise ConfigError("TP106", key=key, value=getattr(self, key))
-        if self.junior_name is not None and len(self.juniors) != 1:
+    def _check_junior(self) -> None:
+        for key, name in (("junior", self.junior), ("junior_name", self.junior_name)):
+            if name is not None and not name.strip():
+                raise ConfigError("TP106", key=key, value=name)
+        if self.junior_name is not None and self.junior is None:
             raise ConfigError("TP107", junior_name=self.junior_name)
 
     def _check_drafting(self) -> None:
@@ -199,24 +193,6 @@ class TandemConfig(BaseModel):
             raise ConfigError("TP109", drafts=self.drafts)
         if not any(self.drafts.values()):
             raise ConfigError("TP110", drafts=self.drafts)
-
-    @property
-    def juniors(self) -> tuple[str, ...]:
-        """The configured juniors: several in a run with a pool, none if ``junior`` is null."""
-        named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
-        return tuple(one for one in named if one is not None)
-
-    def of_engine(self, rank: int | None) -> Self:
-        """The settings of one engine of a run: it takes one junior of a pool by its rank.
-
-        rank: of the engine in the run, counted from any number; engines take juniors in turn.
-        Raises :class:`ConfigError` if the rank is needed but unknown.
-        """
-        if not isinstance(self.junior, tuple):
-            return self
-        if rank is None:
-            raise ConfigError("TP111", junior=list(self.junior))
-        return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
 
     @property
     def max_drafts(self) -> int:

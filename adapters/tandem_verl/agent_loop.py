@@ -11,7 +11,6 @@ from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
-from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
@@ -79,9 +78,8 @@ def make_trajectory(
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
-    junior = junior_of_prompt(rules.config.juniors, 0 if validate else step, row)
     place = "validation" if validate else "training", step, "row", row, session
-    return Trajectory.begin(rules, place, step, by_team, junior)
+    return Trajectory.begin(rules, place, step, by_team)
 
 
 class WorkerInTandem(ForeignBase):  # type: ignore[misc]

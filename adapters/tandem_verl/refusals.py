@@ -20,11 +20,9 @@ from tandem_plugin.training.refusals import (
     check_refusals,
     check_settings,
     is_on,
-    too_many_juniors,
     untested,
 )
 from tandem_verl.agent_loop import MANAGER
-from tandem_verl.server import engines_that_stay
 
 __all__ = ["MANAGER_KEY", "REWARD_TO_GO_ESTIMATORS", "UNPROVEN", "check_run"]
 
@@ -113,7 +111,6 @@ _REFUSALS = (
         ),
         "TP525",
     ),
-    too_many_juniors("tandem.juniors", engines_that_stay),
     broken(
         "algorithm.adv_estimator",
         BROKEN_ESTIMATORS,

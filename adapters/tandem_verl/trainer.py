@@ -15,8 +15,7 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
-from tandem_plugin.training.juniors import counters_of_engines
-from tandem_plugin.training.metrics import graded
+from tandem_plugin.training.metrics import counters_of_engines, graded
 from tandem_plugin.training.rows import Row, dumped_columns
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
@@ -185,7 +184,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         self._tandem = started_run(self.config, self.tokenizer)
 
     def _setup(self) -> None:
-        register_replica(self.config)
+        register_replica()
         super()._setup()
         for servers in self._tandem_servers():
             for replica in servers.get_replicas():

@@ -127,9 +127,10 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
         raise FingerprintError(
             "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected
         )
-    juniors, junior = rules.config.juniors, facts.junior
-    if junior not in juniors and (junior is not None or len(juniors) > 1):
-        raise AuthorshipError("TP409", row=row.name, junior=junior, juniors=list(juniors))
+    if facts.junior not in (None, rules.config.junior):
+        raise AuthorshipError(
+            "TP409", row=row.name, junior=facts.junior, expected=rules.config.junior
+        )
     return facts
 
 

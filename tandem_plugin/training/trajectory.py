@@ -75,7 +75,6 @@ class Trajectory:
         place: Sequence[int | str],
         step: int,
         by_team: bool = True,
-        junior: str | None = None,
     ) -> Trajectory:
         """A response of a run with these rules.
 
@@ -86,7 +85,7 @@ class Trajectory:
             rules.for_step(step) if by_team else None,
             partial(derive_seed, rules.config.seed, *place),
             partial(rules.for_call, training_step=step),
-            junior,
+            rules.config.junior,
         )
 
     def call(self, prompt_ids: ArrayLike, asked: Any = None) -> StartedCall:
@@ -172,9 +171,7 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
-        (junior,) = rules.config.juniors or (None,)
-        place = self.phase, self.prompt, sample
-        return Trajectory.begin(rules, place, self.step, self.by_team, junior)
+        return Trajectory.begin(rules, (self.phase, self.prompt, sample), self.step, self.by_team)
 
 
 @dataclass(slots=True)

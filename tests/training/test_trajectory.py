@@ -50,8 +50,9 @@ def facts_of_two_turns(**more: Any) -> Facts:
     return facts
 
 
-def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
-    trajectory = Trajectory.begin(RULES, ("training", 3), 0, junior="a/b")
+def test_every_call_names_the_runs_junior_and_so_do_its_facts() -> None:
+    rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
+    trajectory = Trajectory.begin(rules, ("training", 3), 0)
     for asked in (None, {"schedule": "solo"}):
         request = TandemRequest.parse(trajectory.call(PROMPT, asked).request)
         assert request is not None

@@ -1,4 +1,4 @@
-"""verl's agent-loop workers in tandem: requests, seeds, juniors, narrowed masks, errors."""
+"""verl's agent-loop workers in tandem: requests, seeds, narrowed masks, errors."""
 
 from __future__ import annotations
 
@@ -72,15 +72,6 @@ def test_request_carries_the_trainers_step() -> None:
     request = begun(step=3, made=made).call([1]).request
     assert isinstance(request, dict)
     assert request["training_step"] == 3
-
-
-def test_responses_to_a_prompt_share_one_junior_which_validation_gives_it_every_time() -> None:
-    made = rules(junior=["a", "b"])
-    found = [begun(row, session, 5, made=made).junior for row in range(4) for session in range(3)]
-    assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
-    validated = [begun(1, 0, n, True, made, **{ANSWERER: "team"}).junior for n in (1, 2, 3)]
-    assert validated == ["b"] * 3
-    assert begun().junior is None
 
 
 @pytest.mark.parametrize(
