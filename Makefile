@@ -19,7 +19,7 @@ OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
 LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
   first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py \
-  verl_admission.py verl_agent_loops.py verl_modes.py verl_loss_terms.py verl_estimators.py verl_learning.py \
+  verl_admission.py verl_agent_loops.py verl_modes.py verl_loss_terms.py verl_learning.py \
   verl_page.py verl_recipes.py gpu_checks.py real_model.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the newest and by `make test-long` on the oldest, which moves no more.

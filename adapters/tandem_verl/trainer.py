@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
@@ -28,7 +27,6 @@ from tandem_plugin.training.validation import (
 )
 from tandem_verl.advantages import reading_whole_sessions
 from tandem_verl.agent_loop import ROW, ManagerInTandem
-from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
@@ -112,33 +110,6 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
     run.rejects = bool(correction.get("rollout_rs")) and not correction.get("bypass_mode")
     return run
-
-
-def on_trained_tokens(rewards: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
-    """Each reward on the last trained token at or before its own position.
-
-    rewards, trained: ``[..., length]``; trained is true (or 1) where a token is trained. The sum of
-    the rewards from a trained token's position on is unchanged, and all of it is now on trained
-    tokens. A reward before the first trained token stays in place: no trained token led to it.
-    """
-    positions = torch.arange(rewards.shape[-1], device=rewards.device).expand_as(rewards)
-    last = torch.where(trained.bool(), positions, -1).cummax(dim=-1).values
-    return torch.zeros_like(rewards).scatter_add(-1, last.where(last >= 0, positions), rewards)
-
-
-def credit_rewards(batch: Any, queue: Any) -> None:
-    """Move the rewards of a batch of trainer V1 onto its trained tokens, in TransferQueue.
-
-    verl puts a response's reward on its last token, which may be the junior's.
-    """
-    from tensordict import TensorDict
-
-    where = {"keys": batch.keys, "partition_id": batch.partition_id}
-    data = queue.kv_batch_get(**where, select_fields=["rm_scores", "response_mask"])
-    columns = (data[name].unbind() for name in ("rm_scores", "response_mask"))
-    moved = [on_trained_tokens(*row) for row in zip(*columns, strict=True)]
-    column = torch.nested.as_nested_tensor(moved, layout=torch.jagged)
-    queue.kv_batch_put(**where, fields=TensorDict({"rm_scores": column}, batch_size=len(moved)))
 
 
 class AddressedPrompts(Delegate):
@@ -240,9 +211,6 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         from verl.trainer.ppo.v1 import trainer_base
 
-        estimator = self.config.algorithm.adv_estimator
-        if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
-            credit_rewards(batch, queue())
         with reading_whole_sessions(trainer_base, batch.keys):
             return super()._compute_advantage(batch, metrics)
 
