@@ -20,7 +20,7 @@ from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
 STEPS, SEED, LENGTH = 2, 7, 96
-AGENTS = ("tool_agent", "two_calls", "game", "two_outputs")
+AGENTS = ("tool_agent", "two_calls", "game", "tool_agent")
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]])
         known = places(step)
         calls = [[known[seed] for seed, *_ in row["tandem_segments"]] for row in dumped]
         counts = Counter(tuple(call) for call in calls)
-        loops = [(("two_calls", 1), ("two_calls", 2)), (("two_outputs", 0),), (("two_outputs", 1),)]
-        loops.append(tuple(("game", turn) for turn in range(len(agent_loops.GAME))))
-        for loop in loops:  # the draft of two_calls was dropped, and its seed with it
+        game = tuple(("game", turn) for turn in range(len(agent_loops.GAME)))
+        # The draft of two_calls was dropped, and its seed with it.
+        for loop in ((("two_calls", 1), ("two_calls", 2)), game):
             assert counts.pop(loop) == 2
         assert {len(calls) for calls in counts} <= {1, 2, 3}
         assert max(len(calls) for calls in counts) == 3

@@ -25,7 +25,6 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.advantages import reading_whole_sessions
 from tandem_verl.agent_loop import ROW, ManagerInTandem
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
@@ -207,12 +206,6 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def fit(self, agent_loop_manager: Any) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
-
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        from verl.trainer.ppo.v1 import trainer_base
-
-        with reading_whole_sessions(trainer_base, batch.keys):
-            return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""

@@ -16,7 +16,6 @@ CONFIG = "".join(
     f"- name: {name}\n  _target_: support.agent_loops.{kind}\n"
     for name, kind in (
         ("two_calls", "TwoCalls"),
-        ("two_outputs", "TwoOutputs"),
         ("game", "Game"),
     )
 )
@@ -27,7 +26,7 @@ TURNS, CALL_TOKENS = 3, 8
 GAME = (None, "junior", "solo")
 """The schedules that the calls of a game ask for."""
 
-_KINDS = ("TwoCalls", "TwoOutputs", "Game")
+_KINDS = ("TwoCalls", "Game")
 
 
 def _register_parser(module: ModuleType) -> None:
@@ -95,20 +94,6 @@ def _loops() -> tuple[type, ...]:
                 extra_fields={**answer.extra_fields, "turn_scores": [], "tool_rewards": []},
             )
 
-    class TwoOutputs(TwoCalls):
-        """Gives each of two calls to the trainer as a response of its own."""
-
-        async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
-            prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
-            outputs = []
-            for _ in range(2):
-                answer = await self._call(prompt, sampling_params)
-                ids = list(answer.token_ids)
-                logprobs = list(answer.log_probs)
-                outputs.append(self._output(answer, prompt, ids, [1] * len(ids), logprobs))
-                prompt = prompt + ids
-            return outputs
-
     class Game(TwoCalls):
         """A game of three turns, one with the frozen partner and one of the senior alone.
 
@@ -126,7 +111,7 @@ def _loops() -> tuple[type, ...]:
                 logprobs += answer.log_probs
             return self._output(answer, prompt, ids, [1] * len(ids), logprobs)
 
-    return TwoCalls, TwoOutputs, Game
+    return TwoCalls, Game
 
 
 def __getattr__(name: str) -> Any:
