@@ -161,11 +161,6 @@ ALTERED: dict[str, tuple[Callable[[Row], Row], str]] = {
     "loss mask of fewer tokens": (lambda good: replace(good, loss_mask=NOTHING), "TP415"),
     "foreign rules": (lambda good: with_facts(good, fingerprint="g"), "TP408"),
     "refused by the engine": (lambda good: replace(good, error="RequestError: no."), "TP405"),
-    "a rule of no call": (lambda good: with_facts(good, asked=(None, None)), "TP445"),
-    "a call's rule forgotten": (
-        lambda good: with_facts(good, asked=((RULES.fingerprint, {"schedule": "solo"}),)),
-        "TP446",
-    ),
 }
 
 

@@ -221,7 +221,7 @@ def test_session_of_several_outputs_stops_the_run(monkeypatch: pytest.MonkeyPatc
     ("error", "asked", "sentence"),
     [
         (RequestError("the engine says no"), None, "RequestError: the engine says no"),
-        (None, {"schedule": "junior", "seed": 1}, "[TP039]"),
+        (None, {"schedule": "junior"}, "[TP455]"),
     ],
 )
 def test_error_reaches_the_trainer_although_verl_only_logs_errors(
