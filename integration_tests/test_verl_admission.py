@@ -36,7 +36,7 @@ SEED = next(
 def run(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], captured: Path
 ) -> VerlRun:
-    """A mini-batch for each of a step's four prompts."""
+    """A mini-batch for each of four prompts; old log-probabilities are those of the rollout."""
     bench = VerlBench.make(tmp_path_factory.mktemp("verl"), checkpoints["senior"])
     done = bench.run(
         f"{TANDEM}.schedule=token",
@@ -45,6 +45,7 @@ def run(
         f"{TANDEM}.junior={checkpoints['junior']}",
         f"{TANDEM}.lambda_jun={LAMBDA_JUN}",
         "actor_rollout_ref.rollout.calculate_log_probs=True",
+        "algorithm.rollout_correction.bypass_mode=True",
         "actor_rollout_ref.actor.ppo_mini_batch_size=1",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
         "actor_rollout_ref.actor.loss_agg_mode=token-mean",

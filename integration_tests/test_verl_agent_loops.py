@@ -20,14 +20,14 @@ from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)
 STEPS, SEED, LENGTH = 2, 7, 96
-AGENTS = ("tool_agent", "two_calls", "game", "two_outputs")
+AGENTS = ("tool_agent", "two_calls")
 
 
 @pytest.fixture(scope="module")
 def run(
     tmp_path_factory: pytest.TempPathFactory, checkpoints: dict[str, Path], captured: Path
 ) -> VerlRun:
-    """Every step's four prompts: one through the tool loop, one through each loop of the user's."""
+    """Every step's four prompts: two through the tool loop, two through a loop of the user's."""
     folder = tmp_path_factory.mktemp("verl")
     bench = VerlBench.make(folder, checkpoints["senior"], agents=AGENTS)
     loops = folder / "loops.yaml"
@@ -64,7 +64,7 @@ def rows(run: VerlRun) -> dict[int, list[dict[str, Any]]]:
 def places(number: int) -> dict[int, tuple[str, int]]:
     """The agent loop and number of every generate call of a step, by its seed."""
     return {
-        derive_seed(SEED, "training", number, "row", row, session, call): (AGENTS[row], call)
+        derive_seed(SEED, "training", number, "row", row, session, call): (AGENTS[row % 2], call)
         for row in range(4)
         for session in range(2)
         for call in range(3)
@@ -76,10 +76,8 @@ def test_every_call_has_a_seed_of_its_own(rows: dict[int, list[dict[str, Any]]])
         known = places(step)
         calls = [[known[seed] for seed, *_ in row["tandem_segments"]] for row in dumped]
         counts = Counter(tuple(call) for call in calls)
-        loops = [(("two_calls", 1), ("two_calls", 2)), (("two_outputs", 0),), (("two_outputs", 1),)]
-        loops.append(tuple(("game", turn) for turn in range(len(agent_loops.GAME))))
-        for loop in loops:  # the draft of two_calls was dropped, and its seed with it
-            assert counts.pop(loop) == 2
+        # The draft of two_calls was dropped, and its seed with it.
+        assert counts.pop((("two_calls", 1), ("two_calls", 2))) == 4
         assert {len(calls) for calls in counts} <= {1, 2, 3}
         assert max(len(calls) for calls in counts) == 3
         for calls_of_tool in counts:
@@ -97,13 +95,8 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
     recorded = {record["tandem_seed"]: record["authorship"] for record in records}
     for row in (row for dumped in rows.values() for row in dumped):
         rest = row["authorship"].copy()
-        segments = row["tandem_segments"]
-        asked = row["tandem_segment_schedules"] or [None] * len(segments)
-        for (seed, start, stop), own in zip(segments, asked, strict=True):
-            if own is None:
-                replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
-            else:
-                replayed = [int(own["schedule"] == "solo")] * (stop - start)
+        for seed, start, stop in row["tandem_segments"]:
+            replayed = rule.replay(row["response_ids"][start:stop], seed).tolist()
             assert row["authorship"][start:stop] == replayed
             assert recorded[seed][: stop - start] == replayed
             rest[start:stop] = [0] * (stop - start)
@@ -112,20 +105,6 @@ def test_every_segment_replays_and_nobody_wrote_the_rest(
         sum(stop - start for _, start, stop in row["tandem_segments"]) < len(row["response_ids"])
         for row in rows[1]
     )
-
-
-def test_turns_of_a_game_are_whose_the_loop_asked_for(
-    rows: dict[int, list[dict[str, Any]]],
-) -> None:
-    for dumped in rows.values():
-        games = [row for row in dumped if row["tandem_segment_schedules"]]
-        assert len(games) == 2
-        for row in games:
-            names = [own and own["schedule"] for own in row["tandem_segment_schedules"]]
-            assert tuple(names) == agent_loops.GAME
-            (_, first, second), (_, third, stop) = row["tandem_segments"][1:]
-            assert not any(row["authorship"][first:second])
-            assert all(row["authorship"][third:stop])
 
 
 def test_rollout_and_actor_agree_on_every_trained_token(run: VerlRun) -> None:

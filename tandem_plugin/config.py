@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
-
-
-def _by_batch_size(drafts: Any) -> Any:
-    """A table of drafts by ascending batch size, whose keys may be text, as in JSON."""
-    if not isinstance(drafts, Mapping):
-        return drafts
-    table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
-    known = len(table) == len(drafts) and all(type(size) is int for size in table)
-    return dict(sorted(table.items())) if known else dict(drafts)
 
 
 class TandemConfig(BaseModel):
@@ -45,11 +33,10 @@ class TandemConfig(BaseModel):
     boundaries: str | None = Field(
         None, description="The boundary resolver; null uses the schedule's own."
     )
-    junior: str | Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
+    junior: str | None = Field(
         None,
         description="The junior's checkpoint; null uses the checkpoint that the senior "
-        "starts from. In a trainer it can also be a list of several, from which "
-        "each engine takes one by its rank.",
+        "starts from.",
     )
     junior_name: str | None = Field(
         None,
@@ -62,17 +49,12 @@ class TandemConfig(BaseModel):
         "junior drafts tokens that one forward pass of the senior verifies. The "
         "responses follow the same distribution.",
     )
-    drafts: Annotated[
-        Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)]
-        | dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]]
-        | None,
-        BeforeValidator(_by_batch_size),
-    ] = Field(
+    drafts: int | None = Field(
         None,
+        ge=1,
+        le=MAX_DRAFT_TOKENS,
         description="How many tokens the junior drafts between two forward passes of the senior in "
-        "the speculative mode: a number, or a table with the number from each batch size on, such "
-        "as {1: 8, 16: 4, 64: 0}; a batch size is the number of requests in a step of the engine. "
-        f"null takes {DEFAULT_DRAFT_TOKENS}.",
+        f"the speculative mode; null takes {DEFAULT_DRAFT_TOKENS}.",
     )
     measure_every: int = Field(
         64,
@@ -138,8 +120,7 @@ class TandemConfig(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            # Of a setting of several types, that of the type that went furthest.
-            problem = max(error.errors(), key=lambda one: len(one["loc"]))
+            problem = error.errors()[0]
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
             raise ConfigError(
@@ -151,8 +132,9 @@ class TandemConfig(BaseModel):
                 default=json.dumps(type(self).model_fields[str(first)].default),
             ) from error
         self._check_parameters()
-        self._check_juniors()
-        self._check_drafting()
+        self._check_junior()
+        if self.mode == "lockstep" and self.drafts is not None:
+            raise ConfigError("TP108", drafts=self.drafts)
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
             raise ConfigError("TP150", schedule=schedule.name)
@@ -181,51 +163,17 @@ class TandemConfig(BaseModel):
                     known=known,
                 )
 
-    def _check_juniors(self) -> None:
-        if self.junior == () or len(set(self.juniors)) < len(self.juniors):
-            raise ConfigError("TP105", juniors=list(self.juniors))
-        for key, named in (("junior", self.juniors), ("junior_name", (self.junior_name,))):
-            if any(one is not None and not one.strip() for one in named):
-                raise ConfigError("TP106", key=key, value=getattr(self, key))
-        if self.junior_name is not None and len(self.juniors) != 1:
+    def _check_junior(self) -> None:
+        for key, name in (("junior", self.junior), ("junior_name", self.junior_name)):
+            if name is not None and not name.strip():
+                raise ConfigError("TP106", key=key, value=name)
+        if self.junior_name is not None and self.junior is None:
             raise ConfigError("TP107", junior_name=self.junior_name)
-
-    def _check_drafting(self) -> None:
-        if self.mode == "lockstep" and self.drafts is not None:
-            raise ConfigError("TP108", drafts=self.drafts)
-        if not isinstance(self.drafts, dict):
-            return
-        if 1 not in self.drafts:
-            raise ConfigError("TP109", drafts=self.drafts)
-        if not any(self.drafts.values()):
-            raise ConfigError("TP110", drafts=self.drafts)
-
-    @property
-    def juniors(self) -> tuple[str, ...]:
-        """The configured juniors: several in a run with a pool, none if ``junior`` is null."""
-        named = self.junior if isinstance(self.junior, tuple) else (self.junior,)
-        return tuple(one for one in named if one is not None)
-
-    def of_engine(self, rank: int | None) -> Self:
-        """The settings of one engine of a run: it takes one junior of a pool by its rank.
-
-        rank: of the engine in the run, counted from any number; engines take juniors in turn.
-        Raises :class:`ConfigError` if the rank is needed but unknown.
-        """
-        if not isinstance(self.junior, tuple):
-            return self
-        if rank is None:
-            raise ConfigError("TP111", junior=list(self.junior))
-        return type(self)(**{**self.settings(), "junior": self.junior[rank % len(self.junior)]})
 
     @property
     def max_drafts(self) -> int:
-        """The most tokens that the junior drafts in a round; 0 in lockstep."""
-        if self.mode == "lockstep":
-            return 0
-        if isinstance(self.drafts, dict):
-            return max(self.drafts.values())
-        return self.drafts or DEFAULT_DRAFT_TOKENS
+        """The number of tokens that the junior drafts in a round; 0 in lockstep."""
+        return 0 if self.mode == "lockstep" else self.drafts or DEFAULT_DRAFT_TOKENS
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tandem_plugin.replay import (
     replay_batch,
     walk_batch,
 )
-from tandem_plugin.request import OFF, TandemRequest
+from tandem_plugin.request import TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
     Schedule,
@@ -193,31 +193,6 @@ class TandemRules:
         """
         step = (settings or {}).get(TRAINING_STEP)
         return self.default if step is None else self.for_step(step)
-
-    def for_call(self, value: object, training_step: int) -> Rule:
-        """The rule of a generate call for which an agent loop selects its own schedule.
-
-        value: schedule and parameters as in a request, or :data:`~tandem_plugin.request.OFF` for
-        the senior alone. Seeds are set by the trainer. Raises :class:`RequestError` for anything
-        else.
-        """
-        if value == OFF:
-            value = {"schedule": "solo"}
-        if not isinstance(value, Mapping) or not isinstance(value.get("schedule"), str):
-            raise RequestError("TP038", value=value)
-        if taken := sorted(value.keys() & {"seed", "fingerprint", "prompt_length", "junior"}):
-            raise RequestError("TP039", name=taken[0])
-        request = TandemRequest.parse({**value, "seed": 0})
-        assert request is not None
-        rule = self._rule_for(request)
-        if not takes_training_step(rule.schedule) or TRAINING_STEP in value:
-            return rule
-        return self.for_call({**value, TRAINING_STEP: training_step}, training_step)
-
-    def for_recorded_call(self, settings: Mapping[str, Any]) -> Rule:
-        """The rule of a call, from :meth:`Rule.settings` in the generating process."""
-        asked = {name: value for name, value in settings.items() if name != "boundaries"}
-        return self.for_call(asked, 0)
 
     def for_request(self, value: object) -> ResolvedRequest | None:
         """Resolve a request's wire form; None if the senior answers alone.

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
 import json
-import random
-from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import ConfigError, TandemConfig
-from tandem_plugin.config import MAX_DRAFT_TOKENS
 from tandem_plugin.draws import MAX_SEED
 
 
@@ -22,50 +17,10 @@ def test_defaults_are_the_papers():
     assert config.max_drafts == 0
 
 
-@given(st.integers(1, 6), st.integers(0, 2**40), st.integers(0, 30))
-def test_engines_of_a_run_take_its_juniors_in_turns(juniors: int, first: int, engines: int):
-    """From whatever number the engines' ranks are counted."""
-    config = TandemConfig.from_mapping({"junior": [str(i) for i in range(juniors)], "seed": 5})
-    taken = [config.of_engine(first + i) for i in range(engines)]
-    counts = Counter(one.junior for one in taken)
-    assert all(isinstance(one.junior, str) and one.seed == 5 for one in taken)
-    assert len(counts) == min(juniors, engines)
-    assert max(counts.values(), default=0) - min(counts.values(), default=0) <= 1
-
-
-@pytest.mark.parametrize("junior", ["a", None])
-def test_engines_of_a_run_with_one_junior_all_have_it(junior: str | None):
-    config = TandemConfig.from_mapping({"junior": junior})
-    assert config.of_engine(3) == config.of_engine(None) == config
-
-
-def test_engine_that_does_not_know_its_rank_takes_no_junior_of_a_pool():
-    with refused("TP111"):
-        TandemConfig.from_mapping({"junior": ["a", "b"]}).of_engine(None)
-
-
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
     assert TandemConfig.from_mapping({"mode": "speculative"}).max_drafts == 4
     settings = {"mode": "speculative", "drafts": 7}
     assert TandemConfig.from_mapping(settings).max_drafts == 7
-
-
-@given(
-    st.dictionaries(st.integers(2, 10**6), st.integers(0, MAX_DRAFT_TOKENS), max_size=5),
-    st.integers(1, MAX_DRAFT_TOKENS),
-    st.randoms(use_true_random=False),
-)
-def test_table_of_drafts_is_read_alike_in_any_order_and_from_json(
-    more: dict[int, int], first: int, rng: random.Random
-):
-    """JSON, Hydra and command lines make text of its keys."""
-    table = {1: first, **more}
-    items = list(table.items())
-    rng.shuffle(items)
-    config = TandemConfig.from_mapping({"mode": "speculative", "drafts": dict(items)})
-    assert list(config.drafts.items()) == sorted(table.items())
-    assert config.max_drafts == max(table.values())
-    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
 
 
 @pytest.mark.parametrize(
@@ -78,10 +33,8 @@ def test_table_of_drafts_is_read_alike_in_any_order_and_from_json(
         {"schedule": "solo", "junior": "some/path", "seed": MAX_SEED, "validation": "both"},
         {"record": "a/folder", "require": True},
         {"unproven": ("megatron", "custom_loss")},
-        {"junior": ("a", "b")},
         {"lambda_jun": 0.2},
         {"mode": "speculative", "drafts": 6},
-        {"mode": "speculative", "drafts": {1: 8, 16: 4, 64: 0}},
     ],
 )
 def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
@@ -102,22 +55,16 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("TP104", [{"junoir": "x"}, {"num_draft_tokens": 4}, {"capp": 3}]),
         ("TP104", [{"schedule": "solo", "p": 0.5}]),
         ("TP101", [{"schedule": 5}, {"schedule": None}, {"boundaries": 1}]),
-        ("TP101", [{"junior": 7}, {"junior": ["a", 7]}, {"junior": {"a": 1}}]),
+        ("TP101", [{"junior": 7}, {"junior": ["a", "b"]}, {"junior": {"a": 1}}]),
         ("TP101", [{"seed": seed} for seed in (None, -1, MAX_SEED + 1, 1.5)]),
         ("TP101", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
         ("TP101", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
         ("TP101", [{"unproven": "megatron"}, {"unproven": [1]}]),
-        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
-        ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
-        ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
-        ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
+        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True, {1: 4})]),
+        ("TP108", [{"drafts": 4}]),
         ("TP150", [SPECULATIVE | {"schedule": "solo-word"}]),
         ("TP145", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
         ("TP146", [{"cap": 0}, {"cap": "32"}]),
-        ("TP105", [{"junior": []}, {"junior": ["a", "b", "a"]}]),
     ],
 )
 def test_wrong_setting_is_refused_by_whatever_way_it_comes(
@@ -130,10 +77,9 @@ def test_wrong_setting_is_refused_by_whatever_way_it_comes(
             TandemConfig(**settings)
 
 
-@pytest.mark.parametrize("junior", [None, ["a", "b"]])
-def test_name_of_a_junior_needs_the_one_checkpoint_that_it_names(junior: object):
+def test_name_of_a_junior_needs_the_checkpoint_that_it_names():
     """Without it the senior's own checkpoint would be the junior, under another model's name."""
-    settings = {"junior_name": "Qwen/Qwen3-1.7B", "junior": junior}
+    settings = {"junior_name": "Qwen/Qwen3-1.7B"}
     with refused("TP107", junior_name="Qwen/Qwen3-1.7B"):
         TandemConfig.from_mapping(settings)
     named = TandemConfig.from_mapping({**settings, "junior": "weights"})
@@ -142,9 +88,8 @@ def test_name_of_a_junior_needs_the_one_checkpoint_that_it_names(junior: object)
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n"])
 def test_junior_without_a_name_is_refused(blank: str):
-    for settings in ({"junior": blank}, {"junior": ["a", blank]}):
-        with refused("TP106", key="junior"):
-            TandemConfig.from_mapping(settings)
+    with refused("TP106", key="junior"):
+        TandemConfig.from_mapping({"junior": blank})
     with refused("TP106", key="junior_name"):
         TandemConfig.from_mapping({"junior": "a", "junior_name": blank})
 

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import re
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import philox
@@ -16,14 +13,13 @@ from refused import refused
 from scripts import module_of
 from typer.main import get_command
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary, draws, resolvers, schedules
+from tandem_plugin import TandemConfig, draws, resolvers, schedules
 from tandem_plugin.cli import app
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.plugins import hookspecs, loading, using_plugins
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
 from tandem_plugin.seeds import sample_seed
-from tandem_plugin.training.trajectory import Trajectory
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -168,35 +164,11 @@ def test_every_hook_is_called_documented_and_tested():
 
 
 def test_example_of_the_schedules_page_runs(capsys: pytest.CaptureFixture[str]):
-    example, _ = snippets("schedules.md")
+    (example,) = snippets("schedules.md")
     exec(compile(example, "docs/schedules.md", "exec"), {})
     sentence, step = capsys.readouterr().out.splitlines()
     assert sentence.startswith("sentence [False, True, True, False, False, True, False] [")
     assert step == ("step [False, False, True, False, False, False, False] [1, 1, 1, 0, 0, 0, 0]")
-
-
-def test_partner_of_the_schedules_page_plays_its_turn():
-    _, example = snippets("schedules.md")
-    names: dict[str, Any] = {}
-    exec(compile(example, "docs/schedules.md", "exec"), names)
-    rules = TandemRules(TandemConfig(schedule="word"), Vocabulary(("Ġa", "b"), "an example"))
-    trajectory = Trajectory(rules.default, int, partial(rules.for_call, training_step=0))
-
-    class Manager:
-        """verl's, with what the adapter puts before it."""
-
-        async def generate(self, *, sampling_params: Any, prompt_ids: list[int], **_: Any) -> Any:
-            asked = sampling_params.get("extra_args", {}).get("tandem")
-            trajectory.call(prompt_ids, asked).returned([1, 0, 1])
-            return SimpleNamespace(token_ids=[1, 0, 1])
-
-    loop = SimpleNamespace(server_manager=Manager())
-    asyncio.run(names["turns"](loop, [0], {}))
-    assert [call.rule.schedule.name for call in trajectory.calls] == ["word", "junior"]
-    assert [len(call.prompt_ids) for call in trajectory.calls] == [1, 4]
-    facts = trajectory.facts([0], [1, 0, 1, 1, 0, 1], [1] * 6)
-    assert facts is not None
-    assert not facts.mask[3:].any()
 
 
 def test_plugin_of_the_plugins_page_works_as_written(

@@ -62,8 +62,6 @@ def test_request_for_another_junior_than_the_engines_is_refused(byte_level: Voca
     for other in ("a", "weights/b", ""):
         with refused("TP042"):
             rules.for_request({**own, "junior": other})
-    with refused("TP039", name="junior"):
-        rules.for_call({"schedule": "word", "junior": "b"}, 0)
 
 
 @pytest.mark.parametrize("value", [None, "off", {"schedule": "off"}])

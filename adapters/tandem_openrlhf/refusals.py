@@ -18,7 +18,6 @@ from tandem_plugin.training.refusals import (
     broken,
     check_refusals,
     is_on,
-    too_many_juniors,
     untested,
 )
 
@@ -68,7 +67,6 @@ _REFUSALS = (
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
     Refusal("--vllm.num_engines", lambda number, _: not number, "TP606"),
-    too_many_juniors("--tandem", lambda run: int(run("--vllm.num_engines"))),
     Refusal("--ds.lora.rank", is_on, "TP608"),
     Refusal(
         "--tandem",

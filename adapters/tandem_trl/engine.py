@@ -103,7 +103,7 @@ def _lora_arguments(
 ) -> dict[str, Any]:
     """Engine arguments to read adapters, if their base is the junior; otherwise TRL merges them."""
     adapter: Any = getattr(generation.model, "peft_config", {}).get("default")
-    is_base = all(is_seniors_checkpoint(one, own["model"], None) for one in config.juniors)
+    is_base = is_seniors_checkpoint(config.junior or own["model"], own["model"], None)
     if not is_base or config.max_drafts or own["quantization"] or own["enable_sleep_mode"]:
         return {}
     if generation._dist.is_fsdp or not _is_plain(adapter):

@@ -15,7 +15,6 @@ from tandem_plugin.training.refusals import (
     Unproven,
     check_refusals,
     is_on,
-    too_many_juniors,
     untested,
 )
 
@@ -37,7 +36,6 @@ _REFUSALS = (
     Refusal("environment_factories", is_on, "TP653"),
     Refusal("lambda_jun", is_on, "TP654"),
     Refusal("validation", lambda value, _: value == "both", "TP655"),
-    too_many_juniors("juniors", lambda _: 1),
     untested("loss_type", SOUND_LOSSES, "loss"),
 )
 

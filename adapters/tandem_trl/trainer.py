@@ -89,7 +89,6 @@ class TandemTrainer(TandemRun):
         first = trainer.accelerator.process_index * prompts
         parallel = trainer.vllm_generation.tensor_parallel_size
         shared = first % (parallel * prompts)
-        (junior,) = self.config.juniors or (None,)
         rows = range(first - shared, first - shared + parallel * prompts)
         return Batch(
             phase,
@@ -98,7 +97,7 @@ class TandemTrainer(TandemRun):
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.begin(self.rules, (phase, step, generation, row), step, by_team, junior)
+                Trajectory.begin(self.rules, (phase, step, generation, row), step, by_team)
                 for row in rows
             ],
             shared,

@@ -11,7 +11,6 @@ from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ERROR, FACTS
-from tandem_plugin.training.juniors import junior_of_prompt
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
@@ -36,7 +35,7 @@ class TandemClient(ClientDelegate):
     ) -> Any:
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
-            raise AuthorshipError("TP501", samples=samples)
+            raise AuthorshipError("TP501", count=samples, what="samples in one generate call")
         extra = sampling_params.get("extra_args") or {}
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
@@ -79,9 +78,8 @@ def make_trajectory(
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
-    junior = junior_of_prompt(rules.config.juniors, 0 if validate else step, row)
     place = "validation" if validate else "training", step, "row", row, session
-    return Trajectory.begin(rules, place, step, by_team, junior)
+    return Trajectory.begin(rules, place, step, by_team)
 
 
 class WorkerInTandem(ForeignBase):  # type: ignore[misc]
@@ -118,7 +116,10 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
 
     async def _agent_loop_postprocess(self, output: Any, validate: Any, **fields: Any) -> Any:
         if self._tandem_trajectory is not None:
-            for part in output if isinstance(output, list) else [output]:
+            parts = output if isinstance(output, list) else [output]
+            if len(parts) > 1 and self._tandem_trajectory.rule is not None:
+                raise AuthorshipError("TP501", count=len(parts), what="outputs of one session")
+            for part in parts:
                 narrow(part, self._tandem_trajectory)
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)
 

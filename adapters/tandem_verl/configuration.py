@@ -49,7 +49,7 @@ def read_the_base(config: Any, tandem: TandemConfig) -> None:
     """
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     path = str(model.path)
-    is_base = any(is_seniors_checkpoint(one, path, None) for one in tandem.juniors or (path,))
+    is_base = is_seniors_checkpoint(tandem.junior or path, path, None)
     merged = (model.get("lora") or {}).get("merge")
     if model.get("lora_rank") and not merged and is_base and "dummy" in rollout.load_format:
         rollout.load_format = "auto"

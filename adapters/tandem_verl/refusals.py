@@ -20,15 +20,13 @@ from tandem_plugin.training.refusals import (
     check_refusals,
     check_settings,
     is_on,
-    too_many_juniors,
     untested,
 )
 from tandem_verl.agent_loop import MANAGER
-from tandem_verl.server import engines_that_stay
 
-__all__ = ["MANAGER_KEY", "REWARD_TO_GO_ESTIMATORS", "UNPROVEN", "check_run"]
+__all__ = ["MANAGER_KEY", "UNPROVEN", "check_run"]
 
-WHOLE_RESPONSE_ESTIMATORS = (
+SOUND_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",
     "grpo_passk",
@@ -41,16 +39,22 @@ WHOLE_RESPONSE_ESTIMATORS = (
 """Advantage estimators that sum a response's reward at any position, and otherwise use only the
 trained tokens."""
 
-REWARD_TO_GO_ESTIMATORS = ("reinforce_plus_plus", "gae")
-"""Advantage estimators that sum, at each trained token, the rewards from there on. They drop a
-reward on a token that is not trained, and are exact once each is on a trained one
-(:func:`tandem_verl.trainer.credit_rewards`)."""
+_DROPS_REWARDS = (
+    "it drops a reward on a token that is not trained on, and a response's is on its last token, "
+    "which may be the junior's"
+)
+_BY_POSITION = (
+    "it compares the responses to a prompt position by position, where one may be the senior's "
+    "and another the junior's"
+)
 
-SOUND_ESTIMATORS = (*WHOLE_RESPONSE_ESTIMATORS, *REWARD_TO_GO_ESTIMATORS)
-"""Advantage estimators that ignore the untrained tokens between trained ones."""
-
-BROKEN_ESTIMATORS = ("optimal_token_baseline", "tir_optimal_token_baseline")
-"""Advantage estimators that compare responses position by position, the other author's included."""
+BROKEN_ESTIMATORS = {
+    "gae": _DROPS_REWARDS,
+    "reinforce_plus_plus": _DROPS_REWARDS,
+    "optimal_token_baseline": _BY_POSITION,
+    "tir_optimal_token_baseline": _BY_POSITION,
+}
+"""Advantage estimators that a mask with holes breaks, and how."""
 
 SOUND_LOSSES = (
     "vanilla",
@@ -113,13 +117,9 @@ _REFUSALS = (
         ),
         "TP525",
     ),
-    too_many_juniors("tandem.juniors", engines_that_stay),
-    broken(
-        "algorithm.adv_estimator",
-        BROKEN_ESTIMATORS,
-        "it compares the responses to a prompt position by position, where one may be the senior's "
-        "and another the junior's",
-        SOUND_ESTIMATORS,
+    *(
+        broken("algorithm.adv_estimator", (name,), why, SOUND_ESTIMATORS)
+        for name, why in BROKEN_ESTIMATORS.items()
     ),
     untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
     Refusal(

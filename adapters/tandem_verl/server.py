@@ -1,38 +1,19 @@
-"""verl's vLLM servers in tandem, made by a replica of ours in verl's registry, and routed to."""
+"""verl's vLLM servers in tandem, made by a replica of ours in verl's registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
-from tandem_plugin.training.juniors import counters_of_engine, junior_of, take_junior
-from tandem_verl.switch import running_config, tandem_node
+from tandem_verl.switch import tandem_node
 
-__all__ = ["ReplicaInTandem", "ServerInTandem", "engines_that_stay", "register_replica"]
-
-ROUTER = str(Path(__file__).with_name("router.yaml"))
-"""The name of our router in verl."""
+__all__ = ["ReplicaInTandem", "ServerInTandem", "register_replica"]
 
 
-def engines_that_stay(of: Callable[[str], Any]) -> int:
-    """The number of rollout engines on GPUs that separate_async does not also train on."""
-    rollout = "actor_rollout_ref.rollout"
-    apart = of("trainer.v1.trainer_mode") == "separate_async"
-    where = rollout if apart else "trainer"
-    size = (of(f"{rollout}.tensor_model_parallel_size") or 1) * (
-        of(f"{rollout}.data_parallel_size") or 1
-    )
-    return int(of(f"{where}.nnodes") * of(f"{where}.n_gpus_per_node") // size)
-
-
-def register_replica(config: Any) -> None:
-    """Let verl make a run's vLLM replicas of a subclass of ours, and route to them; repeatable."""
-    if len(running_config(config, "A trainer").juniors) > 1:
-        config.actor_rollout_ref.rollout.router_config_path = ROUTER
+def register_replica() -> None:
+    """Let verl make a run's vLLM replicas of a subclass of ours; repeatable."""
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     base = RolloutReplicaRegistry.get("vllm")
@@ -60,7 +41,6 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         put_in_place("verl", (), "")  # requested by the engine before it starts
         super().__init__(*args, **options)
-        take_junior(self.config.engine_kwargs["vllm"], options.get("replica_rank"))
 
     async def run_server(self, *args: Any, **options: Any) -> Any:
         """Abort if the engine that has just started does not run in tandem."""
@@ -86,10 +66,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
                 raise
             raise refusal from None
 
-    def tandem_junior(self) -> str:
-        """The name of the engine's junior."""
-        return junior_of(self.engine.vllm_config)
-
     async def tandem_counters(self, what: str) -> dict[str, Any]:
         """A worker's counters; verl's ``collective_rpc`` returns no answers."""
-        return await counters_of_engine(self.engine, what)
+        workers = await self.engine.collective_rpc(what)
+        return workers[0]  # type: ignore[no-any-return]

@@ -8,15 +8,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
-from tandem_plugin.training.juniors import counters_of_engines
-from tandem_plugin.training.metrics import graded
+from tandem_plugin.training.metrics import counters_of_engines, graded
 from tandem_plugin.training.rows import Row, dumped_columns
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
@@ -27,9 +25,7 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.advantages import reading_whole_sessions
 from tandem_verl.agent_loop import ROW, ManagerInTandem
-from tandem_verl.refusals import REWARD_TO_GO_ESTIMATORS
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
@@ -115,33 +111,6 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
     return run
 
 
-def on_trained_tokens(rewards: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
-    """Each reward on the last trained token at or before its own position.
-
-    rewards, trained: ``[..., length]``; trained is true (or 1) where a token is trained. The sum of
-    the rewards from a trained token's position on is unchanged, and all of it is now on trained
-    tokens. A reward before the first trained token stays in place: no trained token led to it.
-    """
-    positions = torch.arange(rewards.shape[-1], device=rewards.device).expand_as(rewards)
-    last = torch.where(trained.bool(), positions, -1).cummax(dim=-1).values
-    return torch.zeros_like(rewards).scatter_add(-1, last.where(last >= 0, positions), rewards)
-
-
-def credit_rewards(batch: Any, queue: Any) -> None:
-    """Move the rewards of a batch of trainer V1 onto its trained tokens, in TransferQueue.
-
-    verl puts a response's reward on its last token, which may be the junior's.
-    """
-    from tensordict import TensorDict
-
-    where = {"keys": batch.keys, "partition_id": batch.partition_id}
-    data = queue.kv_batch_get(**where, select_fields=["rm_scores", "response_mask"])
-    columns = (data[name].unbind() for name in ("rm_scores", "response_mask"))
-    moved = [on_trained_tokens(*row) for row in zip(*columns, strict=True)]
-    column = torch.nested.as_nested_tensor(moved, layout=torch.jagged)
-    queue.kv_batch_put(**where, fields=TensorDict({"rm_scores": column}, batch_size=len(moved)))
-
-
 class AddressedPrompts(Delegate):
     """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
 
@@ -185,7 +154,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         self._tandem = started_run(self.config, self.tokenizer)
 
     def _setup(self) -> None:
-        register_replica(self.config)
+        register_replica()
         super()._setup()
         for servers in self._tandem_servers():
             for replica in servers.get_replicas():
@@ -237,15 +206,6 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def fit(self, agent_loop_manager: Any) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
-
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        from verl.trainer.ppo.v1 import trainer_base
-
-        estimator = self.config.algorithm.adv_estimator
-        if getattr(estimator, "value", estimator) in REWARD_TO_GO_ESTIMATORS:
-            credit_rewards(batch, queue())
-        with reading_whole_sessions(trainer_base, batch.keys):
-            return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""

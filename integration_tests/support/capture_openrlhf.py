@@ -2,7 +2,7 @@
 
 Under ``$TANDEM_TEST_CAPTURE``: ``loss-<n>.pt`` with each micro-batch's mask, advantages, old and
 rollout log-probabilities, and the gradient of its loss by each token's log-probability;
-``rows-<n>.json`` with the token ids, seeds, junior and fingerprint of every admitted batch;
+``rows-<n>.json`` with the token ids, seeds and fingerprint of every admitted batch;
 ``imitation-<n>.pt`` with each micro-batch's tokens to imitate, their number in the optimizer step,
 and the gradient of the weighted term by each token's log-probability, in a run that has one;
 ``advantages-<n>.pt`` with what OpenRLHF made each response's advantages of, in the order of the
@@ -74,7 +74,6 @@ def _capture_rows(module: ModuleType) -> None:
                 "tokens": sample.sequences[0].tolist(),
                 "fingerprint": sample.tandem["fingerprint"],
                 "segments": sample.tandem["segments"],
-                "junior": sample.tandem["junior"],
                 "length": int(sample.response_length),
             }
             for sample in samples

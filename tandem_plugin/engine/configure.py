@@ -58,14 +58,14 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     for trainer in trainers:
         _check_adapter(trainer)
     architecture = _senior_architecture(args)
-    junior = _one_junior(config) or str(args.model)
+    junior = config.junior or str(args.model)
     _check_junior(junior)
     is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
     junior = str(args.model) if is_own else junior
 
     settings = config.settings() | {
         "junior": junior,
-        "junior_name": config.junior_name or _one_junior(config) or junior,
+        "junior_name": config.junior_name or config.junior or junior,
         "require": config.require or bool(trainers),
     }
     args.additional_config = {**args.additional_config, "tandem": settings}
@@ -93,7 +93,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     keep_all_reduces_plain(vllm_config, junior_config)
     if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
-        check_drafting(vllm_config, config)
+        check_drafting(vllm_config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.tokenizer_check import check_vocabularies, engine_rules
 
@@ -161,12 +161,6 @@ def _senior_architecture(args: Any) -> str:
     if architecture not in ModelRegistry.models:
         raise EngineError("TP310", architecture=architecture)
     return architecture
-
-
-def _one_junior(config: TandemConfig) -> str | None:
-    if len(config.juniors) > 1:
-        raise ConfigError("TP311", juniors=list(config.juniors), count=len(config.juniors))
-    return config.juniors[0] if config.juniors else None
 
 
 def _check_junior(junior: str) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 
-__all__ = ["ERROR", "FACTS", "GRADED", "JUNIOR_MASK", "CallRule", "Facts", "bits_of", "ranges_of"]
+__all__ = ["ERROR", "FACTS", "GRADED", "JUNIOR_MASK", "Facts", "bits_of", "ranges_of"]
 
 
 def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -44,8 +44,6 @@ GRADED = "outcome_"
 
 
 Range = tuple[int, int]
-CallRule = tuple[str, Mapping[str, Any]]
-"""The rule that an agent loop chose for one of its calls: fingerprint and settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +65,6 @@ class Facts:
     """(start, stop) of the senior's tokens. Tokens outside all segments have no author."""
     trained: tuple[Range, ...]
     """(start, stop) of the tokens that the agent loop would train."""
-    asked: tuple[CallRule | None, ...] = ()
-    """The rule of each segment whose call chose its own; empty if none did."""
     junior: str | None = None
     """The junior's name in the run's settings; None if they name none."""
     unknown: tuple[Range, ...] = ()
@@ -124,7 +120,6 @@ class Facts:
                 (seed, first - start, min(last, stop) - start)
                 for seed, first, last in self.segments[:kept]
             ),
-            asked=self.asked[:kept],
             senior=within(self.senior),
             trained=within(self.trained),
             unknown=within(self.unknown),
@@ -148,5 +143,4 @@ class Facts:
             raise AuthorshipError("TP402", found=found, expected=", ".join(sorted(names)))
         ranged = ("segments", "senior", "trained", "unknown")
         ranges = {name: tuple(map(tuple, wire[name])) for name in ranged}
-        asked = tuple(one if one is None else tuple(one) for one in wire["asked"])
-        return cls(**{**wire, **ranges, "asked": asked})
+        return cls(**{**wire, **ranges})

@@ -11,7 +11,6 @@ from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import Facts, bits_of
-from tandem_plugin.training.response_authorship import replay_each
 from tandem_plugin.training.rows import Row
 
 __all__ = [
@@ -66,15 +65,15 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
 
     rules: the trainer's own. Returns bool ``[length of the response]`` for each, false outside the
     segments. Raises :class:`AuthorshipError` for segments that are not in the response, one after
-    the other, and :class:`FingerprintError` for a call under other rules.
+    the other.
     """
     segments: list[tuple[int, int, int]] = []
     calls: list[tuple[Rule, TokenIds, int]] = []
     for number, row in enumerate(rows):
         assert row.facts is not None
         done = 0
-        of_segments = _segment_rules(row.name, row.facts, rules)
-        for (seed, start, stop), rule in zip(row.facts.segments, of_segments, strict=True):
+        rule = rules.for_recorded_step(row.facts.settings)
+        for seed, start, stop in row.facts.segments:
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
                     "TP444",
@@ -88,31 +87,24 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
             calls.append((rule, row.response_ids[start:stop], seed))
             done = stop
     found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
-    for (number, start, stop), senior in zip(segments, replay_each(calls), strict=True):
+    for (number, start, stop), senior in zip(segments, _replay_each(calls), strict=True):
         found[number][start:stop] = senior
     return found
 
 
-def _segment_rules(row: str, facts: Facts, rules: TandemRules) -> list[Rule]:
-    """The rule of each of a row's segments."""
-    run, segments = rules.for_recorded_step(facts.settings), len(facts.segments)
-    if not facts.asked:
-        return [run] * segments
-    if len(facts.asked) != segments:
-        raise AuthorshipError("TP445", row=row, calls=segments, rules=len(facts.asked))
-    found = []
-    for asked in facts.asked:
-        rule = run if asked is None else rules.for_recorded_call(asked[1])
-        if asked is not None and rule.fingerprint != asked[0]:
-            raise FingerprintError(
-                "TP446",
-                row=row,
-                schedule=asked[1].get("schedule"),
-                fingerprint=asked[0],
-                expected=rule.fingerprint,
-            )
-        found.append(rule)
-    return found
+def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
+    """The authorship of each call's tokens, by its row's rule and its seed; one batch per rule."""
+    found: dict[int, NDArray[np.bool_]] = {}
+    of_rule: dict[str, list[int]] = {}
+    for number, (rule, _, _) in enumerate(calls):
+        of_rule.setdefault(rule.fingerprint, []).append(number)
+    for numbers in of_rule.values():
+        rule = calls[numbers[0]][0]
+        replayed = rule.replay_batch(
+            [calls[number][1] for number in numbers], [calls[number][2] for number in numbers]
+        )
+        found |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
+    return [found[number] for number in range(len(calls))]
 
 
 def _checked_facts(row: Row, rules: TandemRules) -> Facts:
@@ -127,9 +119,10 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
         raise FingerprintError(
             "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected
         )
-    juniors, junior = rules.config.juniors, facts.junior
-    if junior not in juniors and (junior is not None or len(juniors) > 1):
-        raise AuthorshipError("TP409", row=row.name, junior=junior, juniors=list(juniors))
+    if facts.junior not in (None, rules.config.junior):
+        raise AuthorshipError(
+            "TP409", row=row.name, junior=facts.junior, expected=rules.config.junior
+        )
     return facts
 
 

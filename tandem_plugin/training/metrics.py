@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ from numpy.typing import NDArray
 from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.training.authorship_wire import GRADED, Facts, bits_of
-from tandem_plugin.training.juniors import JUNIOR
 from tandem_plugin.training.rows import Row
 
-__all__ = ["EngineLog", "batch_metrics", "graded", "metrics_of_juniors"]
+__all__ = ["EngineLog", "batch_metrics", "counters_of_engines", "graded"]
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -83,63 +81,45 @@ def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def labels(juniors: Sequence[str]) -> dict[str, str]:
-    """The name of each junior in metrics: its path's last part, numbered if several share one."""
-    parts = [PurePosixPath(one).name for one in juniors]
-    if len(set(parts)) < len(parts):
-        parts = [f"{part}-{number}" for number, part in enumerate(parts, 1)]
-    return dict(zip(juniors, parts, strict=True))
+def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
+    """The counters of each engine, from ``tandem_counters`` of its Ray actor.
 
-
-def metrics_of_juniors(rows: Sequence[Row], juniors: Sequence[str]) -> dict[str, float]:
-    """The metrics of a training batch for each junior of a pool; none if there is only one.
-
-    ``tandem/juniors/JUNIOR/responses``, plus every metric of the batch over these alone.
+    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire_names`.
     """
-    if len(juniors) < 2:
-        return {}
-    metrics: dict[str, float] = {}
-    for junior, label in labels(juniors).items():
-        own = [row for row in rows if row.facts is not None and row.facts.junior == junior]
-        metrics |= _named(label, {"responses": float(len(own)), **batch_metrics(own)})
-    return metrics
+    if not engines:
+        return []
+    import ray
+
+    counters: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])
+    return counters
 
 
 class EngineLog:
     """Turns engines' counters, which only grow, into the metrics of each step.
 
-    kind: of the counters: :class:`DraftStats` or :class:`MeasureSums`. juniors: the run's; for a
-    pool, the counts of each junior's engines are also logged separately.
+    kind: of the counters: :class:`DraftStats` or :class:`MeasureSums`.
     """
 
-    def __init__(self, kind: type[DraftStats | MeasureSums], juniors: Sequence[str] = ()) -> None:
+    def __init__(self, kind: type[DraftStats | MeasureSums]) -> None:
         self._kind = kind
-        self._labels = labels(juniors) if len(juniors) > 1 else {}
         self._before: list[Any] = []
 
     def step(self, engines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """The metrics of what was counted since the last step, over all engines and per junior.
+        """The metrics of what was counted since the last step, over all engines.
 
-        engines: :func:`~tandem_plugin.training.juniors.counters_of_engine` of each, always in the
-        same order. A rate or mean over nothing is omitted. ``tandem/draft_acceptance``: the share
-        of drafts for the senior's tokens that it accepted; ``tandem/tokens_per_round``: per forward
-        pass of the senior; ``tandem/forwards_per_token``: of both models;
-        ``tandem/junior_cross_entropy`` and ``tandem/overlap``: means of the junior's -log p and of
-        alpha over the senior's tokens (section 4.5 of the paper); ``tandem/senior_cross_entropy``:
-        of the senior's -log p over the junior's tokens.
+        engines: the counters of one worker of each, always in the same order. A rate or mean over
+        nothing is omitted. ``tandem/draft_acceptance``: the share of drafts for the senior's tokens
+        that it accepted; ``tandem/tokens_per_round``: per forward pass of the senior;
+        ``tandem/forwards_per_token``: of both models; ``tandem/junior_cross_entropy`` and
+        ``tandem/overlap``: means of the junior's -log p and of alpha over the senior's tokens
+        (section 4.5 of the paper); ``tandem/senior_cross_entropy``: of the senior's -log p over the
+        junior's tokens.
         """
-        now = [self._kind(**{k: v for k, v in one.items() if k != JUNIOR}) for one in engines]
+        now = [self._kind(**one) for one in engines]
         before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)
         self._before = now
-        more = [a.since(b) for a, b in zip(now, before, strict=True)]
-        metrics = self._metrics(more)
-        for junior, label in self._labels.items():
-            own = [one for one, of in zip(more, engines, strict=True) if of.get(JUNIOR) == junior]
-            metrics |= _named(label, self._metrics(own))
-        return metrics
-
-    def _metrics(self, counted: Sequence[Any]) -> dict[str, float]:
-        total = sum(counted, self._kind())
+        more: list[Any] = [a.since(b) for a, b in zip(now, before, strict=True)]
+        total = sum(more, self._kind())
         found = _draft_rates(total) if isinstance(total, DraftStats) else total.means()
         return {f"tandem/{name}": value for name, value in found.items()}
 
@@ -151,10 +131,6 @@ def _draft_rates(drafts: DraftStats) -> dict[str, float]:
         "forwards_per_token": drafts.forwards_per_token,
     }
     return {name: rate for name, rate in rates.items() if not np.isnan(rate)}
-
-
-def _named(label: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    return {f"tandem/juniors/{label}/{k.removeprefix('tandem/')}": v for k, v in metrics.items()}
 
 
 def _written(facts: Facts) -> NDArray[np.bool_]:

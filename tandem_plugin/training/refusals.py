@@ -25,7 +25,6 @@ __all__ = [
     "check_settings",
     "check_versions",
     "is_on",
-    "too_many_juniors",
     "untested",
 ]
 
@@ -95,23 +94,6 @@ class Refusal:
         separator = " " if self.key.startswith("--") else "="
         setting = f"{self.key}{separator}{value}"
         return ConfigError(self.code, key=self.key, value=value, setting=setting, **more)
-
-
-def too_many_juniors(key: str, engines: Callable[[Settings], int]) -> Refusal:
-    """Rejects a pool with more juniors than engines, since each engine has one.
-
-    key: a setting with the juniors' names, or with settings that contain them. engines: the number
-    of a run's permanent rollout engines.
-    """
-
-    def juniors(of: Settings) -> int:
-        value = of(key)
-        return len(getattr(value, "juniors", value) or ())
-
-    def refused(value: Any, of: Settings) -> bool:
-        return juniors(of) > 1 and juniors(of) > engines(of)
-
-    return Refusal(key, refused, "TP441", fields={"juniors": juniors, "engines": engines})
 
 
 def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Refusal:

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError
-from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule
 
-__all__ = ["AuthoredResponse", "Call", "author_response", "replay_each"]
+__all__ = ["AuthoredResponse", "Call", "author_response"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,11 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """One generate call of a trajectory: its rule and tandem seed, what was sent, what came back.
+    """One generate call of a trajectory: its tandem seed, what was sent, what came back.
 
     prompt_ids, token_ids: int64 ``[length]``.
     """
 
-    rule: Rule
     seed: int
     prompt_ids: Ids
     token_ids: Ids
@@ -81,44 +79,28 @@ class AuthoredResponse:
     """The authorship of a whole response, tool outputs included.
 
     segments: (seed, start, stop) of every generate call with a trained token, in order, from its
-    first token up to its last trained one. rules: of each. senior: bool ``[length]``, false for the
-    junior's tokens and outside the segments. unknown: bool ``[length]``, the trained tokens that
-    two calls could have written with different authors, where ``senior`` is that of one.
+    first token up to its last trained one. senior: bool ``[length]``, false for the junior's tokens
+    and outside the segments. unknown: bool ``[length]``, the trained tokens that two calls could
+    have written with different authors, where ``senior`` is that of one.
     """
 
     senior: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
     segments: tuple[tuple[int, int, int], ...]
-    rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """The part of a text that a call may have written, ``[start, stop)``, and its authors."""
 
-    rule: Rule
     seed: int
     start: int
     stop: int
     senior: NDArray[np.bool_]
 
 
-def replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
-    """The authorship of each call's tokens, by its own rule and seed; one batch per rule."""
-    found: dict[int, NDArray[np.bool_]] = {}
-    of_rule: dict[str, list[int]] = {}
-    for number, (rule, _, _) in enumerate(calls):
-        of_rule.setdefault(rule.fingerprint, []).append(number)
-    for numbers in of_rule.values():
-        rule = calls[numbers[0]][0]
-        replayed = rule.replay_batch(
-            [calls[number][1] for number in numbers], [calls[number][2] for number in numbers]
-        )
-        found |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
-    return [found[number] for number in range(len(calls))]
-
-
 def author_response(
+    rule: Rule,
     calls: Sequence[Call],
     prompt_ids: ArrayLike,
     response_ids: ArrayLike,
@@ -126,9 +108,10 @@ def author_response(
 ) -> AuthoredResponse:
     """The authorship of a response, by replaying every call whose tokens are trained in it.
 
-    calls: of the whole trajectory, in any order; a loop may drop calls, cut them short, add masked
-    tokens and truncate the response. Segments and authors are those of one explanation, the same in
-    every run. Raises :class:`AuthorshipError` for a trained token that no call accounts for.
+    rule: of all calls. calls: of the whole trajectory, in any order; a loop may drop calls, cut
+    them short, add masked tokens and truncate the response. Segments and authors are those of one
+    explanation, the same in every run. Raises :class:`AuthorshipError` for a trained token that no
+    call accounts for.
     """
     prompt = np.array(prompt_ids, dtype=np.int64)
     response = np.array(response_ids, dtype=np.int64)
@@ -139,7 +122,7 @@ def author_response(
     trained = np.concatenate([np.zeros(len(prompt), dtype=np.bool_), trained])
     candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
     _check_explained(trained, candidates, len(calls), len(prompt))
-    parts = _parts(candidates, trained)
+    parts = _parts(rule, candidates, trained)
     chosen = _explanation(trained, parts)
     if chosen and chosen[0].start < len(prompt):
         raise AuthorshipError("TP448", tokens=len(prompt) - chosen[0].start)
@@ -150,7 +133,6 @@ def author_response(
         senior[len(prompt) :],
         _unknown(trained, parts)[len(prompt) :],
         tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
-        tuple(one.rule for one in chosen),
     )
 
 
@@ -165,7 +147,9 @@ def _stretch(call: Call, text: Ids) -> Stretch | None:
     return Stretch(start, start + agreeing) if agreeing else None
 
 
-def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]) -> list[_Part]:
+def _parts(
+    rule: Rule, candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_]
+) -> list[_Part]:
     """The part that each call may have written, for calls with any trained token."""
     stops = trained_stops([stretch for _, stretch in candidates], trained)
     found = [
@@ -173,12 +157,13 @@ def _parts(candidates: Sequence[tuple[Call, Stretch]], trained: NDArray[np.bool_
         for (call, stretch), stop in zip(candidates, stops, strict=True)
         if stop > stretch.start
     ]
-    replayed = replay_each(
-        [(call.rule, call.token_ids[: stop - start], call.seed) for call, start, stop in found]
+    replayed = rule.replay_batch(
+        [call.token_ids[: stop - start] for call, start, stop in found],
+        [call.seed for call, _, _ in found],
     )
     return [
-        _Part(call.rule, call.seed, start, stop, senior)
-        for (call, start, stop), senior in zip(found, replayed, strict=True)
+        _Part(call.seed, start, stop, authorship.senior)
+        for (call, start, stop), authorship in zip(found, replayed, strict=True)
     ]
 
 

@@ -56,7 +56,6 @@ class Row:
             dict(facts.settings),
             facts.junior,
             [list(segment) for segment in segments],
-            [None if one is None else dict(one[1]) for one in facts.asked] or None,
             [list(one) for one in facts.unknown] or None,
         )
         return dict(zip(_COLUMNS, values, strict=True))
@@ -70,7 +69,6 @@ _COLUMNS = (
     "tandem_schedule",
     "tandem_junior",
     "tandem_segments",
-    "tandem_segment_schedules",
     "tandem_unknown",
 )
 

@@ -19,7 +19,7 @@ from tandem_plugin.training.checks import (
     check_validation_rows,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.metrics import EngineLog, batch_metrics, metrics_of_juniors
+from tandem_plugin.training.metrics import EngineLog, batch_metrics
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer
 
@@ -38,7 +38,7 @@ def announcement(config: TandemConfig, rule: Rule) -> str:
         "schedule": rule.schedule.name,
         **schedule_parameters(rule.schedule),
         "boundaries": rule.boundaries.resolver,
-        "junior": ",".join(config.juniors) or "(the checkpoint the senior starts from)",
+        "junior": config.junior or "(the checkpoint the senior starts from)",
         "mode": config.mode,
         "validation": config.validation,
         "seed": config.seed,
@@ -61,8 +61,8 @@ class TandemRun:
         self.config = config
         self.rules = rules
         self._admitted = AdmittedBatch()
-        self._drafting = EngineLog(DraftStats, config.juniors)
-        self._measuring = EngineLog(MeasureSums, config.juniors)
+        self._drafting = EngineLog(DraftStats)
+        self._measuring = EngineLog(MeasureSums)
 
     @classmethod
     def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
@@ -81,7 +81,7 @@ class TandemRun:
         self._admitted = AdmittedBatch()
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
-        return batch_metrics(rows) | metrics_of_juniors(rows, self.config.juniors)
+        return batch_metrics(rows)
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered."""
@@ -100,8 +100,7 @@ class TandemRun:
         """The metrics of what the engines counted and measured since the last call.
 
         counters: of each engine, always in the same order, by a name for ``collective_rpc`` in
-        :mod:`tandem_plugin.engine.wire_names`
-        (:func:`~tandem_plugin.training.juniors.counters_of_engine`).
+        :mod:`tandem_plugin.engine.wire_names`.
         """
         metrics: dict[str, float] = {}
         if self.config.max_drafts:

@@ -15,7 +15,7 @@ from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.training.authorship_wire import CallRule, Facts, ranges_of
+from tandem_plugin.training.authorship_wire import Facts, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
 __all__ = ["ClientDelegate", "KeyedLabel", "Numbering", "StartedCall", "Trajectory"]
@@ -48,21 +48,19 @@ class StartedCall:
         if self.rule is not None:
             seed = sample_seed(self.seed, index)
             own = np.array(token_ids, dtype=np.int64)
-            self._calls.append(Call(self.rule, seed, self.prompt_ids, own))
+            self._calls.append(Call(seed, self.prompt_ids, own))
 
 
 @dataclass(slots=True)
 class Trajectory:
     """The generate calls of one agent loop.
 
-    rule: of calls without their own; None if the senior answers alone. seed_of_call: the tandem
-    seed of each call, by its number from 0. rule_of: resolves a call's own rule; None if a
-    trainer's loops cannot have one. junior: its name in the run's settings.
+    rule: None if the senior answers alone. seed_of_call: the tandem seed of each call, by its
+    number from 0. junior: its name in the run's settings.
     """
 
     rule: Rule | None
     seed_of_call: Callable[[int], int]
-    rule_of: Callable[[Any], Rule] | None = None
     junior: str | None = None
     calls: list[Call] = field(default_factory=list)
     """The calls that have returned."""
@@ -75,7 +73,6 @@ class Trajectory:
         place: Sequence[int | str],
         step: int,
         by_team: bool = True,
-        junior: str | None = None,
     ) -> Trajectory:
         """A response of a run with these rules.
 
@@ -85,27 +82,20 @@ class Trajectory:
         return cls(
             rules.for_step(step) if by_team else None,
             partial(derive_seed, rules.config.seed, *place),
-            partial(rules.for_call, training_step=step),
-            junior,
+            rules.config.junior,
         )
 
     def call(self, prompt_ids: ArrayLike, asked: Any = None) -> StartedCall:
         """The next call, of this prompt, which is copied.
 
-        asked: the loop's own ``extra_args["tandem"]``, a schedule with its parameters; None for the
-        trajectory's rule. Raises :class:`RequestError` if it is invalid.
+        asked: the loop's own ``extra_args["tandem"]``, which raises :class:`RequestError`.
         """
+        if asked is not None:
+            raise RequestError("TP455", asked=asked)
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
         seed = self.seed_of_call(number)
-        return StartedCall(self._rule(asked), seed, prompt, self.junior, self.calls)
-
-    def _rule(self, asked: Any) -> Rule | None:
-        if asked is None:
-            return self.rule
-        if self.rule_of is None:
-            raise RequestError("TP455", asked=asked)
-        return self.rule_of(asked)
+        return StartedCall(self.rule, seed, prompt, self.junior, self.calls)
 
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike
@@ -117,26 +107,18 @@ class Trajectory:
         """
         if self.rule is None:
             return None
-        authored = author_response(self.calls, prompt_ids, response_ids, response_mask)
+        authored = author_response(self.rule, self.calls, prompt_ids, response_ids, response_mask)
         return Facts(
             fingerprint=self.rule.fingerprint,
             settings=self.rule.settings(),
             seed=authored.segments[0][0] if authored.segments else self.seed_of_call(0),
             length=len(authored.senior),
             segments=authored.segments,
-            asked=self._asked(authored.rules),
             senior=tuple(ranges_of(authored.senior)),
             unknown=tuple(ranges_of(authored.unknown)),
             trained=tuple(ranges_of(np.array(response_mask).astype(np.bool_))),
             junior=self.junior,
         )
-
-    def _asked(self, rules: Sequence[Rule]) -> tuple[CallRule | None, ...]:
-        """The own rule of each segment; empty if there are none."""
-        asked = tuple(
-            None if rule == self.rule else (rule.fingerprint, rule.settings()) for rule in rules
-        )
-        return asked if any(asked) else ()
 
 
 class ClientDelegate(Delegate):
@@ -172,9 +154,7 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
-        (junior,) = rules.config.juniors or (None,)
-        place = self.phase, self.prompt, sample
-        return Trajectory.begin(rules, place, self.step, self.by_team, junior)
+        return Trajectory.begin(rules, (self.phase, self.prompt, sample), self.step, self.by_team)
 
 
 @dataclass(slots=True)

@@ -33,13 +33,6 @@ class Turn:
     feedback: tuple[int, ...] = ()
     dropped: tuple[Turn, ...] = ()
     """Calls on the same prompt that the loop did not keep; half of them came back later."""
-    schedule: str | None = None
-    """What the loop asked for in this call; None where it left that to the run."""
-
-    @property
-    def asked(self) -> dict[str, str] | None:
-        """What the loop says in the call's ``extra_args``, as ``tandem``."""
-        return None if self.schedule is None else {"schedule": self.schedule}
 
     @property
     def known(self) -> list[int]:
@@ -49,11 +42,7 @@ class Turn:
 
     @property
     def senior(self) -> list[int]:
-        """1 where the senior wrote, by Algorithm 1, or as the call's own schedule says."""
-        if self.schedule == "token":
-            return [int(u < P) for u in draws(self.seed, len(self.tokens))]
-        if self.schedule is not None:
-            return [int(self.schedule == "solo")] * len(self.tokens)
+        """1 where the senior wrote, by Algorithm 1."""
         return algorithm_1(self.tokens, BOUNDARIES, CAP, P, draws(self.seed, len(self.tokens) + 1))
 
 
@@ -105,19 +94,10 @@ class Rollout:
 
 
 @cache
-def _rules() -> TandemRules:
-    config = TandemConfig.from_mapping({"schedule": "word", "p": P, "cap": CAP})
-    return TandemRules(config, Vocabulary(PIECES, "the conformance suite"))
-
-
 def rule() -> Rule:
-    """The rule that the rollouts follow, but for calls that ask for one of their own."""
-    return _rules().default
-
-
-def rule_asked(asked: object) -> Rule:
-    """The rule of a call that asks for one."""
-    return _rules().for_call(asked, training_step=0)
+    """The rule that the rollouts follow."""
+    config = TandemConfig.from_mapping({"schedule": "word", "p": P, "cap": CAP})
+    return TandemRules(config, Vocabulary(PIECES, "the conformance suite")).default
 
 
 LONGEST = 20
@@ -162,18 +142,8 @@ def rollouts() -> list[Rollout]:
         ("two turns, the second cut off", (turn(9, feedback=(3, 4)), turn(15))),
         ("two turns, the junior's alone", (turn(4, "junior", (8,)), turn(3, "junior"))),
         ("the best of three that begin alike", (chosen(turn(5)),)),
-        (
-            "a frozen partner's turn between two",
-            (turn(6), Turn(next(numbers), tokens(4), (2,), schedule="junior"), turn(5)),
-        ),
-        (
-            "turns of three schedules",
-            (
-                Turn(next(numbers), tokens(5), schedule="solo"),
-                turn(6, feedback=(1,)),
-                Turn(next(numbers), tokens(7), schedule="token"),
-            ),
-        ),
+        ("the junior's turn between two", (turn(6), turn(4, "junior", (2,)), turn(5))),
+        ("three turns", (turn(5, "senior"), turn(6, feedback=(1,)), turn(7))),
         ("one of two of the same text", (same_text(turn(10)),)),
         ("one of two of the same text, between turns", (turn(4), same_text(turn(6)), turn(3))),
     ]

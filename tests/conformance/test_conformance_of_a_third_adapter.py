@@ -70,8 +70,8 @@ def loop_of(rollout: Rollout, number: int) -> Callable[[Client], Sample]:
     def loop(client: Client) -> Sample:
         sent = list(rollout.prompt)
         for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-            for call in sampled:
-                client.generate(sent, {"tandem": call.asked} if call.asked else {})
+            for _ in sampled:
+                client.generate(sent, {})
             sent += [*turn.tokens, *turn.feedback]
         old = old_log_probs(rollout, number).float()
         prompt, response = list(rollout.prompt), rollout.response

@@ -28,7 +28,6 @@ from shared_rollouts import (  # noqa: E402
     response_log_probs,
     rollouts,
     rule,
-    rule_asked,
     tiny_model,
 )
 
@@ -56,13 +55,12 @@ def experience(rollout: Rollout) -> Any:
             outputs=[SimpleNamespace(index=0, token_ids=list(next(answers).tokens))]
         )
 
-    trajectory = Trajectory(rule(), lambda call: calls[call].seed, rule_asked)
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
     engine = TandemEngine(SimpleNamespace(generate=generate), trajectory)
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-        for call in sampled:
-            asked = {"tandem": call.asked} if call.asked else None
-            asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=asked)))
+        for _ in sampled:
+            asyncio.run(engine.generate(sent, SimpleNamespace(extra_args=None)))
         ranges.append((len(sent), len(sent) + len(turn.tokens)))
         sent = [*sent, *turn.tokens, *turn.feedback]
     response = {

@@ -24,7 +24,6 @@ from shared_rollouts import (  # noqa: E402
     old_log_probs,
     rollouts,
     rule,
-    rule_asked,
     tiny_model,
 )
 from trl_trainer import grpo_trainer  # noqa: E402
@@ -58,14 +57,13 @@ class Scripted:
 def row_of(rollout: Rollout) -> Row:
     """What the adapter makes of a rollout whose calls went to an engine of TRL's."""
     calls = [call for turn in rollout.calls for call in turn]
-    trajectory = Trajectory(rule(), lambda number: calls[number].seed, rule_asked)
+    trajectory = Trajectory(rule(), lambda number: calls[number].seed)
     engine = TandemEngine(Scripted(iter(calls)))
     sent = list(rollout.prompt)
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-        for call in sampled:
+        for _ in sampled:
             engine.trajectories = [trajectory]
-            asked = {"tandem": call.asked} if call.asked else None
-            engine.generate([{"prompt_token_ids": sent}], Params(extra_args=asked))
+            engine.generate([{"prompt_token_ids": sent}], Params(extra_args=None))
         sent = [*sent, *turn.tokens, *turn.feedback]
     batch = Batch("training", 1, True, 8, 0, [trajectory], 0)
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]

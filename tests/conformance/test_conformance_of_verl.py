@@ -25,7 +25,6 @@ from shared_rollouts import (  # noqa: E402
     response_log_probs,
     rollouts,
     rule,
-    rule_asked,
     tiny_model,
 )
 from tensordict import TensorDict  # noqa: E402
@@ -69,7 +68,7 @@ def to_imitate(rollout: Rollout) -> list[int]:
 def output_of(rollout: Rollout) -> Any:
     """A trajectory's output as the adapter hands it on."""
     calls = [call for turn in rollout.calls for call in turn]
-    trajectory = Trajectory(rule(), lambda call: calls[call].seed, rule_asked)
+    trajectory = Trajectory(rule(), lambda call: calls[call].seed)
     answers = iter(calls)
 
     async def generate(request_id: str, **asked: Any) -> Any:
@@ -78,9 +77,8 @@ def output_of(rollout: Rollout) -> Any:
     client = TandemClient(SimpleNamespace(generate=generate), trajectory)
     sent = list(rollout.prompt)
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
-        for call in sampled:
-            asked = {"extra_args": {"tandem": call.asked}} if call.asked else {}
-            asyncio.run(client.generate("one", prompt_ids=sent, sampling_params=asked))
+        for _ in sampled:
+            asyncio.run(client.generate("one", prompt_ids=sent, sampling_params={}))
         sent = [*sent, *turn.tokens, *turn.feedback]
     output = SimpleNamespace(
         prompt_ids=list(rollout.prompt),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refused import refused
 
 from tandem_plugin.engine.measures import MeasureSums
 from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 from tandem_plugin.training.authorship_wire import Facts, ranges_of
-from tandem_plugin.training.juniors import junior_of_prompt, take_junior
 from tandem_plugin.training.metrics import (
     EngineLog,
     batch_metrics,
     graded,
     grading_metrics,
-    labels,
-    metrics_of_juniors,
 )
 from tandem_plugin.training.rows import Row
 
@@ -31,10 +26,10 @@ BITS = st.lists(st.booleans(), min_size=1, max_size=12)
 Segments = list[tuple[int, int, int]]
 
 
-def row(authorship: list[bool], segments: Segments | None = None, **fields: Any) -> Row:
+def row(authorship: list[bool], segments: Segments | None = None) -> Row:
     bits = np.array(authorship, dtype=bool)
     every = tuple([(0, 0, len(bits))] if segments is None else segments)
-    facts = Facts("f", {}, 0, len(bits), every, tuple(ranges_of(bits)), (), **fields)
+    facts = Facts("f", {}, 0, len(bits), every, tuple(ranges_of(bits)), ())
     return Row("row", "g", np.zeros(len(bits), dtype=np.int64), bits, facts)
 
 
@@ -138,61 +133,3 @@ def test_a_rate_of_nothing_is_left_out() -> None:
     assert EngineLog(DraftStats).step([juniors_alone.to_row()]) == named(
         {"tokens_per_round": 4.0, "forwards_per_token": 1.25}
     )
-
-
-def test_measures_are_those_of_all_engines_and_of_each_juniors() -> None:
-    def told(junior: str, tokens: float, entropy: float) -> dict[str, Any]:
-        return {**MeasureSums(tokens, entropy, tokens / 2).to_row(), "junior": junior}
-
-    log = EngineLog(MeasureSums, ("m/a", "m/b"))
-    engines = [told("m/a", 2, 2), told("m/b", 4, 16), told("m/a", 2, 6)]
-    found = log.step(engines)
-    assert found["tandem/junior_cross_entropy"] == 24 / 8
-    assert found["tandem/juniors/a/junior_cross_entropy"] == 8 / 4
-    assert found["tandem/juniors/b/junior_cross_entropy"] == 16 / 4
-    engines[2] = told("m/a", 3, 16)
-    assert log.step(engines) == {
-        "tandem/junior_cross_entropy": 10,
-        "tandem/overlap": 0.5,
-        "tandem/juniors/a/junior_cross_entropy": 10,
-        "tandem/juniors/a/overlap": 0.5,
-    }
-    assert not any("juniors" in name for name in EngineLog(MeasureSums, ("m/a",)).step(engines))
-
-
-def test_metrics_of_a_junior_are_those_of_its_rows_alone() -> None:
-    rows = [row([True, False], junior="m/a"), row([False], junior="m/b")]
-    found = metrics_of_juniors(rows, ("m/a", "m/b", "m/c"))
-    for label, own in (("a", rows[:1]), ("b", rows[1:]), ("c", [])):
-        prefix = f"tandem/juniors/{label}/"
-        assert {k: v for k, v in found.items() if k.startswith(prefix)} == {
-            f"{prefix}{name.removeprefix('tandem/')}": value
-            for name, value in {"responses": len(own), **batch_metrics(own)}.items()
-        }
-    assert metrics_of_juniors(rows, ("m/a",)) == {}
-
-
-NAMES = st.lists(st.text("ab-1/", min_size=1, max_size=6), min_size=1, max_size=6, unique=True)
-
-
-@given(NAMES)
-def test_metrics_call_every_junior_something_else(juniors: list[str]) -> None:
-    found = labels(juniors)
-    assert list(found) == juniors
-    assert len(set(found.values())) == len(juniors)
-    assert list(labels(["Qwen/Qwen3-1.7B", "models/base/"]).values()) == ["Qwen3-1.7B", "base"]
-
-
-@given(NAMES, st.integers(0, 10**6), st.integers(1, 40))
-def test_prompts_of_a_step_take_the_juniors_in_turns(
-    juniors: list[str], step: int, prompts: int
-) -> None:
-    counts = Counter(junior_of_prompt(juniors, step, place) for place in range(prompts))
-    assert len(counts) == min(prompts, len(juniors))
-    assert max(counts.values()) - min(counts.values()) <= 1
-    assert junior_of_prompt((), step, 1) is None
-
-
-def test_wrong_settings_of_an_engine_are_refused() -> None:
-    with refused("TP105"):
-        take_junior({"additional_config": {"tandem": {"junior": ["a", "a"]}}}, 0)

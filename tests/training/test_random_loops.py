@@ -2,8 +2,7 @@
 
 No token is trained under a wrong author, and no loop stops needlessly. Few different tokens, short
 calls: candidates coincide all the time. Explanations are walked through by plain Python, authors
-are Algorithm 1's or the schedule's own definition over draws in plain Python; neither uses the
-package.
+are Algorithm 1's over draws in plain Python; neither uses the package.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,16 +27,13 @@ from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = ("Ġa", "b", "Ġc", "d")
 BOUNDARIES, P, CAP = frozenset({0, 2}), 0.5, 2
-SCHEDULES = (None, None, None, "token", "solo", "junior")
-"""What calls ask for; None for the run's own, ``word``."""
 
 
 @dataclass
 class Generated:
-    """A generate call: where in the text it was sent, what it asked for and wrote."""
+    """A generate call: where in the text it was sent, and what it wrote."""
 
     context: int
-    schedule: str | None
     tokens: list[int]
 
 
@@ -70,7 +66,7 @@ def random_loop(rng: random.Random) -> Loop:
     loop = Loop(tokens(2))
 
     def generate(written: list[int], context: int) -> int:
-        loop.calls.append(Generated(context, rng.choice(SCHEDULES), written))
+        loop.calls.append(Generated(context, written))
         loop.sent.append([*loop.prompt, *loop.text[:context]])
         return len(loop.calls) - 1
 
@@ -83,7 +79,7 @@ def random_loop(rng: random.Random) -> Loop:
             candidates.append(generate(written, len(loop.text)))
             if kind == "search":  # goes on from within its own text, which is not there yet
                 branch = loop.calls[-1].tokens
-                loop.calls.append(Generated(len(loop.text), rng.choice(SCHEDULES), tokens(4)))
+                loop.calls.append(Generated(len(loop.text), tokens(4)))
                 loop.sent.append([*loop.prompt, *loop.text, *branch[: rng.randint(0, len(branch))]])
         if rng.random() < 0.3:  # a side call on an earlier context
             generate(tokens(6), rng.randint(0, len(loop.text)))
@@ -107,13 +103,9 @@ def random_loop(rng: random.Random) -> Loop:
     return loop
 
 
-def authors(schedule: str | None, tokens: Sequence[int], seed: int) -> list[int]:
-    """1 where the senior writes, by the schedule's definition."""
-    if schedule in ("solo", "junior"):
-        return [int(schedule == "solo")] * len(tokens)
+def authors(tokens: Sequence[int], seed: int) -> list[int]:
+    """1 where the senior writes."""
     uniforms = draws(seed, len(tokens) + 1)
-    if schedule == "token":
-        return [int(u < P) for u in uniforms[: len(tokens)]]
     return algorithm_1(tokens, BOUNDARIES, CAP, P, uniforms) if tokens else []
 
 
@@ -184,12 +176,8 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
     order: shuffles the calls' numbers, in which they come back.
     """
     run = rules(0.1)
-    asked = partial(run.for_call, training_step=0)
-    trajectory = Trajectory(run.default, lambda call: first_seed + call, asked)
-    begun = [
-        trajectory.call(sent, call.schedule and {"schedule": call.schedule})
-        for call, sent in zip(loop.calls, loop.sent, strict=True)
-    ]
+    trajectory = Trajectory(run.default, lambda call: first_seed + call)
+    begun = [trajectory.call(sent) for sent in loop.sent]
     back = list(range(len(begun)))
     order(back)
     for number in back:
@@ -201,7 +189,7 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
     facts = Facts.from_wire(json.loads(json.dumps(facts.to_wire())))
     assert facts is not None
 
-    written_by = [authors(c.schedule, c.tokens, first_seed + n) for n, c in enumerate(loop.calls)]
+    written_by = [authors(c.tokens, first_seed + n) for n, c in enumerate(loop.calls)]
     possible = possible_authors(loop, written_by)
     unknown, known, wrong, needless = 0, 0, 0, 0
     for place, bit in enumerate(mask):
@@ -224,7 +212,7 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
 def _stops(facts: Facts, response: list[int], share: float) -> bool:
     """Whether the trainer stops at the loop's row beside one of one token of the senior's."""
     run = rules(share)
-    seed = next(seed for seed in range(100) if authors(None, [0], seed) == [1])
+    seed = next(seed for seed in range(100) if authors([0], seed) == [1])
     whole = ((0, 1),)
     one = Facts(run.fingerprint, {}, seed, 1, ((seed, 0, 1),), whole, whole)
     each = ((facts, response), (one, [0]))

@@ -16,7 +16,6 @@ from tandem_plugin.training.refusals import (
     check_settings,
     check_versions,
     is_on,
-    too_many_juniors,
     untested,
 )
 
@@ -26,7 +25,6 @@ TABLE = [
     untested("a", (None, "grpo", "rloo"), "custom"),
     untested("--engine", (None, "fsdp"), "{value}"),
     Refusal("on", is_on, "TP520"),
-    too_many_juniors("juniors", lambda of: of("engines")),
 ]
 
 
@@ -36,7 +34,7 @@ def unproven(*allowed: str) -> Unproven:
 
 def checked(*allowed: str, **settings: Any) -> Unproven:
     run = unproven(*allowed)
-    check_refusals(TABLE, {"juniors": (), "engines": 2, **settings}.get, run)
+    check_refusals(TABLE, settings.get, run)
     return run
 
 
@@ -45,8 +43,6 @@ def checked(*allowed: str, **settings: Any) -> Unproven:
     [
         {},
         {"a": "grpo", "--engine": "fsdp", "on": 0},
-        {"juniors": ("one", "two")},
-        {"juniors": ("one",), "engines": 0},
     ],
 )
 def test_sound_settings_pass(settings: dict[str, Any]) -> None:
@@ -60,7 +56,6 @@ def test_sound_settings_pass(settings: dict[str, Any]) -> None:
         ({"a": "mine"}, "TP443", {"key": "a", "setting": "a=mine", "sound": "grpo, rloo"}),
         ({"--engine": "nobodys"}, "TP443", {"setting": "--engine nobodys"}),
         ({"on": 1}, "TP520", {"key": "on"}),
-        ({"juniors": ("one", "two", "three")}, "TP441", {"juniors": 3, "engines": 2}),
     ],
 )
 def test_first_setting_that_is_rejected_is_named(

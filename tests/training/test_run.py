@@ -13,7 +13,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, Vocabulary
 from tandem_plugin.training.authorship_wire import Facts
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.juniors import counters_of_engines
+from tandem_plugin.training.metrics import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import answerers, dump_folder, named

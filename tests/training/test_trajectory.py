@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,35 +26,33 @@ from tandem_plugin.training.trajectory import KeyedLabel, Numbering, Trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
-RULE, STEP = RULES.default, 3
+RULE = RULES.default
 PROMPT, FIRST, FEEDBACK, SECOND = [1, 2], [3, 4, 6, 7, 9, 10, 12], [20, 21], [15, 16, 18, 1, 5]
 RESPONSE = [*FIRST, *FEEDBACK, *SECOND]
 MASK = [1] * 7 + [0] * 2 + [1] * 5
-JUNIOR = {"schedule": "junior"}
 ANNEALED = {"schedule": "handover", "first": "junior", "after": 8, "steps": 4}
 
 
-def two_turns(prompt: list[int] = PROMPT, asked: Any = None, seed: int = 100) -> Trajectory:
-    """Two calls with feedback between them; asked: what the second asks for."""
-    rule_of = partial(RULES.for_call, training_step=STEP)
-    trajectory = Trajectory(RULE, lambda call: seed + call, rule_of)
+def two_turns(prompt: list[int] = PROMPT) -> Trajectory:
+    """Two calls with feedback between them."""
+    trajectory = Trajectory(RULE, lambda call: 100 + call)
     trajectory.call(prompt).returned(FIRST)
-    trajectory.call([*prompt, *FIRST, *FEEDBACK], asked).returned(SECOND)
+    trajectory.call([*prompt, *FIRST, *FEEDBACK]).returned(SECOND)
     return trajectory
 
 
-def facts_of_two_turns(**more: Any) -> Facts:
-    facts = two_turns(**more).facts(PROMPT, RESPONSE, MASK)
+def facts_of_two_turns() -> Facts:
+    facts = two_turns().facts(PROMPT, RESPONSE, MASK)
     assert facts is not None
     return facts
 
 
-def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
-    trajectory = Trajectory.begin(RULES, ("training", 3), 0, junior="a/b")
-    for asked in (None, {"schedule": "solo"}):
-        request = TandemRequest.parse(trajectory.call(PROMPT, asked).request)
-        assert request is not None
-        assert request.junior == "a/b"
+def test_every_call_names_the_runs_junior_and_so_do_its_facts() -> None:
+    rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
+    trajectory = Trajectory.begin(rules, ("training", 3), 0)
+    request = TandemRequest.parse(trajectory.call(PROMPT).request)
+    assert request is not None
+    assert request.junior == "a/b"
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
@@ -64,43 +61,15 @@ def test_every_call_names_the_trajectorys_junior_and_so_do_its_facts() -> None:
     assert row.dump()["tandem_junior"] == "a/b"
 
 
-def test_calls_say_what_the_loop_asked_for_and_the_rest_what_the_run_says() -> None:
-    trajectory = two_turns()
-    asked = [None, JUNIOR, "off", {"schedule": "token", "p": 0.25}, ANNEALED]
-    requests = [TandemRequest.parse(trajectory.call([1], one).request) for one in asked]
-    assert [(r.seed, r.schedule) for r in requests if r] == [
-        (102, "word"), (103, "junior"), (104, "solo"), (105, "token"), (106, "handover"),
-    ]  # fmt: skip
-    assert [r.parameters.get("training_step") for r in requests if r] == [None] * 4 + [STEP]
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ({"schedule": "junior", "seed": 3}, "TP039"),
-        ({"schedule": "junior", "prompt_length": 3}, "TP039"),
-        ({"p": 0.5}, "TP038"),
-        ("junior", "TP038"),
-        ({"schedule": "leap"}, "TP117"),
-        ({"schedule": "word", "p": 7}, "TP145"),
-        ({"schedule": "step"}, "TP206"),
-    ],
-)
-def test_call_that_cannot_be_honoured_is_refused(asked: Any, code: str) -> None:
-    with refused(code):
-        two_turns(asked=asked)
-
-
-def test_trainer_whose_loops_cannot_ask_says_so() -> None:
+@pytest.mark.parametrize("asked", [{"schedule": "junior"}, "off"])
+def test_call_with_a_request_of_the_loops_own_is_refused(asked: Any) -> None:
     with refused("TP455"):
-        Trajectory(RULE, lambda call: 50).call([1], JUNIOR)
+        two_turns().call([1], asked)
 
 
-@pytest.mark.parametrize("asked", [None, JUNIOR, ANNEALED])
-def test_row_of_a_narrowed_response_is_admitted_with_the_rule_of_each_call(asked: Any) -> None:
-    facts = facts_of_two_turns(asked=asked)
+def test_row_of_a_narrowed_response_is_admitted() -> None:
+    facts = facts_of_two_turns()
     check_rows([Row("Row 0", "a prompt", np.array(RESPONSE), facts.mask, facts)], RULES)
-    assert facts.asked == (() if asked is None else (None, facts.asked[1]))
 
 
 @pytest.mark.parametrize("step", [1, 3])

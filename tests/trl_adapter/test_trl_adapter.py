@@ -66,7 +66,6 @@ def begun() -> Any:
         ({}, {"environment_factories": {"": print}}, "TP653", {"key": "environment_factories"}),
         ({"lambda_jun": 0.1}, {}, "TP654", {"value": 0.1}),
         ({"validation": "both"}, {}, "TP655", {"value": "both"}),
-        ({"junior": ["a", "b"]}, {}, "TP441", {}),
         ({}, {"loss_type": "new"}, "TP443", {"setting": "loss_type=new"}),
     ],
 )

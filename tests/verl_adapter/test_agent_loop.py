@@ -1,4 +1,4 @@
-"""verl's agent-loop workers in tandem: requests, seeds, juniors, narrowed masks, errors."""
+"""verl's agent-loop workers in tandem: requests, seeds, narrowed masks, errors."""
 
 from __future__ import annotations
 
@@ -72,15 +72,6 @@ def test_request_carries_the_trainers_step() -> None:
     request = begun(step=3, made=made).call([1]).request
     assert isinstance(request, dict)
     assert request["training_step"] == 3
-
-
-def test_responses_to_a_prompt_share_one_junior_which_validation_gives_it_every_time() -> None:
-    made = rules(junior=["a", "b"])
-    found = [begun(row, session, 5, made=made).junior for row in range(4) for session in range(3)]
-    assert found == ["b"] * 3 + ["a"] * 3 + ["b"] * 3 + ["a"] * 3
-    validated = [begun(1, 0, n, True, made, **{ANSWERER: "team"}).junior for n in (1, 2, 3)]
-    assert validated == ["b"] * 3
-    assert begun().junior is None
 
 
 @pytest.mark.parametrize(
@@ -172,13 +163,15 @@ def test_several_samples_in_one_call_are_refused() -> None:
     client = TandemClient(engine, begun())
     for n in (None, 1):
         asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": n}))
-    with refused("TP501", samples=2):
+    with refused("TP501", count=2):
         asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": 2}))
     assert len(engine.sent) == 2
 
 
 class Worker:
     """verl's AgentLoopWorker, with a loop of one call, of which some tokens are masked."""
+
+    outputs = 1
 
     def __init__(self, config: Any, client: Any) -> None:
         self.config, self.llm_client, self.tokenizer = config, client, TOKENIZER
@@ -189,9 +182,9 @@ class Worker:
         )
         mask = [0, 0, *[1] * (len(answer.token_ids) - 2)]
         output = output_of(answer.token_ids, mask)
-        # As a worker class of a user's may give several.
-        (output,) = await self._agent_loop_postprocess([output], trajectory["validate"], **sample)
-        return output
+        outputs = [output] * self.outputs
+        found = await self._agent_loop_postprocess(outputs, trajectory["validate"], **sample)
+        return found[0]
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **sample: Any) -> Any:
         assert not {ROW, ANSWERER} & sample.keys()
@@ -217,11 +210,18 @@ def test_worker_restricts_what_its_loop_would_train() -> None:
     assert output.response_mask == [0, 0, *facts.authorship[2:].astype(int).tolist()]
 
 
+def test_session_of_several_outputs_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "outputs", 2)
+    output = run_one(Engine())
+    assert "[TP501]" in output.extra_fields["tandem_error"]
+    assert not any(output.response_mask)
+
+
 @pytest.mark.parametrize(
     ("error", "asked", "sentence"),
     [
         (RequestError("the engine says no"), None, "RequestError: the engine says no"),
-        (None, {"schedule": "junior", "seed": 1}, "[TP039]"),
+        (None, {"schedule": "junior"}, "[TP455]"),
     ],
 )
 def test_error_reaches_the_trainer_although_verl_only_logs_errors(

@@ -44,7 +44,6 @@ HOOKS = {
         "PPOTrainer._validate": "self",
         "PPOTrainer._update_actor": "self batch metrics",
         "PPOTrainer._update_critic": "self batch metrics",
-        "PPOTrainer._compute_advantage": "self batch metrics",
         "PPOTrainer._setup": "self",
         "PPOTrainer._init_resource_pool_mgr": "self",
         "PPOTrainer.fit": "self agent_loop_manager",
@@ -100,7 +99,6 @@ def test_everything_that_is_extended_is_among_the_hooks() -> None:
 WORKERS = "verl.workers.engine_workers"
 GROUPER = "verl.trainer.ppo.prefix_grouper_utils"
 SAID = [
-    (f"{V1}:PPOTrainer._compute_advantage", "self.config.algorithm.adv_estimator"),
     # Validation takes its prompts where they are addressed.
     (f"{V1}:PPOTrainer._validate", " in self.val_dataloader:"),
     (f"{V1}:PPOTrainer._validate", "self._dump_generations(inputs="),

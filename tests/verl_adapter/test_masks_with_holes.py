@@ -17,9 +17,8 @@ from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
 from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
-    REWARD_TO_GO_ESTIMATORS,
+    SOUND_ESTIMATORS,
     SOUND_LOSSES,
-    WHOLE_RESPONSE_ESTIMATORS,
 )
 
 ROWS, LENGTH = 6, 9
@@ -106,7 +105,7 @@ def rewards_at(positions: Any) -> Any:
     return rewards
 
 
-@pytest.mark.parametrize("estimator", WHOLE_RESPONSE_ESTIMATORS)
+@pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
 def test_sound_estimator_sees_the_whole_reward_and_no_masked_token(
     estimator: str, mask: Any
 ) -> None:
@@ -120,8 +119,7 @@ def test_sound_estimator_sees_the_whole_reward_and_no_masked_token(
 
 def test_every_estimator_of_verl_is_listed() -> None:
     assert set(core_algos.ADV_ESTIMATOR_REGISTRY) == {
-        *WHOLE_RESPONSE_ESTIMATORS,
-        *REWARD_TO_GO_ESTIMATORS,
+        *SOUND_ESTIMATORS,
         *BROKEN_ESTIMATORS,
         "remax",  # trainer V1 does not compute the inputs of these two
         "gdpo",

@@ -56,7 +56,7 @@ validated(config)
 assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTrainer_sync"
 for mode in MODES:
     assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerInTandem)
-server.register_replica(config)
+server.register_replica()
 from tandem_verl import imitation
 print("FOUND", json.dumps(changed(before)))
 """

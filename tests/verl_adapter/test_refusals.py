@@ -56,7 +56,6 @@ def checked(config: Any, settings: dict[str, Any]) -> Unproven:
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm.additional_config"
-GPUS = ("nnodes", "n_gpus_per_node")
 
 
 LOSS, MODE = f"{ACTOR}.policy_loss.loss_mode", "trainer.v1.trainer_mode"
@@ -118,35 +117,10 @@ def test_settings_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("changes", "engines"),
-    [
-        ({"trainer.nnodes": 2, "trainer.n_gpus_per_node": 4}, 8),
-        ({"trainer.n_gpus_per_node": 2, f"{ROLLOUT}.tensor_model_parallel_size": 2}, 1),
-        ({"trainer.n_gpus_per_node": 8, f"{ROLLOUT}.data_parallel_size": 4}, 2),
-        ({"trainer.n_gpus_per_node": 8, "trainer.v1.trainer_mode": "separate_async"}, 1),
-        ({"trainer.v1.trainer_mode": "separate_async", f"{ROLLOUT}.n_gpus_per_node": 2}, 2),
-    ],
-)
-def test_run_with_fewer_engines_that_stay_than_juniors_is_refused(
-    changes: dict[str, Any], engines: int
-) -> None:
-    sizes = {f"{where}.{name}": 1 for where in ("trainer", ROLLOUT) for name in GPUS}
-    config = run(**{**sizes, **changes})
-    for count in range(1, 4):
-        pool = {"junior": [str(i) for i in range(count)]}
-        if count <= engines:
-            checked(config, pool)
-        else:
-            with refused("TP441"):
-                checked(config, pool)
-
-
-@pytest.mark.parametrize(
     ("junior", "lora", "given", "load_format"),
     [
         (None, {}, "dummy", "auto"),
         ("/model", {}, "dummy", "auto"),
-        (["/other", "/model"], {}, "dummy", "auto"),
         ("/other", {}, "dummy", "dummy"),
         (None, {"merge": True}, "dummy", "dummy"),
         (None, {}, "safetensors", "safetensors"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from verl_stand_ins import IN_TANDEM, configuration
+from verl_stand_ins import IN_TANDEM
 
 from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching.subclasses import in_tandem
@@ -16,7 +15,7 @@ from tandem_verl.server import ServerInTandem
 
 
 class Server:
-    def __init__(self, config: Any, replica_rank: int = 0) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config.actor_rollout_ref.rollout
         self.engine: Any = None
 
@@ -55,16 +54,3 @@ def test_engines_refusal_leaves_the_server_with_its_sentence(server: Any) -> Non
         generate(RuntimeError(), RequestError("no seed"))
     with pytest.raises(RuntimeError, match="of vLLM's own"):
         generate(RuntimeError("of vLLM's own"), ValueError())
-
-
-@pytest.mark.parametrize("as_json", [False, True])
-def test_engine_of_a_pool_has_the_junior_of_its_replicas_rank(as_json: bool) -> None:
-    given: Any = {"tandem": {"schedule": "word", "junior": ["a", "b", "c"]}, "other": 1}
-    for rank in range(5):
-        config = configuration({"schedule": "word"})
-        engine = config.actor_rollout_ref.rollout.engine_kwargs.vllm
-        engine.additional_config = json.dumps(given) if as_json else given
-        server = in_tandem(Server, ServerInTandem)(config, replica_rank=rank)
-        found = server.config.engine_kwargs["vllm"]["additional_config"]
-        assert found["tandem"]["junior"] == "abc"[rank % 3]
-        assert (found["tandem"]["schedule"], found["other"]) == ("word", 1)

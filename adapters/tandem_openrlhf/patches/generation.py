@@ -9,7 +9,6 @@ from tandem_openrlhf.trajectory import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.juniors import counters_of_engine
 from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
@@ -18,8 +17,6 @@ __all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
 
 class Engine(ForeignBase):  # type: ignore[misc]
     """Starts every engine in tandem, and runs each trajectory of its agent executor in tandem.
-
-    It takes one junior of a pool by its seed, which OpenRLHF assigns to engines in sequence.
 
     Touches: ``RolloutRayActor``, which holds the executor. Why: OpenRLHF passes no engine arguments
     on, and ``--train.agent_func_path`` is the user's. Goes when: OpenRLHF passes engine arguments
@@ -31,14 +28,15 @@ class Engine(ForeignBase):  # type: ignore[misc]
     async def __init__(  # type: ignore[misc]  # Ray awaits it
         self, *args: Any, additional_config: Any = None, **arguments: Any
     ) -> None:
-        config = running_config().of_engine(arguments.get("seed"))
+        config = running_config()
         additional = {**(additional_config or {}), "tandem": config.settings()}
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
 
     async def tandem_counters(self, what: str) -> dict[str, Any]:
         """The counters that a worker of the engine reports."""
-        return await counters_of_engine(self.llm, what)
+        workers = await self.llm.collective_rpc(what)
+        return workers[0]  # type: ignore[no-any-return]
 
 
 class Generator(ForeignBase):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.juniors import counters_of_engines
+from tandem_plugin.training.metrics import counters_of_engines
 
 __all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
 
