@@ -11,10 +11,12 @@ from support.commands import TANDEM
 from support.engine import ONE_PROCESS, on_runner
 from support.speculation import needs_drafting
 
+from tandem_plugin.config import TandemConfig
+
 pytestmark = [needs_drafting, pytest.mark.long]
 
 
-def test_the_fastest_number_of_drafts_follows_from_the_speeds(
+def test_the_table_that_is_printed_follows_from_the_speeds_and_starts_an_engine(
     checkpoints: dict[str, Path],
 ) -> None:
     options = {"enforce_eager": "true", "max_model_len": "128", "max_num_seqs": "4",
@@ -30,5 +32,7 @@ def test_the_fastest_number_of_drafts_follows_from_the_speeds(
     speeds = found["tokens_per_second"]
     assert set(speeds) == {"1", "3"}, "8 is more than may run at once"
     assert all(set(of) == {"0", "2"} and min(of.values()) > 0 for of in speeds.values())
-    assert found["fastest"]["1"] == (2 if speeds["1"]["2"] > speeds["1"]["0"] else 0)
+    assert found["drafts"]["1"] == (2 if speeds["1"]["2"] > speeds["1"]["0"] else 0)
     assert "batch 3, 2 drafts: " in done.stderr
+    if any(found["drafts"].values()):
+        TandemConfig.from_mapping({"mode": "speculative", "drafts": found["drafts"]})

@@ -46,6 +46,11 @@ ENGINES = [
         ("v2", "speculative", "other", "FULL_AND_PIECEWISE"),
         marks=[needs_drafting, pytest.mark.long],
     ),
+    # Drafts of another number at every batch size, or none.
+    pytest.param(
+        ("v2", "table", "other", "FULL_AND_PIECEWISE"),
+        marks=[needs_drafting, pytest.mark.long],
+    ),
     pytest.param(("v1", "lockstep", "other", "PIECEWISE"), marks=pytest.mark.long),
 ]
 
@@ -72,6 +77,9 @@ def setup(
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
     tandem["measure_every"] = 1
+    if mode == "table":
+        mode = "speculative"
+        tandem |= {"mode": mode, "drafts": {1: DEFAULT_DRAFT_TOKENS, 3: 2, 5: 1, 7: 0}}
     references = {
         senior: Reference(checkpoints[senior], checkpoints[junior])
         for senior in ("senior", "junior")

@@ -281,6 +281,23 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(checkpoints: dict[s
 
 
 @needs_drafting
+def test_a_table_of_drafts_is_vllms_own(checkpoints: dict[str, Path]) -> None:
+    """Its scheduler and graphs go by it; keys are text where settings come as JSON."""
+    from tandem_plugin.engine.speculative.speculator import draft_lengths
+
+    settings = {"mode": "speculative", "drafts": {"1": 6, "3": 2, "40": 0}}
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], settings, max_num_seqs=50)
+        lengths = draft_lengths(config)
+        single = configure(checkpoints["senior"], {"mode": "speculative", "drafts": {1: 3, 8: 3}})
+    assert lengths[1:] == [6] * 2 + [2] * 37 + [0] * 11
+    assert config.speculative_config.num_speculative_tokens == 6
+    assert config.scheduler_config.scheduler_cls is None
+    assert single.speculative_config.num_speculative_tokens_per_batch_size is None
+    assert set(draft_lengths(single)) == {3}
+
+
+@needs_drafting
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -295,13 +312,14 @@ def test_speculative_mode_makes_the_junior_vllms_draft_model(checkpoints: dict[s
                 Version(vllm.__version__) < Version("0.32"), reason="this vLLM refuses it itself"
             ),
         ),
+        ({"data_parallel_size": 2}, "TP359"),
         ({"max_num_batched_tokens": 300, "max_num_seqs": 160}, "TP358"),
     ],
 )
 def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
     checkpoints: dict[str, Path], arguments: dict[str, Any], code: str
 ) -> None:
-    tandem = {"mode": "speculative", "drafts": 7}
+    tandem = {"mode": "speculative", "drafts": {1: 7, 80: 0}}
     with on_runner("v2"), refused(code):
         configure(checkpoints["senior"], tandem, **arguments)
 

@@ -67,6 +67,21 @@ def engine(models: Models) -> Iterator[Any]:
         yield engine
 
 
+@pytest.fixture(scope="module")
+def varying(models: Models) -> Iterator[Any]:
+    """An engine whose rounds have other lengths, 0 among them."""
+    tandem = {
+        "cap": CAP, "p": P, "junior": models.junior, "mode": "speculative",
+        "drafts": {1: DRAFTS, 2: 1, 3: 0},
+    }  # fmt: skip
+    with tandem_engine(
+        "v2", models.senior, tandem, max_num_seqs=64, max_model_len=64, enable_prefix_caching=False
+    ) as engine:
+        engine.collective_rpc(worker.note_steps)
+        engine.collective_rpc(worker.vary_drafts)
+        yield engine
+
+
 def responses(engine: Any, sampling: dict[str, Any], base: int) -> list[Response]:
     """Responses of an engine, with their authors by the paper's own loop."""
     from vllm import SamplingParams
@@ -122,6 +137,20 @@ def test_responses_and_authors_follow_the_enumerated_law(
     seen = samples[name]
     p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
     print(name, p_values, powers)
+    assert min(p_values.values()) > SIGNIFICANCE, p_values
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_rounds_of_other_lengths_and_without_drafts_follow_the_same_law(
+    models: Models, varying: Any, name: str
+) -> None:
+    """Each step's length is drawn anew, whatever was written."""
+    right = law(exact(models, SAMPLINGS[name]), LENGTH, P, CAP)
+    seen = responses(varying, SAMPLINGS[name], 90_000)
+    (steps,) = varying.collective_rpc(worker.noted_steps)
+    assert {asked for _, _, asked, _ in steps} == {0, 1, DRAFTS}
+    p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
+    print(name, "lengths that vary", p_values)
     assert min(p_values.values()) > SIGNIFICANCE, p_values
 
 

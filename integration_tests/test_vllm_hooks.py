@@ -225,18 +225,30 @@ def test_rounds_are_captured_by_vllms_own_manager_of_graphs() -> None:
 
 
 @needs_drafting
-def test_the_scheduler_asks_for_as_many_drafts_as_are_configured() -> None:
-    """Unless a table of vLLM's own says otherwise, which tandem does not set."""
+def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
+    """What a table of drafts rests on, and where the runner is wrapped for it."""
+    runner = source_of(RUNNER)
+    tells = "num_speculative_tokens=num_spec_tokens," in runner
+    state = runner.split("class ExecuteModelState(NamedTuple)")[1].split("\nclass ")[0]
+    assert ("num_spec_tokens_to_schedule" in state) is tells
+    assert parameters_in(RUNNER, "GPUModelRunner.execute_model")[1] == "scheduler_output"
     scheduler = source_of("vllm.v1.core.sched.scheduler")
-    assert "num_spec_tokens_to_schedule = self.num_spec_tokens\n" in scheduler
-    assert scheduler.count("self.dynamic_sd_lookup[") == 1
+    assert scheduler.count("self.dynamic_sd_lookup[") == 1, "each step's length is chosen once"
+    looked_up = scheduler.partition("num_spec_tokens_to_schedule = self.dynamic_sd_lookup[")[2]
+    assert looked_up.split()[0] == "len(num_scheduled_tokens)"
     assert "draft_slots = spec.max_num_new_slots_for_drafting if" in scheduler
     assert "input_budget -= num_new_tokens + draft_slots" in scheduler, "a step's room"
+    assert "token_budget = self.max_num_scheduled_tokens" in scheduler
+    assert parameters_in(RUNNER, "GPUModelRunner.take_draft_token_ids") == ["self"]
 
 
 @needs_drafting
-def test_graphs_are_captured_and_taken_by_their_descriptions() -> None:
+def test_graphs_are_captured_for_every_length_of_the_table_of_lengths() -> None:
+    """The senior's by vLLM, from the configuration; the junior's rounds by tandem's manager."""
     graphs = source_of("vllm.v1.worker.gpu.cudagraph_utils")
+    assert "speculative_config.num_speculative_tokens_per_batch_size," in graphs
+    assert "for decode_query_len in decode_query_lens:" in graphs
+    assert "self._init_candidates()" in graphs
     assert "for desc in self._candidates[key]:" in graphs, "the first that fits is taken"
     assert "descs = self._capture_descs[mode]" in graphs
     assert "self.graphs[desc] = graph" in graphs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, validation_reason
@@ -17,6 +17,15 @@ __all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
+
+
+def _by_batch_size(drafts: Any) -> Any:
+    """A table of drafts by ascending batch size, whose keys may be text, as in JSON."""
+    if not isinstance(drafts, Mapping):
+        return drafts
+    table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
+    known = len(table) == len(drafts) and all(type(size) is int for size in table)
+    return dict(sorted(table.items())) if known else dict(drafts)
 
 
 class TandemConfig(BaseModel):
@@ -49,12 +58,17 @@ class TandemConfig(BaseModel):
         "junior drafts tokens that one forward pass of the senior verifies. The "
         "responses follow the same distribution.",
     )
-    drafts: int | None = Field(
+    drafts: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)]
+        | dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]]
+        | None,
+        BeforeValidator(_by_batch_size),
+    ] = Field(
         None,
-        ge=1,
-        le=MAX_DRAFT_TOKENS,
         description="How many tokens the junior drafts between two forward passes of the senior in "
-        f"the speculative mode; null takes {DEFAULT_DRAFT_TOKENS}.",
+        "the speculative mode: a number, or a table with the number from each batch size on, such "
+        "as {1: 8, 16: 4, 64: 0}; a batch size is the number of requests in a step of the engine. "
+        f"null takes {DEFAULT_DRAFT_TOKENS}.",
     )
     measure_every: int = Field(
         64,
@@ -120,7 +134,8 @@ class TandemConfig(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            problem = error.errors()[0]
+            # Of a setting of several types, that of the type that went furthest.
+            problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
             raise ConfigError(
@@ -133,8 +148,7 @@ class TandemConfig(BaseModel):
             ) from error
         self._check_parameters()
         self._check_junior()
-        if self.mode == "lockstep" and self.drafts is not None:
-            raise ConfigError("TP108", drafts=self.drafts)
+        self._check_drafting()
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
             raise ConfigError("TP150", schedule=schedule.name)
@@ -170,10 +184,24 @@ class TandemConfig(BaseModel):
         if self.junior_name is not None and self.junior is None:
             raise ConfigError("TP107", junior_name=self.junior_name)
 
+    def _check_drafting(self) -> None:
+        if self.mode == "lockstep" and self.drafts is not None:
+            raise ConfigError("TP108", drafts=self.drafts)
+        if not isinstance(self.drafts, dict):
+            return
+        if 1 not in self.drafts:
+            raise ConfigError("TP109", drafts=self.drafts)
+        if not any(self.drafts.values()):
+            raise ConfigError("TP110", drafts=self.drafts)
+
     @property
     def max_drafts(self) -> int:
-        """The number of tokens that the junior drafts in a round; 0 in lockstep."""
-        return 0 if self.mode == "lockstep" else self.drafts or DEFAULT_DRAFT_TOKENS
+        """The most tokens that the junior drafts in a round; 0 in lockstep."""
+        if self.mode == "lockstep":
+            return 0
+        if isinstance(self.drafts, dict):
+            return max(self.drafts.values())
+        return self.drafts or DEFAULT_DRAFT_TOKENS
 
     @property
     def parameters(self) -> dict[str, Any]:

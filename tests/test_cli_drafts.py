@@ -1,19 +1,58 @@
-"""Numbers of drafts that ``tandem drafts`` is asked to time, and which of them is the fastest."""
+"""The table of drafts that follows from measured speeds, whatever these are."""
 
 from __future__ import annotations
 
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.drafts import fastest
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.lab.commands.drafts import fastest, table_of
+
+SPEEDS = st.dictionaries(st.integers(1, 12), st.integers(1, 5), max_size=4)
+MEASURED = st.dictionaries(
+    st.integers(1, 300),
+    st.builds(lambda lockstep, others: {**others, 0: lockstep}, st.integers(1, 5), SPEEDS),
+    min_size=1,
+    max_size=6,
+)
 
 
-def test_fastest_is_lockstep_unless_a_number_of_drafts_is_faster() -> None:
-    assert fastest({0: 2.0, 4: 3.0, 8: 2.5}) == 4
-    assert fastest({4: 2.0, 0: 2.0}) == 0
+def at(table: dict[int, int], size: int) -> int:
+    """What the engine drafts at a batch size."""
+    return table[max(first for first in table if first <= size)]
 
 
-def test_counts_that_are_none_are_refused_before_an_engine_starts() -> None:
+@given(MEASURED, st.integers(0, 50))
+def test_no_measured_batch_size_is_slower_than_lockstep_and_none_beyond_drafts(
+    speeds: dict[int, dict[int, float]], more: int
+) -> None:
+    sizes = sorted(speeds)
+    table = table_of(speeds, sizes[-1] + more)
+    for size, found in speeds.items():
+        drafts = at(table, size)
+        assert drafts == fastest(found)
+        assert found[drafts] == max(found.values())
+        assert drafts == 0 or found[drafts] > found[0]
+    for size in range(1, sizes[-1] + more + 1):
+        below = [at(table, one) for one in sizes if one <= size][-1:]
+        above = [at(table, one) for one in sizes if one >= size][:1]
+        assert at(table, size) == (min(below + above) if above else 0)
+    assert list(table) == sorted(table)
+    assert all(one != other for one, other in itertools.pairwise(table.values()))
+
+
+@given(MEASURED)
+def test_the_table_is_a_setting(speeds: dict[int, dict[int, float]]) -> None:
+    table = table_of(speeds, 256)
+    if any(table.values()):
+        assert TandemConfig.from_mapping({"mode": "speculative", "drafts": table}).drafts == table
+
+
+def test_counts_that_are_none_are_refused_before_an_engine_starts(tmp_path: object) -> None:
     for option in ("--batches=0,4", "--drafts=two", "--drafts=64"):
         result = CliRunner().invoke(app, ["drafts", "--senior", "x/y", option])
         assert result.exit_code == 1

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin.config import MAX_DRAFT_TOKENS
 from tandem_plugin.draws import MAX_SEED
 
 
@@ -23,6 +27,24 @@ def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
     assert TandemConfig.from_mapping(settings).max_drafts == 7
 
 
+@given(
+    st.dictionaries(st.integers(2, 10**6), st.integers(0, MAX_DRAFT_TOKENS), max_size=5),
+    st.integers(1, MAX_DRAFT_TOKENS),
+    st.randoms(use_true_random=False),
+)
+def test_table_of_drafts_is_read_alike_in_any_order_and_from_json(
+    more: dict[int, int], first: int, rng: random.Random
+):
+    """JSON, Hydra and command lines make text of its keys."""
+    table = {1: first, **more}
+    items = list(table.items())
+    rng.shuffle(items)
+    config = TandemConfig.from_mapping({"mode": "speculative", "drafts": dict(items)})
+    assert list(config.drafts.items()) == sorted(table.items())
+    assert config.max_drafts == max(table.values())
+    assert TandemConfig.from_mapping(json.loads(json.dumps(config.settings()))) == config
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -35,6 +57,7 @@ def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
         {"unproven": ("megatron", "custom_loss")},
         {"lambda_jun": 0.2},
         {"mode": "speculative", "drafts": 6},
+        {"mode": "speculative", "drafts": {1: 8, 16: 4, 64: 0}},
     ],
 )
 def test_settings_survive_a_round_trip_through_json(settings: dict[str, object]):
@@ -60,8 +83,13 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("TP101", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
         ("TP101", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
         ("TP101", [{"unproven": "megatron"}, {"unproven": [1]}]),
-        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True, {1: 4})]),
-        ("TP108", [{"drafts": 4}]),
+        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)]),
+        ("TP101", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
+        ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
+        ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
+        ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
         ("TP150", [SPECULATIVE | {"schedule": "solo-word"}]),
         ("TP145", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
         ("TP146", [{"cap": 0}, {"cap": "32"}]),

@@ -1,6 +1,6 @@
-"""Whole CUDA graphs of the junior's rounds, by vLLM's own sizes, manager and dispatch.
+"""Whole CUDA graphs of the speculative mode, by vLLM's own sizes, manager and dispatch.
 
-No graph is captured.
+Of the senior's steps and of the junior's rounds; no graph is captured.
 """
 
 from __future__ import annotations
@@ -18,13 +18,46 @@ from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.worker.gpu import cudagraph_utils
 from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 
-from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
+from tandem_plugin.engine.speculative import patches
+from tandem_plugin.engine.speculative.configure import _ranges
+from tandem_plugin.engine.speculative.speculator import RoundGraphs, draft_lengths
 
-SEQS, WIDTH, DRAFTS = 256, 2, 4
+FULL, PIECEWISE = CUDAGraphMode.FULL, CUDAGraphMode.PIECEWISE
+SEQS, WIDTH = 256, 2
+CPU = torch.device("cpu")
+TABLES = [
+    {1: 8, 16: 4, 64: 0},
+    {1: 8, 9: 4, 33: 2, 65: 1, 129: 0},
+    {1: 0, 2: 3, 100: 1},
+    {1: 6, 20: 0, 21: 6},
+]
+WITHOUT = {str(TABLES[3]): [73]}
+"""511 tokens, of which vLLM captures no multiple of seven up to its largest graph, of 512."""
 
 
-def config() -> Any:
+@pytest.fixture(scope="module", autouse=True)
+def managers() -> Any:
+    """vLLM's managers as an engine in tandem has them, in a process without a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        group = SimpleNamespace(is_first_rank=True, is_last_rank=True)
+        patch.setattr(cudagraph_utils, "get_pp_group", lambda: group)
+        platform = SimpleNamespace(get_global_graph_pool=lambda: None)
+        patch.setattr(cudagraph_utils, "current_platform", platform)
+        patch.setattr(CudaGraphManager, "_init_candidates", CudaGraphManager._init_candidates)
+        patches._wrap_graphs(cudagraph_utils)
+        yield
+
+
+class Drafting(SimpleNamespace):
+    """vLLM's ``SpeculativeConfig``, as far as graphs go by it."""
+
+    def uses_dynamic_speculative_decoding(self) -> bool:
+        return self.num_speculative_tokens_per_batch_size is not None
+
+
+def config(drafts: int | dict[int, int], *, tandem: bool = True) -> Any:
     """An engine's configuration, with vLLM's default sizes of graphs."""
+    most = max(drafts.values()) if isinstance(drafts, dict) else drafts
     compilation = SimpleNamespace(
         cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE,
         max_cudagraph_capture_size=None,
@@ -34,40 +67,99 @@ def config() -> Any:
     )
     found = SimpleNamespace(
         model_config=SimpleNamespace(enforce_eager=False),
-        speculative_config=SimpleNamespace(
-            num_speculative_tokens=DRAFTS, uses_dynamic_speculative_decoding=lambda: False
+        speculative_config=Drafting(
+            num_speculative_tokens=most, num_speculative_tokens_per_batch_size=_ranges(drafts)
         ),
-        num_speculative_tokens=DRAFTS,
-        uniform_decode_query_len=DRAFTS + 1,
+        num_speculative_tokens=most,
+        uniform_decode_query_len=most + 1,
         scheduler_config=SimpleNamespace(max_num_seqs=SEQS, max_num_batched_tokens=8192),
         parallel_config=SimpleNamespace(data_parallel_size=1, tensor_parallel_size=1),
         cache_config=SimpleNamespace(use_kda_recoverssm=False),
         compilation_config=compilation,
         performance_mode="balanced",
-        additional_config={"tandem": {}},
+        additional_config={"tandem": {}} if tandem else {},
     )
     VllmConfig._set_cudagraph_sizes(found)
     return found
 
 
-def test_every_round_within_the_largest_graph_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = SimpleNamespace(is_first_rank=True, is_last_rank=True)
-    monkeypatch.setattr(cudagraph_utils, "get_pp_group", lambda: group)
-    platform = SimpleNamespace(get_global_graph_pool=lambda: None)
-    monkeypatch.setattr(cudagraph_utils, "current_platform", platform)
-    of, made = config(), object.__new__(JuniorSpeculator)
-    mode = CUDAGraphMode.FULL_DECODE_ONLY
-    made._graphs = CudaGraphManager(of, torch.device("cpu"), mode, WIDTH)
-    assert made._graph_of(1) is None, "before they are captured"
-    made._graphs._graphs_captured = True
-    captured = made._graphs._capture_descs[CUDAGraphMode.FULL]
+def senior_graphs(of: Any) -> Any:
+    """vLLM's manager of the senior's steps, as if all its graphs had been captured."""
+    mode, width = of.compilation_config.cudagraph_mode, of.num_speculative_tokens + 1
+    made = CudaGraphManager(of, CPU, mode, width)
+    made._graphs_captured = True
+    return made
+
+
+def missing(manager: Any, of: Any) -> dict[int, Any]:
+    """The batch sizes within the largest graph that decode without a whole one of their own."""
+    found = {}
+    largest = of.compilation_config.max_cudagraph_capture_size
+    for requests, length in enumerate(draft_lengths(of)[1:], start=1):
+        tokens = requests * (length + 1)
+        if tokens > largest:
+            continue
+        graph = manager.dispatch(requests, tokens, length + 1, 0)
+        whole = graph.cg_mode == FULL and graph.uniform_token_count == length + 1
+        if not whole or graph.num_reqs < requests or graph not in manager._capture_descs[FULL]:
+            found[requests] = graph
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_every_batch_size_has_a_whole_graph_of_its_own_length(table: dict[int, int]) -> None:
+    of, plain = config(table), config(table, tandem=False)
+    manager, vllms = senior_graphs(of), senior_graphs(plain)
+    assert set(missing(manager, of)) <= set(WITHOUT.get(str(table), ()))
+    assert set(missing(manager, of)) <= set(missing(vllms, plain))
+    whole = manager._capture_descs[FULL]
+    assert len(whole) < 0.6 * len(vllms._capture_descs[FULL])
+    assert whole == sorted(whole, key=lambda desc: -desc.num_tokens), "the largest first"
+
+
+def test_batches_between_two_lengths_and_mixed_ones_have_graphs_as_well() -> None:
+    """Requests that end leave fewer with the drafts of the larger batch."""
+    of = config(TABLES[0])
+    manager = senior_graphs(of)
+    for requests in range(1, 16):
+        graph = manager.dispatch(requests, requests * 5, 5, 0)
+        assert (graph.cg_mode, graph.uniform_token_count) == (FULL, 5)
+        assert graph.num_reqs >= 16
+    assert manager.dispatch(5, 37, None, 0).cg_mode == PIECEWISE
+    assert manager.dispatch(1, 600, None, 0).cg_mode == CUDAGraphMode.NONE
+
+
+def test_engines_with_one_length_and_those_not_in_tandem_have_vllms_own_graphs() -> None:
+    for drafts, tandem in ((4, True), ({1: 8, 9: 2}, False)):
+        of = config(drafts, tandem=tandem)
+        plain = config(drafts, tandem=False)
+        assert senior_graphs(of)._candidates == senior_graphs(plain)._candidates
+        assert senior_graphs(of)._capture_descs == senior_graphs(plain)._capture_descs
+
+
+@pytest.mark.parametrize("drafts", [*TABLES, 4], ids=str)
+def test_every_round_has_the_graph_of_its_batch_sizes_length(
+    drafts: int | dict[int, int],
+) -> None:
+    of = config(drafts)
+    lengths = draft_lengths(of)
+    rounds = RoundGraphs(of, CPU, CUDAGraphMode.FULL_DECODE_ONLY, WIDTH, lengths)
+    rounds._graphs_captured = True
+    captured = rounds._capture_descs[FULL]
+    assert len(set(captured)) == len(captured)
+    assert [one.num_reqs for one in captured] == sorted(
+        (one.num_reqs for one in captured), reverse=True
+    )
     taken = set()
     for requests in range(1, SEQS + 1):
-        graph = made._graph_of(requests)
+        graph = rounds.of(requests, lengths[requests])
         if WIDTH * requests > of.compilation_config.max_cudagraph_capture_size:
             assert graph is None
             continue
         assert graph in captured
         assert graph.num_reqs >= requests
+        assert graph.drafts == lengths[requests]
         taken.add(graph)
     assert taken == set(captured), "none is captured that no batch takes"
+    assert rounds.of(3, 31) is None
+    assert of.speculative_config.num_speculative_tokens_per_batch_size == _ranges(drafts)

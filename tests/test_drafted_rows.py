@@ -25,6 +25,7 @@ class State(SpeculativeState):
         self.head = torch.randn(HIDDEN, VOCABULARY, generator=generator)
         hidden = torch.randn(SLOTS + 1, DRAFTS, HIDDEN, generator=generator)
         self._speculator = SimpleNamespace(hidden=hidden)
+        self._foreseen = np.zeros(SLOTS, dtype=np.bool_)
         self.step = torch.randn(20, HIDDEN, generator=generator)
         self.ran: list[int] = []
         self._junior: Any = SimpleNamespace(logits=self._logits)
@@ -38,7 +39,10 @@ class State(SpeculativeState):
         return np.array(self.undrafted, dtype=np.int64)
 
     def read(self, batch: Any) -> torch.Tensor:
+        self.reads += 1
         return self.step
+
+    reads = 0
 
 
 @pytest.fixture(params=[1, 2, 1000])
@@ -83,6 +87,26 @@ def test_tokens_that_nobody_drafted_have_their_authors_logits(rows_a_chunk: int)
     torch.testing.assert_close(state.with_undrafted(logits, batch, authors), expected)
     assert max(state.ran) <= rows_a_chunk
     assert sum(state.ran) == 3
+
+
+@pytest.mark.parametrize("change", ["none", "entered", "drafted", "prompt"])
+def test_what_the_junior_said_before_is_taken_unless_a_row_changed_since(change: str) -> None:
+    """Rows 0 and 1 are slots 3 and 0, which a step without drafts was followed by."""
+    state = State()
+    state.undrafted = [0, 1]
+    batch = SimpleNamespace(
+        cu_num_logits_np=np.arange(3), logits_indices=torch.tensor([10, 11]),
+        idx_mapping_np=np.array([3, 0]), is_prefilling_np=np.array([False, change == "prompt"]),
+    )  # fmt: skip
+    state.foresees(batch, True)
+    if change == "entered":
+        state._foreseen[0] = False
+    if change == "drafted":
+        state.foresees(batch, False)
+    found = state.with_undrafted(torch.randn(2, VOCABULARY), batch, torch.zeros(2).bool())
+    kept, read = state._speculator.hidden[[3, 0], 0], state.step[[10, 11]]
+    torch.testing.assert_close(found, (kept if change == "none" else read) @ state.head)
+    assert state.reads == (change != "none")
 
 
 def test_what_a_round_needs_is_set_aside_once_at_vllms_first_call() -> None:

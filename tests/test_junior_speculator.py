@@ -10,8 +10,6 @@ import torch
 
 pytest.importorskip("vllm")
 
-from vllm.config.compilation import CUDAGraphMode
-
 from tandem_plugin.engine.speculative import speculator as module
 from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
 
@@ -46,19 +44,22 @@ class Pass:
         return ids.view(rows, -1)[:, -1:].float()
 
 
+class NoGraphs:
+    def of(self, requests: int, drafts: int) -> Any:
+        return None
+
+
 class Graphs:
-    """One for every size, which only counts; none for a mode of NONE."""
+    """One for every size and length, which only counts."""
 
-    def __init__(self, mode: CUDAGraphMode = CUDAGraphMode.FULL) -> None:
-        self.mode = mode
-        self.ran: list[int] = []
+    def __init__(self) -> None:
+        self.ran: list[tuple[int, int]] = []
 
-    def dispatch(self, requests: int, tokens: int, width: int, loras: int) -> Any:
-        assert (tokens, width, loras) == (2 * requests, 2, 0)
-        return SimpleNamespace(num_reqs=requests + 1, cg_mode=self.mode)
+    def of(self, requests: int, drafts: int) -> Any:
+        return SimpleNamespace(num_reqs=requests + 1, drafts=drafts)
 
     def run_fullgraph(self, graph: Any) -> None:
-        self.ran.append(graph.num_reqs)
+        self.ran.append((graph.num_reqs, graph.drafts))
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def make() -> Any:
     made._seq_lens, made._grows = torch.zeros(2, SIZE, dtype=torch.int32)
     made._kept = torch.zeros(SIZE, dtype=torch.int64)
     made._columns, made._before = torch.arange(DRAFTS), torch.tensor([-1, 0])
-    made._graphs = Graphs(CUDAGraphMode.NONE)
+    made._graphs, made.asked, made._can_skip_drafts = NoGraphs(), None, True
     made.model = SimpleNamespace(
         logits=lambda hidden: torch.eye(VOCABULARY).roll(1, 1)[hidden[:, 0].long()]
     )
@@ -114,17 +115,20 @@ def propose(made: Any, slots: list[int], computed: list[int], **options: Any) ->
         ),
         masks=lambda batch: options.get("masks"),
         read=read.append,
+        foresees=lambda batch, foreseen: made.foreseen.append(foreseen),
     )
+    made.foreseen = []
     batch = SimpleNamespace(
         num_reqs=len(slots),
         idx_mapping=torch.tensor(slots, dtype=torch.int32),
         is_prefilling_np=torch.tensor([options.get("prompts", False)] * len(slots)).numpy(),
         seq_lens_cpu_upper_bound=torch.tensor([*computed, 0, 0], dtype=torch.int32),
+        num_draft_tokens=options.get("drafted", 0),
     )
     nothing: Any = None
     drafts = made.propose(
         batch, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing,
-        torch.ones(SIZE), torch.ones(SIZE, dtype=torch.int64),
+        torch.ones(SIZE), torch.ones(SIZE, dtype=torch.int64), **options.get("asked", {}),
     )  # fmt: skip
     return drafts, read == [batch]
 
@@ -152,15 +156,68 @@ def test_in_a_step_with_prompts_the_junior_reads_them_before(sampled: list[Any])
     assert drafts.tolist() == [[14, 15, 16]]
 
 
-def test_a_round_without_masks_is_a_graph(sampled: list[Any]) -> None:
+@pytest.mark.usefixtures("sampled")
+def test_a_round_has_as_many_drafts_as_were_asked_for() -> None:
+    """But vLLM's warm-up asks for none, also of an engine that always drafts."""
+    made = make()
+    drafts, _ = propose(made, [1], [2], asked={"num_speculative_tokens": 2})
+    assert drafts.tolist() == [[15, 16, -1]]
+    made.asked = 1  # where the runner does not say
+    drafts, _ = propose(made, [1], [2])
+    assert drafts.tolist() == [[15, -1, -1]]
+    assert made.foreseen == [False]
+    made.asked, made._can_skip_drafts = 0, False
+    drafts, _ = propose(made, [1], [2])
+    assert drafts.tolist() == [[15, 16, 17]]
+
+
+NONE = {"num_speculative_tokens": 0}
+NEWEST, LAST_TWO = [([29, 3], [5, 3], [6, 4])], [([28, 29, 2, 3], [4, 5, 2, 3], [6, 4])]
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "following"),
+    [
+        ({}, [], NEWEST),
+        ({"drafted": 4}, LAST_TWO, []),  # behind a round with drafts, whose last nobody read
+        ({"drafted": 4, "prompts": True}, [], NEWEST),  # the step before was read just now
+    ],
+)
+def test_without_drafts_the_junior_reads_the_newest_token_and_what_it_says_is_kept(
+    options: dict[str, Any], first: list[Any], following: list[Any], sampled: list[Any]
+) -> None:
+    made = make()
+    _, read = propose(made, [2, 0], [5, 3], asked=NONE, **options)
+    assert read is options.get("prompts", False)
+    assert made._first.read == first
+    assert made._following.read == following
+    assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
+    assert (made.hidden[[1, 3]] == -1).all()
+    assert sampled == []
+    assert made.foreseen == [True]
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_a_round_of_any_length_is_the_graph_of_its_length(length: int, sampled: list[Any]) -> None:
     made = make()
     made._graphs = Graphs()
-    propose(made, [2, 0], [5, 3])
-    assert made._graphs.ran == [3]
+    propose(made, [2, 0], [5, 3], asked={"num_speculative_tokens": length})
+    assert made._graphs.ran == [(3, length)]
     assert made._first.read == made._following.read == sampled == []
     # What the graph reads: the tokens, wherever its first pass looks for them.
     assert made._first.input_ids[:4].tolist() == [28, 29, 2, 3]
     assert made._following.input_ids[:2].tolist() == [29, 3]
+
+
+@pytest.mark.parametrize("options", [{"masks": object()}, {"drafted": 4}])
+def test_without_drafts_masks_wait_for_the_next_step_and_unread_drafts_for_no_graph(
+    options: dict[str, Any], sampled: list[Any]
+) -> None:
+    made = make()
+    made._graphs = Graphs()
+    propose(made, [1], [2], asked=NONE, **options)
+    assert made._graphs.ran == ([] if "drafted" in options else [(2, 0)])
+    assert sampled == []
 
 
 @pytest.mark.usefixtures("sampled")
@@ -169,7 +226,7 @@ def test_padding_is_neither_read_nor_kept() -> None:
     made = make()
     propose(made, [2], [5])
     kept = made.hidden[:SIZE].clone()
-    made._draft(3, lambda step: (2 - (step > 0), made._seq_lens[:3].tolist()))
+    made._draft(3, lambda step: (2 - (step > 0), made._seq_lens[:3].tolist()), DRAFTS)
     assert made.idx_mapping.tolist() == [2, -1, -1, -1]
     assert [read[2] for read in made._following.read[-2:]] == [[9, 0, 0], [10, 0, 0]]
     assert made.draft_tokens[1:3].tolist() == [[0] * DRAFTS] * 2
@@ -207,9 +264,6 @@ def test_a_round_with_masks_samples_from_masked_logits(sampled: list[Any]) -> No
             seen.append(step)
             return logits.roll(1, 1)
 
-    made = make()
-    made._graphs = Graphs()  # which no round with masks takes
-    drafts, _ = propose(made, [1], [2], masks=Masks())
+    drafts, _ = propose(make(), [1], [2], masks=Masks())
     assert drafts.tolist() == [[16, 18, 20]]
-    assert made._graphs.ran == []
     assert seen == [0, 1, 2]

@@ -1,19 +1,41 @@
-"""Whose speculator vLLM's runner takes."""
+"""Whose speculator vLLM's runner takes, and who tells it how many drafts were asked for."""
 
 from __future__ import annotations
 
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tandem_plugin.engine.speculative import patches
 
 
-def runner() -> Any:
+class Silent(NamedTuple):
+    """The state of a step of a runner that does not tell its speculator."""
+
+    batch: Any
+
+
+class Telling(NamedTuple):
+    batch: Any
+    num_spec_tokens_to_schedule: int
+
+
+def runner(state: type) -> Any:
     """A module like vLLM's, with tandem's wrappers."""
 
+    class Runner:
+        def __init__(self, speculator: Any) -> None:
+            self.speculator = speculator
+
+        def execute_model(self, scheduler_output: Any, dummy_run: bool = False) -> Any:
+            return scheduler_output, dummy_run
+
+        def take_draft_token_ids(self) -> Any:
+            return SimpleNamespace(draft_token_ids=[[-1] * 4] * 2)
+
     module: Any = ModuleType("runner")
+    module.GPUModelRunner, module.ExecuteModelState = Runner, state
     module.init_speculator = lambda vllm_config, device, *rest: ("vLLM's", device, *rest)
     patches._wrap_runner(module)
     return module
@@ -25,4 +47,24 @@ def config(tandem: Any, drafting: Any) -> Any:
 
 @pytest.mark.parametrize("made", [config({}, object()), config({"tandem": {}}, None)])
 def test_an_engine_that_does_not_draft_in_tandem_has_vllms_own_speculator(made: Any) -> None:
-    assert runner().init_speculator(made, "cpu", "states") == ("vLLM's", "cpu", "states")
+    assert runner(Telling).init_speculator(made, "cpu", "states") == ("vLLM's", "cpu", "states")
+
+
+def test_a_speculator_learns_how_many_drafts_the_scheduler_asked_for() -> None:
+    output = SimpleNamespace(num_spec_tokens_to_schedule=3)
+    ours, vllms = SimpleNamespace(asked=None), SimpleNamespace()
+    for speculator in (ours, vllms, None):
+        made = runner(Silent).GPUModelRunner(speculator)
+        assert made.execute_model(output, dummy_run=True) == (output, True)
+        taken = made.take_draft_token_ids().draft_token_ids
+        assert taken == [[-1] * (3 if speculator is ours else 4)] * 2
+    assert ours.asked == 3
+    assert vars(vllms) == {}
+
+
+def test_a_runner_that_tells_its_speculator_itself_is_left_alone() -> None:
+    ours = SimpleNamespace(asked=None)
+    runner(Telling).GPUModelRunner(ours).execute_model(
+        SimpleNamespace(num_spec_tokens_to_schedule=3)
+    )
+    assert ours.asked is None

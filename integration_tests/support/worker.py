@@ -131,6 +131,60 @@ def break_speculation(worker: Any, fault: str) -> None:
     setattr(target, name, wrong)
 
 
+def vary_drafts(worker: Any, seed: int = 0) -> None:
+    """Let each round have another length of the engine's table, drawn anew at every step.
+
+    Of the scheduler, which lives in the worker's process here.
+    """
+    import random
+
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    drawn, before = random.Random(seed), [0]
+    theirs = Scheduler.schedule
+
+    def schedule(self: Any, *args: Any, **options: Any) -> Any:
+        own = self.dynamic_sd_lookup
+        # Now and then the same once more: rounds without drafts follow each other, too.
+        if drawn.random() > 0.4:
+            before[0] = drawn.choice(sorted(set(own[1:])))
+        self.dynamic_sd_lookup = [before[0]] * len(own)
+        try:
+            return theirs(self, *args, **options)
+        finally:
+            self.dynamic_sd_lookup = own
+
+    _broken.setdefault((Scheduler, "schedule"), theirs)
+    Scheduler.schedule = schedule
+
+
+def note_steps(worker: Any) -> None:
+    """Let the scheduler's steps be noted: :func:`noted_steps`."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    theirs = Scheduler.schedule
+
+    def schedule(self: Any, *args: Any, **options: Any) -> Any:
+        output = theirs(self, *args, **options)
+        if output.num_scheduled_tokens:
+            drafted = {len(drafts) for drafts in output.scheduled_spec_decode_tokens.values()}
+            scheduled, asked = len(output.num_scheduled_tokens), output.num_spec_tokens_to_schedule
+            _steps.append((len(self.running), scheduled, asked, sorted(drafted)))
+        return output
+
+    _broken.setdefault((Scheduler, "schedule"), theirs)
+    Scheduler.schedule = schedule
+
+
+def noted_steps(worker: Any) -> list[tuple[int, int, int, list[int]]]:
+    """Of each step: the requests that ran, those that it took in, the drafts that it asked for, and
+    the numbers of drafts that it checked."""
+    return _steps
+
+
+_steps: list[tuple[int, int, int, list[int]]] = []
+
+
 def mend_speculation(worker: Any) -> None:
     while _broken:
         (target, name), right = _broken.popitem()

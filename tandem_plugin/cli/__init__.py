@@ -35,7 +35,7 @@ app = typer.Typer(
 
 app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor)
 app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
-app.command(short_help="Time the speculative mode here, by number of drafts.")(drafts)
+app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)
 app.add_typer(data, name="data", short_help="Prepare problem sets for a trainer.")
 app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins)
 app.command(short_help="Print the path of a file that a trainer needs.")(path)

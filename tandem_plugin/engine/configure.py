@@ -93,7 +93,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     keep_all_reduces_plain(vllm_config, junior_config)
     if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)
-        check_drafting(vllm_config)
+        check_drafting(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
     from tandem_plugin.engine.tokenizer_check import check_vocabularies, engine_rules
 

@@ -28,6 +28,7 @@ def register() -> None:
             wrap_samples,
         )
         from tandem_plugin.engine.speculative.patches import (
+            capture_each_batch_size,
             draft_with_the_junior,
             let_runner_v2_draft,
         )
@@ -37,6 +38,7 @@ def register() -> None:
         wrap_samples()
         wrap_beam_search()
         draft_with_the_junior()
+        capture_each_batch_size()
         let_runner_v2_draft()
         wrap_engine_config()
     except Exception as error:

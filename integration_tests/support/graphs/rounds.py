@@ -35,13 +35,13 @@ def _check_metadata() -> None:
     from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
 
     build = JuniorSpeculator._build_for_graph
-    frozen: dict[int, list[FrozenMetadata]] = {}
+    frozen: dict[tuple[int, int], list[FrozenMetadata]] = {}
 
-    def checked(self: Any, rows: int, longest: Any, *, capturing: bool = False) -> Any:
-        built = build(self, rows, longest, capturing=capturing)
+    def checked(self: Any, rows: int, longest: Any, length: int, *, capturing: bool = False) -> Any:
+        built = build(self, rows, longest, length, capturing=capturing)
         if capturing:
-            frozen[rows] = [FrozenMetadata(one) for one in built]
-        for kept, one in zip(frozen[rows], built, strict=True):
+            frozen[rows, length] = [FrozenMetadata(one) for one in built]
+        for kept, one in zip(frozen[rows, length], built, strict=True):
             kept.check(one)
         return built
 

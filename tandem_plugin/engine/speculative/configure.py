@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
@@ -41,6 +42,7 @@ def ask_for_drafts(
         "revision": revision,
         "code_revision": code_revision,
         "num_speculative_tokens": config.max_drafts,
+        "num_speculative_tokens_per_batch_size": _ranges(config.drafts),
         "draft_sample_method": "probabilistic",
         "rejection_sample_method": "standard",
     }
@@ -58,7 +60,18 @@ def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
     speculative.draft_model_config = junior
 
 
-def check_drafting(vllm_config: Any) -> None:
+def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] | None:
+    """A table of drafts as vLLM's, of (first batch size, last, drafts); None without one.
+
+    vLLM applies the last number to all larger batch sizes.
+    """
+    if not isinstance(drafts, dict) or len(set(drafts.values())) == 1:
+        return None
+    firsts = [*drafts, max(drafts) + 1]
+    return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
+
+
+def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
         raise EngineError("TP355")
@@ -86,3 +99,5 @@ def check_drafting(vllm_config: Any) -> None:
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_num_seqs=scheduler.max_num_seqs,
         )
+    if isinstance(config.drafts, dict) and parallel.data_parallel_size > 1:
+        raise EngineError("TP359", drafts=config.max_drafts)

@@ -11,6 +11,7 @@ from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
 __all__ = [
+    "capture_each_batch_size",
     "draft_with_the_junior",
     "give_drafts_their_targets_ids",
     "let_runner_v2_draft",
@@ -18,17 +19,32 @@ __all__ = [
 ]
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
+_GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
 
 
 def draft_with_the_junior() -> None:
     """Make Model Runner V2 use tandem's speculator for an engine in the speculative mode.
 
-    Touches: ``init_speculator`` in the runner's module, once imported. Versions: 0.29 to 0.32. Why:
-    the runner only creates vLLM's own speculators. Until 0.30 none has its own model; the later one
-    reads every draft twice and runs without CUDA graphs. Goes when: a configuration can name a
-    speculator's class.
+    Touches: ``init_speculator`` in the runner's module, once imported, and
+    ``GPUModelRunner.execute_model`` and ``take_draft_token_ids`` if the runner does not pass a
+    speculator the number of drafts that the scheduler requested, and always returns the maximum.
+    Versions: 0.29 to 0.32. Why: the runner only creates vLLM's own speculators. Until 0.30 none has
+    its own model; the later one reads every draft twice and runs without CUDA graphs. Goes when: a
+    configuration can name a speculator's class, and all supported runners pass
+    ``num_speculative_tokens`` (0.32 does).
     """
     after_import(_RUNNER, _wrap_runner)
+
+
+def capture_each_batch_size() -> None:
+    """Give every batch size a whole CUDA graph if the number of drafts depends on it.
+
+    Touches: ``CudaGraphManager._init_candidates``, of Model Runner V2. Versions: 0.29 to 0.32. Why:
+    vLLM captures every draft length at every size, and searches only the graphs of the next
+    captured token count. If that count belongs to another length, the batch runs without a whole
+    graph. Goes when: vLLM's dispatch searches for the next graph of a batch's own length.
+    """
+    after_import(_GRAPHS, _wrap_graphs)
 
 
 def let_runner_v2_draft() -> None:
@@ -96,7 +112,65 @@ def _wrap_runner(runner: ModuleType) -> None:
 
         return JuniorSpeculator(vllm_config, device)
 
+    def execute(
+        original: Callable[..., Any], owner: Any, output: Any, *rest: Any, **more: Any
+    ) -> Any:
+        if hasattr(owner.speculator, "asked"):
+            owner.speculator.asked = output.num_spec_tokens_to_schedule
+        return original(owner, output, *rest, **more)
+
+    def take(original: Callable[..., Any], owner: Any) -> Any:
+        drafts = original(owner)
+        asked = getattr(owner.speculator, "asked", None)
+        if drafts is not None and asked is not None:
+            drafts.draft_token_ids = [ids[:asked] for ids in drafts.draft_token_ids]
+        return drafts
+
     wrap_once(runner, "init_speculator", init)
+    if "num_spec_tokens_to_schedule" not in runner.ExecuteModelState._fields:
+        wrap_once(runner.GPUModelRunner, "execute_model", execute)
+        wrap_once(runner.GPUModelRunner, "take_draft_token_ids", take)
+
+
+def _wrap_graphs(graphs: ModuleType) -> None:
+    def init(original: Callable[..., Any], manager: Any) -> None:
+        original(manager)
+        config = manager.vllm_config
+        if (
+            _drafts_in_tandem(config)
+            and config.speculative_config.num_speculative_tokens_per_batch_size
+        ):
+            from tandem_plugin.engine.speculative.speculator import draft_lengths
+
+            _keep_graphs(manager, graphs.CUDAGraphMode.FULL, draft_lengths(config))
+
+    wrap_once(graphs.CudaGraphManager, "_init_candidates", init)
+
+
+def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
+    """Keep the whole graphs that batch sizes use, and offer each batch those of its length.
+
+    full: the mode of whole graphs. lengths: the number of drafts, by batch size.
+    """
+    descs = manager._capture_descs.get(full, [])
+    of_tokens: dict[int | None, list[Any]] = {}
+    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
+        of_tokens.setdefault(desc.uniform_token_count, []).append(desc)
+    kept = set(of_tokens.pop(None, []))  # graphs of mixed batches
+    uniform: dict[int | None, list[Any]] = {tokens: [] for tokens in of_tokens}
+    for requests, drafts in enumerate(lengths[1:], start=1):
+        fitting = (d for d in of_tokens.get(drafts + 1, []) if d.num_reqs >= requests)
+        if (smallest := next(fitting, None)) and smallest not in kept:
+            kept.add(smallest)
+            uniform[drafts + 1].append(smallest)
+    manager._capture_descs[full] = [desc for desc in descs if desc in kept]
+    for (tokens, loras), candidates in manager._candidates.items():
+        others = [desc for desc in candidates if desc.uniform_token_count is None]
+        first_of_each = (
+            next((d for d in found if d.num_tokens >= tokens and d.num_active_loras == loras), None)
+            for found in uniform.values()
+        )
+        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + others
 
 
 def _drafts_in_tandem(vllm_config: Any) -> bool:

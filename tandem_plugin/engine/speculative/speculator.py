@@ -4,8 +4,10 @@ vLLM's runner calls it for drafts at the end of every step. By then the junior's
 written tokens except the last two: the last draft was sampled but never read, and the newest token
 is the senior's or was written without a draft. So a round's first pass reads these two, and each
 further pass reads the previous draft; in a step with prompts the junior first reads the tokens that
-the senior read. A round never waits for the device, and all of its memory is fixed. If vLLM
-captures whole decoding steps as CUDA graphs, a round is one graph.
+the senior read. If no drafts are requested, one pass reads the newest token and its hidden state is
+kept: the next token is sampled from its author's logits, as in lockstep. A round never waits for
+the device, and all of its memory is fixed. If vLLM captures whole decoding steps as CUDA graphs, a
+round is one graph.
 
 Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runner.py``. Versions:
 0.29 to 0.32.
@@ -13,20 +15,23 @@ Source: vLLM's ``vllm/v1/worker/gpu/spec_decode/speculator.py`` and ``model_runn
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.attention.backend import AttentionCGSupport
-from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
+from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
+from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
 from tandem_plugin.engine.speculative.drafting import Drafting
 
-__all__ = ["JuniorSpeculator"]
+__all__ = ["JuniorSpeculator", "RoundDescriptor", "RoundGraphs", "draft_lengths"]
 
 _FIRST, _FOLLOWING = 2, 1
 """Tokens per request read by a round's first pass, and by each later pass."""
@@ -42,7 +47,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.hidden = torch.zeros(
             (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
         )
-        """The junior's hidden states for every draft of each slot; the last row is for padding."""
+        """The junior's hidden states for every draft of each slot; the last row is for padding.
+
+        If no drafts were requested, the next token is sampled from the first one.
+        """
         self._first = JuniorPass(vllm_config, _FIRST, size, device)
         self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
         self._seq_lens = torch.zeros(size, dtype=torch.int32, device=device)
@@ -53,6 +61,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
         """The banned ids, which the graphs of rounds read."""
         self._graphs: Any = None
+        self._lengths = draft_lengths(vllm_config)
+        self._can_skip_drafts = 0 in self._lengths[1:]
+        self.asked: int | None = None
+        """Number of drafts that the scheduler requested, if the runner does not pass it."""
 
     def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
         junior = TandemJunior(vllm_config=self.vllm_config)
@@ -75,7 +87,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         fits = fits and support.value >= AttentionCGSupport.UNIFORM_BATCH.value
         mode = CUDAGraphMode.FULL_DECODE_ONLY if whole_steps and fits else CUDAGraphMode.NONE
         # By the first pass's tokens: beyond vLLM's largest graph, attention plans differently.
-        self._graphs = CudaGraphManager(self.vllm_config, self.device, mode, _FIRST)
+        self._graphs = RoundGraphs(self.vllm_config, self.device, mode, _FIRST, self._lengths)
 
     def capture(self) -> None:
         """Capture rounds of every size, as vLLM captures its own steps."""
@@ -102,41 +114,53 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         dummy_run: bool = False,
         skip_attn_for_dummy_run: bool = False,
         is_profile: bool = False,
+        num_speculative_tokens: int | None = None,
         **others: Any,
     ) -> torch.Tensor:
-        """The drafts of each request: int64 ``[requests, k]``.
+        """The drafts of each request: int64 ``[requests, k]``, padded with -1.
 
         Called like vLLM's own speculators, after the step's tokens were written to the runner's
         state.
         """
-        requests = input_batch.num_reqs
+        requests, k = input_batch.num_reqs, self.num_speculative_steps
+        asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
+        # Until 0.31, vLLM's warm-up requests none but means the maximum.
+        if dummy_run or asked is None or not (asked or self._can_skip_drafts):
+            asked = k
+        length = min(asked, k)
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
             if is_profile:  # the maximum number of tokens that the junior reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
             self._fill_with_padding()
-            built = self._built_anew(requests, None)
-            self._draft(requests, _nothing if skip_attn_for_dummy_run else built)
+            built = self._built_anew(requests, None, self._first)
+            self._draft(requests, _nothing if skip_attn_for_dummy_run else built, length)
             return self._drafted(requests)
         state = self.model_state
-        if input_batch.is_prefilling_np.any():
+        prompts = bool(input_batch.is_prefilling_np.any())
+        if prompts:
             state.read(input_batch)
         self._fill(input_batch.idx_mapping.long(), state.request_states)
-        masks = state.masks(input_batch)
+        masks = state.masks(input_batch) if length else None
         longest = input_batch.seq_lens_cpu_upper_bound[:requests]
-        graph = self._graph_of(requests) if masks is None else None
-        if graph is None:
-            self._draft(requests, self._built_anew(requests, longest), masks)
-        else:
-            self._build_for_graph(graph.num_reqs, longest)
+        # After a round with drafts, the last draft was never read.
+        catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
+        begins = self._first if length or catches_up else self._following
+        graph = None
+        if masks is None and not catches_up:
+            graph = self._graphs.of(requests, length)
+        if graph is not None:
+            self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
+        elif not length:
+            self._foresee(begins, requests, self._built_anew(requests, longest, begins))
+        else:
+            self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
+        state.foresees(input_batch, not length)
+        # Placeholder ids if there are none: the warm-up verifies some anyway.
+        self.draft_tokens[:requests, length:] = -1 if length else 0
         return self._drafted(requests)
-
-    def _graph_of(self, requests: int) -> Any | None:
-        """vLLM's description of the graph for a batch; None if there is none."""
-        found = self._graphs.dispatch(requests, _FIRST * requests, _FIRST, 0)
-        return found if found.cg_mode == CUDAGraphMode.FULL else None
 
     def _drafted(self, requests: int) -> torch.Tensor:
         drafts: torch.Tensor = self.draft_tokens
@@ -172,16 +196,29 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         for step in (self._first, self._following):
             step.lay_out(0)
 
-    def _draft(self, rows: int, metadata_of: _MetadataOf, masks: Drafting | None = None) -> None:
-        """A round's passes over ``rows``, padding included; the content of a graph."""
+    def _draft(
+        self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
+    ) -> None:
+        """A round of ``length`` passes over ``rows``, padding included; the content of a graph.
+
+        Without drafts it is one pass over the newest tokens.
+        """
+        if not length:
+            self._foresee(self._following, rows, metadata_of)
+            return
         self._sample(self._first.run(self.model, rows, self.idx_mapping, metadata_of(0)), 0, masks)
         following = self._following
-        for step in range(1, self.num_speculative_steps):
+        for step in range(1, length):
             following.input_ids[:rows].copy_(self.draft_tokens[:rows, step - 1])
             following.positions[:rows].add_(1).clamp_(max=self.max_model_len - 1)
             self._seq_lens.add_(self._grows).clamp_(max=self.max_model_len)
             hidden = following.run(self.model, rows, self.idx_mapping, metadata_of(step))
             self._sample(hidden, step, masks)
+
+    def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
+        """Keep the junior's hidden states at the newest tokens, for sampling in the next step."""
+        hidden = kind.run(self.model, rows, self.idx_mapping, metadata_of(0))
+        self._keep(hidden, 0)
 
     def _keep(self, hidden: torch.Tensor, step: int) -> None:
         kept = self._kept[: len(hidden)]
@@ -212,15 +249,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         )
         self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
 
-    def _built_anew(self, rows: int, longest: torch.Tensor | None) -> _MetadataOf:
+    def _built_anew(
+        self, rows: int, longest: torch.Tensor | None, begins: JuniorPass
+    ) -> _MetadataOf:
         """Metadata that the host builds before each pass, as attention backends usually do.
 
         longest: int32 ``[rows]`` on the host, an upper bound of the tokens that the senior has
-        read; None for the maximum length.
+        read; None for the maximum length. begins: the kind of the first pass.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
-            passes = self._following if step else self._first
+            passes = self._following if step else begins
             return passes.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
 
         return metadata_of
@@ -234,10 +273,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         return most
 
     def _build_for_graph(
-        self, rows: int, longest: torch.Tensor | None, *, capturing: bool = False
+        self, rows: int, longest: torch.Tensor | None, length: int, *, capturing: bool = False
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Metadata for both kinds of passes, in the memory that a graph over ``rows`` reads."""
-        seq_lens, last = self._seq_lens[:rows], self.num_speculative_steps - 1
+        seq_lens, last = self._seq_lens[:rows], max(length - 1, 0)
         return (
             self._first.metadata(
                 rows, seq_lens, self._longest(rows, longest, 0), capturing=capturing
@@ -249,17 +288,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
     def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
         """A round over padding only, for vLLM's graph manager."""
-        rows = desc.num_reqs
+        rows, length = desc.num_reqs, desc.drafts
         self._fill_with_padding()
-        first, following = self._build_for_graph(rows, None, capturing=True)
+        first, following = self._build_for_graph(rows, None, length, capturing=True)
 
         def metadata_of(step: int) -> dict[str, Any]:
             if not step:
-                return first
+                return first if length else following
             self._following.refresh(following)
             return following
 
-        return lambda mode: self._draft(rows, metadata_of)
+        return lambda mode: self._draft(rows, metadata_of, length)
 
 
 _MetadataOf = Callable[[int], dict[str, Any] | None]
@@ -268,3 +307,72 @@ _MetadataOf = Callable[[int], dict[str, Any] | None]
 
 def _nothing(step: int) -> None:
     """No metadata: vLLM is profiling and there are no caches."""
+
+
+@dataclass(frozen=True)
+class RoundDescriptor(BatchExecutionDescriptor):  # type: ignore[misc]  # vllm is untyped here
+    """The key of a round's graph: vLLM's description, and the number of drafts."""
+
+    drafts: int = 0
+
+
+class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
+    """vLLM's graph manager, for rounds: each batch size has one number of drafts.
+
+    Touches: ``CudaGraphManager``'s captures and dispatch, by a subclass. Versions: 0.29 to 0.32.
+    Why: vLLM's speculators keep graphs for a single number of drafts. Goes when: a manager supports
+    one draft length per batch size.
+    """
+
+    _capture_descs: dict[Any, list[Any]]
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        device: torch.device,
+        mode: CUDAGraphMode,
+        width: int,
+        lengths: list[int],
+    ) -> None:
+        """width: tokens per request, for sizes. lengths: number of drafts by batch size."""
+        super().__init__(_without_table(vllm_config), device, mode, width)
+        self._width = width
+        self._capture_descs = {
+            kind: list(_of_lengths(descs, lengths)) for kind, descs in self._capture_descs.items()
+        }
+        self._captured = {desc for descs in self._capture_descs.values() for desc in descs}
+
+    def of(self, requests: int, drafts: int) -> RoundDescriptor | None:
+        """The graph for a batch and a number of drafts; None if there is none."""
+        found = self.dispatch(requests, self._width * requests, self._width, 0)
+        graph = RoundDescriptor(**vars(found), drafts=drafts)
+        return graph if graph in self._captured else None
+
+
+def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescriptor]:
+    """The graphs for the batch sizes of each of vLLM's descriptions, in their order."""
+    sizes = sorted(desc.num_reqs for desc in descs)
+    for desc in descs:
+        smaller = max((size for size in sizes if size < desc.num_reqs), default=0)
+        of_sizes = set(lengths[smaller + 1 : desc.num_reqs + 1])
+        for drafts in sorted(of_sizes, reverse=True):
+            yield RoundDescriptor(**vars(desc), drafts=drafts)
+
+
+def draft_lengths(vllm_config: Any) -> list[int]:
+    """The number of drafts for each batch size up to the largest; the first entry is for size 0."""
+    speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
+    most = speculative.num_speculative_tokens
+    table = speculative.num_speculative_tokens_per_batch_size
+    if table is None:
+        return [most] * (largest + 1)
+    lengths: list[int] = build_dynamic_sd_schedule_lookup(table, largest, most)
+    return lengths
+
+
+def _without_table(vllm_config: Any) -> Any:
+    """A configuration from which vLLM's manager does not create the senior's steps."""
+    plain = copy(vllm_config)
+    plain.speculative_config = copy(vllm_config.speculative_config)
+    plain.speculative_config.num_speculative_tokens_per_batch_size = None
+    return plain

@@ -56,6 +56,7 @@ class SpeculativeState(AuthorsState):
         self._entered: list[SlotRequest] = []
         self._sampler: Any = None
         self._masked = np.zeros(self.max_num_reqs, dtype=np.bool_)
+        self._foreseen = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._speculator: Any = None
         self._attention: _Attention | None = None
         self._compute_logits: Any = None
@@ -94,6 +95,7 @@ class SpeculativeState(AuthorsState):
             new_req_data.sampling_params
         )
         self._begins_with_senior[req_index] = True
+        self._foreseen[req_index] = False
         if slot_request is not None:
             self._entered.append(slot_request)
 
@@ -202,13 +204,32 @@ class SpeculativeState(AuthorsState):
         batch_rows = async_tensor_h2d(rows, device=logits.device)
         first = input_batch.cu_num_logits_np[rows].astype(np.int64)
         places = async_tensor_h2d(first, device=logits.device)
-        hidden = self.read(input_batch).index_select(0, input_batch.logits_indices[places])
+        hidden = self._behind(input_batch, rows, places)
         whose = authors.index_select(0, batch_rows)[:, None]
         for chunk in row_chunks(len(places), logits.shape[1]):
             own, seniors = self._of_junior(hidden[chunk]), logits.index_select(0, places[chunk])
             chosen = torch.where(whose[chunk], seniors, own.to(logits.dtype))
             logits.index_copy_(0, places[chunk], chosen)
         return logits
+
+    def foresees(self, batch: Any, foreseen: bool) -> None:
+        """Set whether a step's requests continue without drafts.
+
+        The speculator then keeps the junior's hidden state at the newest token of each.
+        """
+        self._foreseen[batch.idx_mapping_np] = foreseen
+
+    def _behind(self, batch: Any, rows: NDArray[np.int64], places: torch.Tensor) -> torch.Tensor:
+        """The junior's hidden states before some rows' undrafted tokens: ``[rows, hidden]``.
+
+        places: int64 ``[rows]``, of their logits. Kept from the previous step, or computed now.
+        """
+        slots = batch.idx_mapping_np[rows]
+        if (self._foreseen[slots] & ~batch.is_prefilling_np[rows]).all():
+            kept = async_tensor_h2d(slots.astype(np.int64), device=places.device)
+            hidden: torch.Tensor = self._speculator.hidden[:, 0].index_select(0, kept)
+            return hidden
+        return self.read(batch).index_select(0, batch.logits_indices[places])
 
     def with_drafted(
         self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor

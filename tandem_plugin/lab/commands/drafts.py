@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,10 @@ from tandem_plugin.lab.commands.options import (
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
-__all__ = ["drafts", "fastest"]
+__all__ = ["drafts", "fastest", "table_of"]
+
+Speeds = Mapping[int, Mapping[int, float]]
+"""Tokens per second, by batch size and number of drafts; lockstep is under 0."""
 
 _PROMPT = "Question {}: a train leaves at noon and travels {} miles an hour. How far does it come?"
 _BATCHES = "1,2,4,8,16,32,64,128,256"
@@ -40,11 +44,13 @@ def drafts(
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Time lockstep and the speculative mode on this machine, by batch size and number of drafts.
+    """Time lockstep and the speculative mode on this machine, and print a table for `drafts`.
 
     The engines run one after another, each with the machine to itself: lockstep first, then one
     engine per draft count. Each answers short questions at every batch size, three times after a
-    warm-up. For each batch size the fastest draft count is printed, or lockstep.
+    warm-up. For each batch size the table contains the fastest draft count, or 0 if lockstep was
+    fastest. Between two measured batch sizes it uses the lower of their counts, and beyond the
+    largest it does not draft.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
@@ -73,18 +79,33 @@ def drafts(
                 typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)
     if not speeds:
         raise ConfigError("TP960", batches=batches, seqs=seqs)
-    best = {size: fastest(found) for size, found in speeds.items()}
+    table = table_of(speeds, seqs)
     if json:
-        print_json({"fastest": best, "tokens_per_second": speeds})
-        return
-    for size, number in best.items():
-        name = f"{number} drafts" if number else "lockstep"
-        typer.echo(f"batch {size}: {name}, {speeds[size][number]:,.1f} tokens/s")
+        print_json({"drafts": table, "tokens_per_second": speeds})
+    elif any(table.values()):
+        typer.echo(f"mode: speculative\ndrafts: {table}")
+    else:
+        typer.echo("mode: lockstep\n# No number of drafts was faster at any of these batch sizes.")
 
 
 def fastest(speeds: Mapping[int, float]) -> int:
     """The fastest number of drafts; 0 if none is faster than lockstep."""
     return max(sorted(speeds), key=speeds.__getitem__)
+
+
+def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
+    """The setting ``drafts`` derived from measured speeds. largest: ``max_num_seqs``."""
+    sizes = sorted(speeds)
+    best = {size: fastest(speeds[size]) for size in sizes}
+    table = {1: best[sizes[0]]}
+    for size, following in pairwise(sizes):
+        fewer = best[following] < best[size]
+        table[size + 1 if fewer else following] = best[following]
+    if sizes[-1] < largest:
+        table[sizes[-1] + 1] = 0
+    kept = [(1, table[1])]
+    kept += [(size, n) for (_, before), (size, n) in pairwise(table.items()) if n != before]
+    return dict(kept)
 
 
 def _numbers(option: str, given: str) -> list[int]:
