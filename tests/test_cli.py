@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,16 @@ from tandem_plugin.cli import app
 
 def test_version_is_printed():
     assert CliRunner().invoke(app, ["--version"]).output == f"tandem-plugin {__version__}\n"
+
+
+def test_help_says_what_an_option_takes_in_plain_words():
+    found = CliRunner().invoke(app, ["rollout", "--help"]).output
+    assert "--samples, --n INTEGER" in found
+    assert "--temperature NUMBER" in found
+    assert "--senior [NAME=]PATH" in found
+    found += CliRunner().invoke(app, ["data", "prepare", "--help"]).output
+    assert "-o, --out PATH" in found
+    assert not re.search(r"--\S+ <(?!stop|verl|paper)", found)
 
 
 @pytest.mark.parametrize(

@@ -364,3 +364,23 @@ def test_table_for_people_says_what_was_found(
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
     assert "Every row matches its replay." in result.stdout
+
+
+@pytest.mark.parametrize("command", ["replay", "view"])
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("problems.jsonl", '{"problem": "2+2?", "answer": "4"}\n', "contains no rollouts"),
+        ("page.html", "<!doctype html>\n<p>1</p>\n", "not JSON"),
+        ("empty.jsonl", "", "is empty"),
+    ],
+)
+def test_wrong_file_is_named_before_a_tokenizer_is_missed(
+    tmp_path: Path, command: str, name: str, text: str, said: str
+):
+    file = tmp_path / name
+    file.write_text(text)
+    result = CliRunner().invoke(app, [command, str(file)])
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "--tokenizer" not in result.stderr

@@ -17,6 +17,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
 
+RELEASE = Path(__file__).parent / "evaluation" / "release"
 Make = Callable[..., tuple[TraceAudit, list[dict[str, Any]]]]
 
 
@@ -142,6 +143,11 @@ def test_each_form_of_traces_is_read(make: Make, tmp_path: Path, tokenizer_file:
     _, traces = make(30, cap=31)
     completions = tmp_path / "completions.jsonl"  # vLLM's completions of the release
     completions.write_text("".join(json.dumps(trace) + "\n" for trace in traces))
+    samples = [
+        {"token_ids": one["token_ids"], "model_mask": one["tandem_model_mask"]} for one in traces
+    ]
+    result = tmp_path / "word_handoff.json"  # the result of a reproduction of it
+    result.write_text(json.dumps({"phase": "word-handoff", "gens": [{"samples": samples}]}))
     ours = tmp_path / "ours.jsonl"
     ours.write_text(
         "".join(
@@ -150,13 +156,16 @@ def test_each_form_of_traces_is_read(make: Make, tmp_path: Path, tokenizer_file:
             for t in traces
         )
     )
-    found = [run(file, tokenizer_file, "--set", "cap=31") for file in (completions, ours)]
+    found = [run(file, tokenizer_file, "--set", "cap=31") for file in (completions, result, ours)]
     for code, one in found:
         assert (code, one["ok"], one["rows"], one["differing_rows"]) == (0, True, 30, 0)
     assert len({json.dumps(one["tests"]) for _, one in found}) == 1
 
 
-def test_other_files_are_refused(tmp_path: Path):
+def test_results_of_texts_alone_and_other_files_are_refused(tmp_path: Path):
+    for phase in ("solo", "handoff"):
+        with refused("TP794"):
+            list(read_traces(RELEASE / f"{phase}.json"))
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"token_ids": []}\n{\n')
     with refused("TP795", number=2):

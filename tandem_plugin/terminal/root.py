@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, get_args, get_type_hints, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
@@ -47,6 +48,23 @@ class TandemGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _reported(ctx.meta[_AS_JSON]):
             return super().invoke(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """As of typer; options say in its help what they take in plain words."""
+        found: Any = super().get_command(ctx, cmd_name)
+        for command in [found, *getattr(found, "commands", {}).values()]:
+            hints = get_type_hints(getattr(command, "callback", None) or _reported)
+            for option in getattr(command, "params", ()):
+                if option.param_type_name == "option" and option.metavar is None:
+                    option.metavar = _metavar(hints.get(option.name))
+        return found
+
+
+def _metavar(hint: Any) -> str | None:
+    """What a value of this type is called; None leaves it to typer, as for flags and choices."""
+    names = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+    inner = [_metavar(one) for one in get_args(hint)]
+    return names.get(hint) or next(filter(None, inner), None)
 
 
 def _plain(message: str) -> str:

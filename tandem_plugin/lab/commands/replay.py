@@ -61,11 +61,11 @@ def replay(
     could have written with different authors (tandem_unknown) are counted separately. The exit code
     is 1 if any row differs or is malformed.
 
-    With --without-seed, a row contains token_ids and tandem_model_mask, as in the paper's release
-    (its cap of 32 is `--set cap=31` here), or response_ids and authorship. Authors may change only
-    where the schedule draws. The senior's share of draws, and the share of draws that change the
-    author, are tested against p: traces that follow the schedule exactly fail with probability
-    0.001.
+    With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
+    paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or
+    response_ids and authorship. Authors may change only where the schedule draws. The senior's
+    share of draws, and the share of draws that change the author, are tested against p: traces that
+    follow the schedule exactly fail with probability 0.001.
     """
     from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.config import TandemConfig

@@ -24,7 +24,7 @@ from tandem_plugin.files import (
 )
 from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.rollouts.grades import is_grades_file
-from tandem_plugin.lab.rollouts.rollout import RolloutError
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
 
 __all__ = [
     "RolloutFile",
@@ -190,8 +190,10 @@ def file_step(path: Path) -> int | None:
 def find_tokenizer(rollouts: Path) -> str:
     """The tokenizer of a file or folder of rollouts: that of its senior, or the one next to it.
 
-    Raises :class:`TokenizerError` if there is none.
+    Raises :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without
+    rollouts, whichever tokenizer it would need.
     """
+    _check_first_row(rollouts)
     places, written = [rollouts.parent], [rollouts]
     if os.path.isdir(rollouts):
         places = [rollouts, rollouts.resolve().parent]
@@ -205,6 +207,18 @@ def find_tokenizer(rollouts: Path) -> str:
             return str(folder)
     looked = " or ".join(f"{name}/" for name in _FOLDERS)
     raise TokenizerError("TP790", rollouts=rollouts, looked=looked)
+
+
+def _check_first_row(rollouts: Path) -> None:
+    """Raise :class:`RolloutError` unless the first file's first row is a rollout."""
+    file = rollout_files(rollouts)[0]
+    first = next(read_rollouts(file), None)
+    if first is None:
+        raise RolloutError("TP791", file=file)
+    if isinstance(first, MalformedRow):
+        raise RolloutError(
+            "TP792", file=file, line=first.line, message=first.message.rpartition(" [")[0]
+        )
 
 
 def _noted_senior(rollouts: Path) -> str | None:

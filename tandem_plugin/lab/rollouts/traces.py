@@ -34,12 +34,14 @@ _NORMAL = NormalDist()
 
 
 class _Trace(BaseModel):
-    """A rollout of ours, or a completion of the paper's release."""
+    """A rollout of ours, a completion of the paper's release, or of a reproduction of it."""
 
     model_config = ConfigDict(strict=True)
 
     ids: list[TokenId] = Field(validation_alias=AliasChoices("response_ids", "token_ids"))
-    authors: list[Bit] = Field(validation_alias=AliasChoices("authorship", "tandem_model_mask"))
+    authors: list[Bit] = Field(
+        validation_alias=AliasChoices("authorship", "tandem_model_mask", "model_mask")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +154,22 @@ class TraceAudit:
 
 
 def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Numbered traces: the rows of a JSONL file.
+    """Numbered traces: the rows of a JSONL file, or the ``samples`` of a result's ``gens``.
 
-    Raises :class:`RolloutError` for any other file.
+    Raises :class:`RolloutError` for a file that is neither, or a result that holds texts alone.
     """
-    for number, line in enumerate(read_file(path).splitlines(), 1):
+    content = read_file(path)
+    try:
+        whole = parse_json(content)
+    except ValueError:
+        whole = None
+    if isinstance(whole, Mapping) and "gens" in whole:
+        samples = [one for gen in whole["gens"] for one in gen.get("samples", ())]
+        if not samples:
+            raise RolloutError("TP794", path=path)
+        yield from enumerate(samples, 1)
+        return
+    for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             try:
                 row = parse_json(line)
