@@ -1,33 +1,68 @@
-"""``python -m tandem_trl.grpo``: its arguments, its trainer and its reward."""
+"""``python -m tandem_trl.grpo`` and the three trainers started from one settings file."""
 
 from __future__ import annotations
 
-import re
+import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refused import refused
 
-from tandem_plugin.training.command import split_arguments
+from tandem_plugin import TandemConfig
+from tandem_plugin.training.command import PREFIX, split_arguments
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
+VERL = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem."
 
 
-def test_trl_reads_its_part_of_the_readmes_command():
+def command(backend: str, tmp_path: Path) -> list[str]:
+    """What the example would start, without the interpreter."""
+    settings = json.loads(TRAIN.with_name("settings.json").read_text())
+    settings["tandem"] = {"schedule": "word", "p": 0.25, "cap": 9, "seed": 5, "junior": "a/b"}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(settings))
+    arguments = ["--backend", backend, "--data", "data", "--settings", file, "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, TRAIN, *arguments], capture_output=True, text=True, check=True
+    )
+    return shlex.split(done.stdout)[1:]
+
+
+def settings_of(backend: str, started: list[str]) -> dict[str, Any]:
+    """Tandem's settings as the trainer's adapter reads them off its command."""
+    if backend != "verl":
+        return split_arguments(started)[0]
+    flags = [f"{PREFIX}{one.removeprefix(VERL)}" for one in started if one.startswith(VERL)]
+    return split_arguments(flags)[0]
+
+
+def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> None:
+    given = {}
+    for backend in ("verl", "openrlhf", "trl"):
+        settings = settings_of(backend, command(backend, tmp_path))
+        settings.pop("rollouts", None)
+        given[backend] = TandemConfig.from_mapping(settings)
+    assert given["verl"] == given["openrlhf"] == given["trl"]
+    assert given["trl"].parameters == {"p": 0.25, "cap": 9}
+    assert (given["trl"].seed, given["trl"].junior) == (5, "a/b")
+
+
+def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="TRL is not installed")
     from trl.scripts.grpo import make_parser
 
-    text = README.read_text(encoding="utf-8").replace("\\\n", " ")
-    (command,) = re.findall(r"^python -m tandem_trl\.grpo (.*)$", text, re.MULTILINE)
-    settings, others = split_arguments(shlex.split(command))
-    assert settings == {"schedule": "word", "rollouts": "runs/trl/rollouts"}
+    _, others = split_arguments(command("trl", tmp_path)[2:])
     cpu = ["--use_cpu", "True", "--bf16", "False"]
-    script, training, model, _ = make_parser().parse_args_and_config([*others, *cpu])[:4]
-    assert model.model_name_or_path == "Qwen/Qwen2.5-0.5B-Instruct"
-    assert (training.max_completion_length, training.max_steps) == (512, 100)
+    _, training, model, _ = make_parser().parse_args_and_config([*others, *cpu])[:4]
+    assert model.model_name_or_path == "Qwen/Qwen3-1.7B"
+    assert training.generation_batch_size == 16 * 8
+    assert training.gradient_accumulation_steps * training.per_device_train_batch_size == 16 * 8
     assert (training.vllm_mode, training.use_vllm) == ("colocate", True)
-    assert script.reward_funcs == ["tandem_plugin.grading.rewards.trl_reward.math_reward"]
 
 
 @pytest.mark.parametrize("arguments", [["--max_steps", "1"], ["--tandem.engine", '{"a": 1}']])
