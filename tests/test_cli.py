@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +15,31 @@ from tandem_plugin.cli import app
 
 
 def test_version_is_printed():
-    assert CliRunner().invoke(app, ["--version"]).output == f"tandem-plugin {__version__}\n"
+    result = CliRunner().invoke(app, ["--version"])
+    lines = result.output.splitlines()
+    assert lines[:2] == [f"tandem-plugin {__version__}", f"Python {platform.python_version()}"]
+    assert f"pydantic {version('pydantic')}" not in lines
+    assert all(version(name) == found for name, found in map(str.split, lines[2:]))
+
+
+def test_version_as_json():
+    result = CliRunner().invoke(app, ["--version", "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["version"] == __version__
+    assert found["stack"]["Python"] == platform.python_version()
+
+
+def test_version_imports_nothing_of_the_stack():
+    code = (
+        "import sys\n"
+        "from tandem_plugin.cli import app\n"
+        "app(['--version'], standalone_mode=False)\n"
+        "heavy = ('torch', 'vllm', 'verl', 'openrlhf', 'trl', 'transformers')\n"
+        "sys.exit(str([name for name in heavy if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == "[]"
 
 
 def test_help_says_what_an_option_takes_in_plain_words():

@@ -68,3 +68,17 @@ def test_prepare_never_replaces_its_problems(problems: Path, tmp_path: Path):
     assert (code, source.read_bytes()) == (1, before)
     assert "would overwrite the problems" in text
     assert [path.name for path in out.iterdir()] == ["train.jsonl"]
+
+
+def test_rows_of_standard_input_are_prepared_like_those_of_a_file(tmp_path: Path):
+    rows = "".join(
+        json.dumps({"problem": f"What is {n} + 1?", "answer": n + 1}) + "\n" for n in range(3)
+    )
+    (tmp_path / "stdin.jsonl").write_text(rows)
+    for source, out in (("-", "piped"), (str(tmp_path / "stdin.jsonl"), "file")):
+        options = ["--to", "openrlhf", "--out", str(tmp_path / out)]
+        done = CliRunner().invoke(app, ["data", "prepare", source, *options], input=rows)
+        assert done.exit_code == 0, done.output
+    piped, file = (tmp_path / out / "train.jsonl" for out in ("piped", "file"))
+    assert len(piped.read_text().splitlines()) == 3
+    assert piped.read_bytes() == file.read_bytes()

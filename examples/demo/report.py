@@ -1,9 +1,15 @@
-"""What a run changed: pass rates before and after, and how well the junior predicts the senior."""
+"""What a run leaves to look at: curves, before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
 
 TRAINING_REWARD = "critic/score/mean"
 JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
@@ -34,6 +40,31 @@ def check_tandem(records: Records) -> None:
                 f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "
                 "is installed in the environment of the run, or ask for --solo."
             )
+
+
+def draw_curves(records: Records, evaluations: Records, path: Path) -> None:
+    """Reward, pass rates of evaluations and the junior's cross-entropy over steps, as a PNG."""
+    read = curve(records, JUNIOR_CROSS_ENTROPY)
+    figure, panels = plt.subplots(
+        2 if read else 1, figsize=(7, 6), layout="constrained", sharex=True, squeeze=False
+    )
+    axes = panels[0, 0]
+    training = curve(records, TRAINING_REWARD)
+    axes.plot(training.keys(), training.values(), color="0.6", label="training reward")
+    for authors in evaluations[0][1]:
+        rates = curve(evaluations, authors)
+        axes.plot(rates.keys(), rates.values(), marker="o", label=f"evaluation, {authors}")
+    axes.set(ylabel="mean reward", ylim=(0, 1))
+    if read:
+        name = "the junior's cross-entropy on the senior's tokens"
+        panels[1, 0].plot(read.keys(), read.values(), color="tab:purple", label=name)
+        panels[1, 0].set(ylabel="nats per token", ylim=(0, None))
+    for axes in panels[:, 0]:
+        axes.grid(alpha=0.3)
+        axes.legend()
+    panels[-1, 0].set_xlabel("step")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
 
 
 def sentences(records: Records, evaluations: Records) -> list[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from model import Lesson, teach
 from problems import draw_distinct
-from report import TRAINING_REWARD, ReportError, check_tandem, sentences
+from report import TRAINING_REWARD, ReportError, check_tandem, draw_curves, sentences
 from rich.console import Console
 from train import (
     MEASURES,
@@ -99,6 +99,7 @@ def run(options: argparse.Namespace) -> None:
     if not options.solo:
         check_tandem(records)
         run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
+    draw_curves(records, evaluations, out / "curves.png")
     for line in sentences(records, evaluations):
         CONSOLE.print(line, style="bold")
     CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
 from tandem_plugin.lab.commands.view import view
+from tandem_plugin.terminal.output import JsonOption, print_json
 from tandem_plugin.terminal.root import TandemGroup
 
 __all__ = ["app", "main"]
@@ -51,12 +53,22 @@ app.command(short_help="Write an HTML page of figures and tables.")(report)
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version of tandem-plugin."),
+        typer.Option("--version", help="Print the versions of tandem-plugin and what it runs on."),
     ] = False,
+    json: JsonOption = False,
 ) -> None:
-    if version:
+    if not version:
+        return
+    from tandem_plugin.cli.doctor import installed_versions
+
+    stack = {"Python": platform.python_version(), **installed_versions()}
+    if json:
+        print_json({"version": __version__, "stack": stack})
+    else:
         typer.echo(f"tandem-plugin {__version__}")
-        raise typer.Exit
+        for name, found in stack.items():
+            typer.echo(f"{name} {found}")
+    raise typer.Exit
 
 
 def main() -> None:

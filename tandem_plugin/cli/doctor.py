@@ -23,7 +23,16 @@ from tandem_plugin._version import __version__
 from tandem_plugin.patching.versions import judge_version
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
-__all__ = ["Finding", "Machine", "doctor", "findings", "graphics_cards", "probe", "run_probe"]
+__all__ = [
+    "Finding",
+    "Machine",
+    "doctor",
+    "findings",
+    "graphics_cards",
+    "installed_versions",
+    "probe",
+    "run_probe",
+]
 
 Status: TypeAlias = Literal["ok", "missing", "warning", "problem"]
 """``missing`` is what is not installed and was not asked for."""
@@ -108,14 +117,20 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """This machine, as this Python sees it; nothing heavy is imported in this process."""
-        versions = {}
-        for name in _PACKAGES:
-            with suppress(PackageNotFoundError):
-                versions[name] = version(name)
+        versions = installed_versions()
         names = [name for name in _PLUGINS if name in versions or f"{name}-cpu" in versions]
         with ThreadPoolExecutor() as pool:
             probes = dict(zip(names, pool.map(run_probe, names), strict=True))
         return cls(versions, os.environ, probes, graphics_cards())
+
+
+def installed_versions() -> dict[str, str]:
+    """The version of every package of the stack that is installed; nothing of it is imported."""
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def findings(machine: Machine, stack: str | None = None) -> Iterator[Finding]:

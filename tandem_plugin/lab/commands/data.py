@@ -10,6 +10,7 @@ import typer
 
 from tandem_plugin.lab.commands.options import ProtocolOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
+from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import ProblemSet
@@ -23,10 +24,10 @@ data = typer.Typer(
 )
 
 _SOURCE = (
-    "A .jsonl, .json or .parquet file, owner/name[:config][#split] on the Hub, or a named set: "
-    "deepscaler, aime24, aime25, aime26, aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; "
-    "or reasoning-gym:TASK[,key=value...], a reasoning-gym task with count, seed and its own "
-    "settings."
+    "A .jsonl, .json or .parquet file, - for JSON Lines from standard input, "
+    "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
+    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
+    "a reasoning-gym task with count, seed and its own settings."
 )
 
 
@@ -46,7 +47,7 @@ class BadRows(str, Enum):
 
 @data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
-    source: Annotated[str, typer.Argument(help=_SOURCE)],
+    source: Annotated[str, typer.Argument(callback=rows_of_stdin, help=_SOURCE)],
     to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,

@@ -11,6 +11,7 @@ import typer
 
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
+from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
@@ -24,8 +25,10 @@ def replay(
     rollouts: Annotated[
         Path,
         typer.Argument(
+            callback=rows_of_stdin,
             help="A rollout file with one JSON object per line, written by `tandem rollout` or a "
-            "training run; or a folder of such files, such as one dump per step.",
+            "training run, or - for standard input; or a folder of such files, such as one dump "
+            "per step.",
         ),
     ],
     tokenizer: Annotated[

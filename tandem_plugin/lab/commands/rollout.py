@@ -28,6 +28,7 @@ from tandem_plugin.lab.commands.options import (
 )
 from tandem_plugin.terminal.assignments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
+from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.engine.llm import TandemLLM
@@ -43,8 +44,9 @@ def rollout(
     problems: Annotated[
         str,
         typer.Option(
+            callback=rows_of_stdin,
             help="Problems, optionally with answers, as for `tandem data prepare`: a .jsonl, .json "
-            "or .parquet file, a set on the Hub or by name.",
+            "or .parquet file, - for JSON Lines from standard input, a set on the Hub or by name.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The rollout file to write or resume.")],
