@@ -113,7 +113,7 @@ bench: $(VENV)/.demo-ready
 
 # Of the speculative mode, from vLLM 0.29.
 bench-speculative: $(VENV)/.demo-ready
-	$(BIN)/python benchmarks/speculative.py --out $(BENCHMARKS)
+	$(BIN)/python benchmarks/speculative.py --part speculative --out $(BENCHMARKS)
 
 # On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
 # this package. All parts, or some: make test-gpu PART="default sleep", make bench-gpu PART=4b

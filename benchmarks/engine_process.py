@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unittest import mock
 
 import engine_weights
@@ -42,6 +42,9 @@ ENGINE_ARGUMENTS: dict[str, Any] = {
     "disable_log_stats": True,
 }
 """The same for every engine; tandem comes on top."""
+
+
+Prompts: TypeAlias = list[list[int]] | None
 
 
 class StartError(RuntimeError):
@@ -130,15 +133,17 @@ class EngineProcess:
             self.close()
             raise StartError(refused)
 
-    def stretch(self, batch: int, tokens: int, schedule: str | None = None) -> Stretch:
+    def stretch(
+        self, batch: int, tokens: int, schedule: str | None = None, prompts: Prompts = None
+    ) -> Stretch:
         """Decode responses of ``tokens`` tokens.
 
-        schedule: in place of the engine's.
+        schedule: in place of the engine's. prompts: token ids, random ones if there are none.
         The step in which the prompts are read does not count, nor the one in which the first
         response ends.
         """
         time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
-        return Stretch(**self.ask("stretch", batch, tokens, schedule))
+        return Stretch(**self.ask("stretch", batch, tokens, schedule, prompts))
 
     def ask(self, kind: str, *arguments: Any) -> Any:
         """What :mod:`engine_weights` has under this name, run in the engine's process; ``runner``
@@ -249,18 +254,20 @@ _seeds = itertools.count()
 """No two responses of one engine are drawn alike."""
 
 
-def _stretch(llm: Any, batch: int, tokens: int, schedule: str | None) -> dict[str, Any]:
+def _stretch(
+    llm: Any, batch: int, tokens: int, schedule: str | None, prompts: Prompts
+) -> dict[str, Any]:
     """Fields of a :class:`Stretch`."""
     from vllm import SamplingParams
 
     engine = llm.llm_engine
-    prompts = np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
+    prompts = prompts or np.random.default_rng(0).integers(300, 500, (batch, PROMPT)).tolist()
     tandem = engine.vllm_config.additional_config.get("tandem")
     drafting = bool(tandem) and tandem.get("mode") == "speculative"
     # Model Runner V1 samples rows that have a seed one by one.
     seeded = _runner(llm) == "V2"
     own = {} if schedule is None else {"schedule": schedule}
-    for row, (prompt, seed) in enumerate(zip(prompts, _seeds, strict=False)):
+    for row, (prompt, seed) in enumerate(zip(prompts[:batch], _seeds, strict=False)):
         params = SamplingParams(
             temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
             detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if tandem else None,

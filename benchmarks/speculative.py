@@ -19,7 +19,14 @@ from typing import Any
 
 import torch
 from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
-from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, draft_figures, environment
+from engine_process import (
+    ENGINE_ARGUMENTS,
+    PROMPT,
+    EngineProcess,
+    Prompts,
+    draft_figures,
+    environment,
+)
 from parts import Part, main
 from results import Results
 from rounds import Sample, ratio, run_rounds
@@ -46,6 +53,10 @@ class Size:
 
 
 SIZES = {1: Size(96, 3), 16: Size(32, 3), 64: Size(16, 3), 256: Size(12, 2, drafting=False)}
+REAL_SIZES = {1: Size(16, 3), 4: Size(16, 2)}
+"""Of SmolLM2, whose vocabulary of 49,152 the interpreter takes a second a row for."""
+REAL = Path("runs/study-real")
+"""Where ``make study-real`` leaves its seniors and the models they were trained from."""
 TOY = {batch: Size(12, 1) for batch in (1, 4)}
 SMALL_JUNIOR_AT = 1
 """The batch size that is measured beside a small junior as well."""
@@ -58,6 +69,16 @@ ARGUMENTS = {
 request."""
 TOY_ARGUMENTS = {"max_num_seqs": 64, "max_num_batched_tokens": 1024}
 SINGLE = "single model"
+MODELS = (
+    f"The senior, and a junior of its size, read {SENIOR.read_parameters / 1e6:,.0f} million "
+    f"parameters a pass, the small junior {SMALL_JUNIOR.read_parameters / 1e6:,.0f}; their output "
+    f"layers are scaled so that their distributions overlap by about 0.96. Prompts of {PROMPT} "
+    "tokens."
+)
+REAL_MODELS = (
+    "SmolLM2-135M-Instruct as `make study-real` trained it, with GRPO or in tandem (TRL), beside "
+    "its frozen start. Prompts are sums that were in no training."
+)
 MODES: dict[str, dict[str, Any]] = {
     "lockstep": {},
     "speculative": {"mode": "speculative", "drafts": DRAFTS},
@@ -86,17 +107,58 @@ def measure(results: Results, toy: bool) -> None:
                     engines[mode] = both.enter_context(engine)
                 for batch in missing:
                     figures = _measure(engines, batch, sizes[batch])
-                    figures |= {"junior": name, "engine_arguments": ENGINE_ARGUMENTS | arguments}
+                    figures |= {"junior": name, "models": MODELS}
+                    figures |= {"engine_arguments": ENGINE_ARGUMENTS | arguments}
                     results.add(f"{name}, batch {batch}", figures)
 
 
-def _measure(engines: Mapping[str, EngineProcess], batch: int, size: Size) -> dict[str, Any]:
+def measure_real(results: Results, toy: bool) -> None:
+    """SmolLM2 after GRPO and after TRL, each beside its frozen start, on sums."""
+    junior, seniors = REAL / "models" / "seed-1", REAL / "seniors"
+    if not seniors.exists():
+        sys.exit(f"There is no {seniors}: `make study-real` makes it.")
+    prompts = _sums(junior)
+    sizes = dict.fromkeys(REAL_SIZES, Size(4, 1)) if toy else REAL_SIZES
+    for method in ("GRPO", "TRL"):
+        missing = [batch for batch in sizes if f"{method}, batch {batch}" not in results]
+        if not missing:
+            continue
+        senior = seniors / method
+        with ExitStack() as stack:
+            engines = {SINGLE: stack.enter_context(EngineProcess(senior, runner="v2"))}
+            for mode, tandem in MODES.items():
+                engine = EngineProcess(senior, junior, runner="v2", tandem=tandem)
+                engines[mode] = stack.enter_context(engine)
+            for batch in missing:
+                figures = _measure(engines, batch, sizes[batch], prompts)
+                figures |= {"junior": method, "models": REAL_MODELS}
+                figures |= {"engine_arguments": ENGINE_ARGUMENTS}
+                results.add(f"{method}, batch {batch}", figures)
+
+
+def _sums(folder: Path) -> list[list[int]]:
+    """The prompts of sums that were in no training."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+    from real_model import TAUGHT
+    from transformers import AutoTokenizer
+
+    from tandem_plugin.lab.data import read_problems
+    from tandem_plugin.lab.data.problem import prompt_ids
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    problems = read_problems(f"{TAUGHT},count={max(REAL_SIZES)},seed=99").problems
+    return [prompt_ids(one.messages, tokenizer) for one in problems]
+
+
+def _measure(
+    engines: Mapping[str, EngineProcess], batch: int, size: Size, prompts: Prompts = None
+) -> dict[str, Any]:
     """Every engine at one batch size; the counters of drafts are summed over rounds."""
     counters: dict[str, Counter[str]] = {}
     walls: dict[str, list[float]] = {}
 
     def speed(name: str, engine: str, schedule: str | None) -> float:
-        stretch = engines[engine].stretch(batch, size.tokens, schedule)
+        stretch = engines[engine].stretch(batch, size.tokens, schedule, prompts)
         walls.setdefault(name, []).append(stretch.tokens / stretch.wall_seconds)
         counters.setdefault(name, Counter()).update(stretch.drafted)
         return stretch.tokens / stretch.seconds
@@ -151,7 +213,6 @@ def table(content: Mapping[str, Any]) -> Table:
         f"{count} at batch {batch}"
         for batch, count in sorted({(case["batch"], case["rounds"]) for case in cases})
     )
-    millions = [f"{shape.read_parameters / 1e6:,.0f}" for shape in (SENIOR, SMALL_JUNIOR)]
     return Table(
         title="Speculative",
         columns=[
@@ -167,20 +228,22 @@ def table(content: Mapping[str, Any]) -> Table:
         rows=rows,
         unit=f"median of rounds ({rounds}), with the lowest and the highest",
         notes=(
-            f"The senior, and a junior of its size, read {millions[0]} million parameters a pass, "
-            f"the small junior {millions[1]}; their output layers are scaled so that their "
-            f"distributions overlap by about 0.96. {DRAFTS} drafts; schedule word, p = 0.5; "
-            "temperature 1. Every ratio is to the single model that was measured beside.",
+            f"{DRAFTS} drafts; schedule word, p = 0.5; temperature 1. Every ratio is to the single "
+            "model that was measured beside.",
             "Solo: the senior writes every token, as the single model does.",
             f"Model Runner V2's kernels are {some['kernels']}. Speeds and ratios exclude the time "
             "spent in the interpreter, since compiled kernels take microseconds; the last column "
             "includes it.",
-            f"Every engine: prompts of {PROMPT} tokens, {some['threads']} threads, {arguments}.",
+            some["models"],
+            f"Every engine: {some['threads']} threads, {arguments}.",
         ),
     )
 
 
-PARTS = [Part("speculative", "speculative decoding, beside lockstep", measure, table)]
+PARTS = [
+    Part("speculative", "speculative decoding, beside lockstep", measure, table),
+    Part("real", "the same with trained seniors, after `make study-real`", measure_real, table),
+]
 
 if __name__ == "__main__":
     script = Path(__file__).resolve()

@@ -16,8 +16,10 @@ SCRIPT = Path(__file__).parents[1] / "benchmarks" / "speculative.py"
 
 
 def test_every_engine_is_measured_beside_single_models_and_lockstep(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--toy", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    options = ["--toy", "--part", "speculative", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *options], capture_output=True, text=True, timeout=800
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "speculative.json").read_text())["cases"]
     assert set(found) == {"equal, batch 1", "equal, batch 4", "small junior, batch 1"}

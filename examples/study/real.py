@@ -63,8 +63,12 @@ MEASURES = {
     "handover": "junior finishes",
     "cross_entropy": "junior's cross-entropy",
     "overlap": "overlap",
+    "accepted-word": "accepted, `word`",
+    "accepted-step": "accepted, `step`",
     "kl": "drift",
 }
+"""Accepted: the share of the junior's drafts that the senior would accept in the speculative mode,
+which is the overlap at the places in a team's responses where the senior is the author."""
 CHUNK = 128
 """Positions whose distributions over 49,152 tokens are compared at a time, in float64."""
 
@@ -172,6 +176,10 @@ class Run:
         return out / "trainings" / f"{self.name.replace(' ', '-')}.json"
 
 
+KEPT = (Run(1, GRPO), Run(1, TRL))
+"""Whose seniors are kept, 540 MB each, for ``benchmarks/speculative.py``."""
+
+
 def all_runs(seeds: int) -> list[Run]:
     """Seed by seed, so that a study that is cut short has every method; GRPO and TRL once more."""
     whole = [Run(seed, method) for seed in range(1, seeds + 1) for method in (None, *METHODS)]
@@ -222,7 +230,19 @@ def run_one(out: Path, size: Size, run: Run) -> None:
     if run.method is None:
         curve.append({"step_number": 0, **evaluation.measure(start)})
     else:
-        train(task, start, start, run.method, training, run.seed, size.training, on_step)  # type: ignore[arg-type]
+        senior: Any = train(
+            task,
+            start,  # type: ignore[arg-type]
+            start,  # type: ignore[arg-type]
+            run.method,
+            training,
+            run.seed,
+            size.training,
+            on_step,
+        )
+        if run in KEPT:
+            senior.model.save_pretrained(out / "seniors" / run.method.name)
+            task.tokenizer.save_pretrained(out / "seniors" / run.method.name)
     seconds = round(time.monotonic() - started)
     found = {"name": run.name, "seconds": seconds, "rewards": rewards, "curve": curve}
     write_json(note, found if juniors else {**found, "juniors": evaluation.juniors})
@@ -254,19 +274,27 @@ class Evaluation:
     def measure(self, senior: Any) -> dict[str, float]:
         """The :data:`MEASURES` of a senior, and the mean length of its responses in tokens."""
         alone = self._answers("solo", senior)
-        cross_entropy, overlap = _legibility(senior, self.junior, alone)
+        cross_entropy, overlap = _legibility(senior, self.junior, alone, alone.written)
         parts = [self.problems[place :: len(HANDOVERS)] for place in range(len(HANDOVERS))]
         finished = [
             self._solved(self._answers("handover", senior, self.task.handover(after), part), part)
             for after, part in zip(HANDOVERS, parts, strict=True)
         ]
         teams = {team: self._answers(team, senior, self.task.rule(team)) for team in TEAMS}
+        accepted = {
+            f"accepted-{team}": _legibility(
+                senior, self.junior, of_team, of_team.written & of_team.senior
+            )[1]
+            for team, of_team in teams.items()
+            if f"accepted-{team}" in MEASURES
+        }
         return {
             "solo": self._solved(alone),
             **{team: self._solved(responses) for team, responses in teams.items()},
             "handover": float(np.mean(finished)),
             "cross_entropy": cross_entropy,
             "overlap": overlap,
+            **accepted,
             "kl": kl_divergence(
                 token_counts(alone.token_ids(), self.vocabulary),
                 self._counts,
@@ -290,11 +318,16 @@ class Evaluation:
         return float(self.task.rewards(responses.token_ids(), part or self.problems).mean())
 
 
-def _legibility(senior: Any, junior: Any, responses: Responses) -> tuple[float, float]:
-    """The junior's cross-entropy in nats and the overlap, means over all positions."""
-    start, written = responses.prompt_length, responses.written
-    logits = [model.response_logits(responses.ids, start)[written] for model in (senior, junior)]
-    targets = responses.ids[:, start:][written]
+def _legibility(
+    senior: Any, junior: Any, responses: Responses, places: Tensor
+) -> tuple[float, float]:
+    """The junior's cross-entropy in nats and the overlap, means over places.
+
+    places: bool ``[batch, longest]``, of the responses' tokens.
+    """
+    start = responses.prompt_length
+    logits = [model.response_logits(responses.ids, start)[places] for model in (senior, junior)]
+    targets = responses.ids[:, start:][places]
     parts = zip(*(each.split(CHUNK) for each in (*logits, targets)), strict=True)
     scores = [torch.stack(chunk_scores(*part)) for part in parts]
     surprise, shared = torch.cat(scores, dim=1).mean(dim=1).tolist()
