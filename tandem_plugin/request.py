@@ -40,8 +40,7 @@ class TandemRequest:
 
     ``prompt_length`` lets a client continue a truncated response: it says how many of the tokens
     sent as the prompt belong to the original prompt; the rest are the beginning of the response,
-    under the same seed. ``junior`` is the junior that must write, by its name in the engine; an
-    engine with another junior rejects the request.
+    under the same seed.
     """
 
     seed: int
@@ -49,7 +48,6 @@ class TandemRequest:
     parameters: Mapping[str, Any]
     fingerprint: str | None
     prompt_length: int | None = None
-    junior: str | None = None
 
     @classmethod
     def parse(cls, value: object) -> TandemRequest | None:
@@ -71,11 +69,8 @@ class TandemRequest:
         if "seed" not in fields:
             raise RequestError("TP031")
         prompt_length = _check_length(fields.pop("prompt_length", None))
-        junior = fields.pop("junior", None)
-        if junior is not None and not isinstance(junior, str):
-            raise RequestError("TP032", junior=junior)
         seed = check_seed(fields.pop("seed"))
-        return cls(seed, schedule, fields, fingerprint, prompt_length, junior)
+        return cls(seed, schedule, fields, fingerprint, prompt_length)
 
     def to_wire(self) -> dict[str, Any]:
         """The mapping that :meth:`parse` accepts."""
@@ -85,8 +80,6 @@ class TandemRequest:
         wire.update(self.parameters)
         if self.prompt_length is not None:
             wire["prompt_length"] = self.prompt_length
-        if self.junior is not None:
-            wire["junior"] = self.junior
         if self.fingerprint is not None:
             wire["fingerprint"] = self.fingerprint
         return wire

@@ -214,8 +214,6 @@ class TandemRules:
                 schedule=rule.schedule,
                 resolver=rule.boundaries.resolver,
             )
-        if request.junior is not None and request.junior != self.config.junior_name:
-            raise RequestError("TP042", junior=request.junior, expected=self.config.junior_name)
         return ResolvedRequest(rule, request.seed, request.prompt_length)
 
     def _rule_for(self, request: TandemRequest) -> Rule:

@@ -108,9 +108,7 @@ def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rule
 @pytest.fixture
 def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> Any:
     """An engine's configuration, with the rules of its tokenizer."""
-    rules = TandemRules(
-        TandemConfig.from_mapping({"junior": "small", "junior_name": "little"}), byte_level
-    )
+    rules = TandemRules(TandemConfig.from_mapping({}), byte_level)
     monkeypatch.setattr(admission, "engine_rules", lambda config: rules)
     return engine(90, 90)
 
@@ -145,12 +143,12 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     params = SimpleNamespace(extra_args=given)
     resolved = admission.check_request(admitted, params)
     assert resolved is not None
-    admission.say_in_full(admitted, resolved, params)
+    admission.say_in_full(resolved, params)
     assert params.extra_args == {
         "other": 1,
         "tandem": {
             "seed": 7, "schedule": "word", "p": 0.3, "cap": 32, "prompt_length": 2,
-            "junior": "little", "fingerprint": resolved.rule.fingerprint,
+            "fingerprint": resolved.rule.fingerprint,
         },
     }  # fmt: skip
     assert isinstance(given["tandem"], str)  # the user's own

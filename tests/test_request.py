@@ -51,7 +51,6 @@ def test_wire_form_survives_a_round_trip(wire: dict[str, object]):
         ("TP030", [{"seed": 1, "fingerprint": 3}, {"seed": 1, "fingerprint": HUGE}]),
         ("TP033", [{"seed": 1, "prompt_length": n} for n in (-1, 2**31, HUGE, 2.0, True, "2")]),
         ("TP034", [HUGE, [HUGE], 7, [("seed", 7)], False]),
-        ("TP032", [{"seed": 1, "junior": 7}]),
         ("TP036", ["on"]),
     ],
 )
@@ -63,7 +62,7 @@ def test_wrong_request_is_refused(code: str, several: list[object]):
 
 def test_json_in_a_string_is_the_same_request():
     wire = {"seed": MAX_SEED, "schedule": "word", "p": 0.3, "cap": 4, "fingerprint": "x"}
-    wire |= {"junior": "a/junior", "prompt_length": 3}
+    wire |= {"prompt_length": 3}
     request = TandemRequest.parse(wire)
     assert request is not None
     assert TandemRequest.parse(json.dumps(wire)) == request

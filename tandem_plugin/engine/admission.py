@@ -90,15 +90,13 @@ def _check_names(extra_args: Mapping[str, Any]) -> None:
         raise RequestError("TP017", name=min(missed))
 
 
-def say_in_full(vllm_config: Any, resolved: ResolvedRequest | None, params: Any) -> None:
+def say_in_full(resolved: ResolvedRequest | None, params: Any) -> None:
     """Write everything that was resolved for a request into the engine's copy of its parameters.
 
-    The workers use them and reject a fingerprint or a junior other than their own.
+    The workers use them and reject a fingerprint other than their own.
     """
     if resolved is not None:
-        junior = engine_rules(vllm_config).config.junior_name
-        request = replace(resolved.request(), junior=junior)
-        params.extra_args = {**params.extra_args, "tandem": request.to_wire()}
+        params.extra_args = {**params.extra_args, "tandem": resolved.request().to_wire()}
 
 
 def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ class StartedCall:
     rule: Rule | None
     seed: int
     prompt_ids: NDArray[np.int64]
-    junior: str | None
     _calls: list[Call]
 
     @property
@@ -36,12 +35,11 @@ class StartedCall:
         """The call's ``SamplingParams.extra_args["tandem"]``.
 
         The prompt's length lets a client resume an interrupted response, whose prompt then contains
-        the response so far; an engine with another junior rejects it.
+        the response so far.
         """
         if self.rule is None:
             return OFF
-        request = self.rule.request(self.seed, len(self.prompt_ids))
-        return replace(request, junior=self.junior).to_wire()
+        return self.rule.request(self.seed, len(self.prompt_ids)).to_wire()
 
     def returned(self, token_ids: Sequence[int], index: int = 0) -> None:
         """Record the returned tokens; index: of the sample, for a call with ``n`` > 1."""
@@ -95,7 +93,7 @@ class Trajectory:
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
         seed = self.seed_of_call(number)
-        return StartedCall(self.rule, seed, prompt, self.junior, self.calls)
+        return StartedCall(self.rule, seed, prompt, self.calls)
 
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike

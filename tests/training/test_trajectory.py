@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin import TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import Facts, bits_of, ranges_of
 from tandem_plugin.training.checks import check_rows
@@ -47,12 +47,9 @@ def facts_of_two_turns() -> Facts:
     return facts
 
 
-def test_every_call_names_the_runs_junior_and_so_do_its_facts() -> None:
+def test_facts_name_the_runs_junior() -> None:
     rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
     trajectory = Trajectory.begin(rules, ("training", 3), 0)
-    request = TandemRequest.parse(trajectory.call(PROMPT).request)
-    assert request is not None
-    assert request.junior == "a/b"
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts

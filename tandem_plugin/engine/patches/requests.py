@@ -53,7 +53,7 @@ def wrap_request_admission() -> None:
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
-            say_in_full(processor.vllm_config, resolved, request.sampling_params)
+            say_in_full(resolved, request.sampling_params)
             return request
         if "TANDEM_CONFIG" in os.environ:
             from tandem_plugin.engine.admission import check_nobody_asked
