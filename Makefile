@@ -102,7 +102,7 @@ demo-real: $(VENV)/.real-ready
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(STUDY)
 
-# On SmolLM2-135M-Instruct; not run whole yet. The same command resumes it.
+# On SmolLM2-135M-Instruct, in about two hours of one core. The same command resumes it.
 study-real: $(VENV)/.real-ready
 	$(BIN)/python examples/study/real.py --out runs/study-real
 

@@ -27,6 +27,7 @@ PAGES = {
     "demo.md": "examples/demo/README.md",
     "study.md": "examples/study/README.md",
     "study-results.md": "examples/study/results/study.md",
+    "study-real-results.md": "examples/study/results/real.md",
     "plugin-example.md": "examples/tandem-plugin-curriculum/README.md",
 }
 """Pages of the site that are not Markdown files in docs/, and their sources."""

@@ -378,7 +378,8 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
     minutes = sum(note["seconds"] for note in notes.values()) / 60
     return "\n\n".join(
         (
-            f"{len(notes)} of {len(runs)} runs, {minutes:.0f} minutes on one core each. "
+            "# The study on SmolLM2-135M-Instruct",
+            f"{len(notes)} of {len(runs)} runs, {minutes:.0f} minutes in all, each on one core. "
             f"{size.training.steps} steps of {size.training.prompts} x {size.training.group}, "
             f"{size.held_out} held-out problems, temperature 1. ± is the standard error over "
             "seeds; with fewer than five, no difference can be told from chance by a test.",
