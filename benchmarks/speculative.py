@@ -53,8 +53,8 @@ class Size:
 
 
 SIZES = {1: Size(96, 3), 16: Size(32, 3), 64: Size(16, 3), 256: Size(12, 2, drafting=False)}
-REAL_SIZES = {1: Size(16, 3), 4: Size(16, 2)}
-"""Of SmolLM2, whose vocabulary of 49,152 the interpreter takes a second a row for."""
+REAL_SIZES = {1: Size(10, 3)}
+"""Of SmolLM2, whose vocabulary of 49,152 takes the interpreter seconds a step."""
 REAL = Path("runs/study-real")
 """Where ``make study-real`` leaves its seniors and the models they were trained from."""
 TOY = {batch: Size(12, 1) for batch in (1, 4)}
