@@ -55,3 +55,17 @@ def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on()
         right = int(first) + (1 if sign == "+" else -1) * int(second)
         (gold,) = problem.golds  # of reasoning-gym's own scorer
         assert json.loads(gold)["answer"] == str(right)
+
+
+def test_the_evaluation_asks_what_the_training_asks(tmp_path: Path) -> None:
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import run
+
+    from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+
+    problems = run.sums()[1][:3]
+    file = run.write_problems(problems, tmp_path / "data")
+    trained = [row["prompt"] for row in parquet.read_table(file).to_pylist()]
+    assert trained == [list(problem.messages) for problem in problems]
+    assert [q["messages"] for q in read_benchmark(f"problems={file}").questions()] == trained

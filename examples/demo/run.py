@@ -39,7 +39,7 @@ from train import (
 )
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.lab.data import Problem, ProblemSet, prepare, read_problems
+from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare, read_problems
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder
 from tandem_plugin.progress import waiting
 
@@ -49,6 +49,8 @@ SUMS = "reasoning-gym:chain_sum,min_terms=2,max_terms=2,min_digits=1,max_digits=
 REAL_EVALUATION_PROBLEMS = 64
 AUTHORS = {"solo": "senior alone", "word": "team"}
 """Who answers, by the schedule of the evaluation."""
+QUESTION = PromptTemplate("{problem}")
+"""The model was taught to answer in a box, or the problem asks for it."""
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
 CONSOLE = Console(highlight=False)
 
@@ -79,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
         shutil.rmtree(out / folder, ignore_errors=True)
     training, parts = prepare_run(options, out / "model")
     train_file, evaluation_file = (
-        prepare(ProblemSet("demo", tuple(part)), "verl", out / "data" / name).files["train"]
+        write_problems(part, out / "data" / name)
         for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
 
@@ -105,6 +107,13 @@ def run(options: argparse.Namespace) -> None:
     CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
     for line in next_commands(out, options):
         CONSOLE.print(line, soft_wrap=True, markup=False)
+
+
+def write_problems(problems: Sequence[Problem], folder: Path) -> Path:
+    """The file that verl reads, and ``tandem eval``."""
+    return prepare(ProblemSet("demo", tuple(problems)), "verl", folder, template=QUESTION).files[
+        "train"
+    ]
 
 
 def prepare_run(options: argparse.Namespace, model: Path) -> tuple[Training, Problems]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from made_results import write_run
 from refused import refused
 
+from tandem_plugin.lab.data import PromptTemplate, prepare, read_problems
 from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.checkpoint import (
     Checkpoint,
@@ -49,6 +51,19 @@ def test_benchmark_has_its_own_name_and_asks_for_a_box(tmp_path: Path):
     assert named.settings()["problems"] == 2
     other = read_benchmark(str(write_problems(tmp_path / "other.jsonl", [1, 3])))
     assert other.settings()["sha256"] != named.settings()["sha256"]
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+def test_a_prepared_file_is_asked_as_it_was_prepared(
+    tmp_path: Path, trainer: Literal["verl", "openrlhf"]
+):
+    template = PromptTemplate("{problem} {instruction} ", "Say it.", system="Be brief.")
+    problems = read_problems(write_problems(tmp_path / "sums.jsonl", [1, 2]))
+    file = prepare(problems, trainer, tmp_path / "data", template=template).files["train"]
+    asked = [question["messages"] for question in read_benchmark(str(file)).questions()]
+    assert asked == [template.messages(problem) for problem in problems.problems]
+    (tmp_path / "data" / "manifest.json").unlink()  # now it is a file of anyone's
+    assert "boxed" in read_benchmark(str(file)).questions()[0]["messages"][-1]["content"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 200])

@@ -223,7 +223,7 @@ def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Ben
     from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 
     stated = {} if protocol is None else defaults(protocol.value)
-    template = PromptTemplate()
+    template = None
     if "instruction" in stated:
         template = PromptTemplate(
             stated["template"], stated["instruction"], always=stated["always_instructed"]
@@ -242,7 +242,7 @@ def _noted(
         used["schedule"] = used["schedule"] or ["step"]
     if "over" in used:
         used["over"] = LegibilityOver(used["over"]).value
-    for benchmark in benchmarks[:1]:  # all get the same prompts
+    for benchmark in benchmarks[:1]:  # each one's own are in its results
         asked = benchmark.template
         used |= {
             "template": asked.template,

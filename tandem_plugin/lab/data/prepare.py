@@ -14,11 +14,13 @@ import numpy as np
 
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import InputFiles, replacing, write_file
+from tandem_plugin.files.strict_json import parse_json
 from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate, words_of
 
-__all__ = ["Prepared", "Trainer", "prepare", "split"]
+__all__ = ["Prepared", "Trainer", "is_prepared", "prepare", "split"]
 
 Trainer: TypeAlias = Literal["verl", "openrlhf"]
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def prepare(
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
-    manifest = out / "manifest.json"
+    manifest = out / _MANIFEST
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
     if inputs is not None:
         inputs.check_outputs(manifest, *(out / f"{name}{ending}" for name in parts))
@@ -85,6 +87,14 @@ def prepare(
     }
     write_file(manifest, json.dumps(content, indent=2) + "\n")
     return Prepared(files, rows, checksums, duplicates, manifest)
+
+
+def is_prepared(file: Path) -> bool:
+    """Whether :func:`prepare` wrote a file, whose prompts are therefore complete."""
+    try:
+        return file.name in parse_json((file.parent / _MANIFEST).read_bytes())["files"].values()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False
 
 
 def _check_left(out: Path, parts: Mapping[str, object]) -> None:

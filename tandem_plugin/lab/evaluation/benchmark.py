@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
 from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
-from tandem_plugin.lab.data.prepare import checksum
+from tandem_plugin.lab.data.prepare import checksum, is_prepared
 
 __all__ = ["Benchmark", "checked_name", "read_benchmark"]
 
+_UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -47,9 +49,10 @@ class Benchmark:
 def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchmark:
     """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
-    SOURCE is a source of :func:`tandem_plugin.lab.data.read_problems`, or the name of a set. Raises
-    :class:`EvaluationError` for an unusable name or a set that is the training split of another
-    named set, and :class:`DataError` for an unusable source.
+    SOURCE is a source of :func:`tandem_plugin.lab.data.read_problems`, or the name of a set. A file
+    that `tandem data prepare` wrote keeps its prompts, which are those of the training, unless
+    there is a template. Raises :class:`EvaluationError` for an unusable name or a set that is the
+    training split of another named set, and :class:`DataError` for an unusable source.
     """
     name, _, source = given.partition("=")
     if not source or is_generated_source(given):  # whose settings contain =
@@ -63,7 +66,8 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     else:
         problems = read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
-    return Benchmark(chosen, problems.problems, template or PromptTemplate())
+    usual = _UNCHANGED if is_prepared(Path(source)) else PromptTemplate()
+    return Benchmark(chosen, problems.problems, template or usual)
 
 
 def checked_name(name: str, of: str) -> str:
