@@ -73,7 +73,8 @@ def rollout(
         str | None,
         typer.Option(
             help="Instruction to add to each problem. Default: with --grade, the common "
-            "instruction to answer in a box; otherwise none."
+            "instruction to answer in a box, unless `tandem data prepare` wrote the file; "
+            "otherwise none."
         ),
     ] = None,
     engine: EngineOption = None,
@@ -95,6 +96,7 @@ def rollout(
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.commands.problems import read_prompts
     from tandem_plugin.lab.data import INSTRUCTION
+    from tandem_plugin.lab.data.prepare import is_prepared
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
     from tandem_plugin.schedules import schedule_parameters
@@ -107,7 +109,7 @@ def rollout(
     chosen = config.make_schedule()
     arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    if grade and instruction is None:
+    if grade and instruction is None and not is_prepared(Path(problems)):
         instruction = INSTRUCTION
     listed = read_prompts(problems, "required" if grade else "optional")
     grader = Grader() if grade else None  # raises before the models load if SymPy is missing
