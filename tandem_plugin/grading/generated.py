@@ -42,14 +42,17 @@ def check_task(name: str) -> None:
     """
     if importlib.util.find_spec("reasoning_gym") is None:
         raise GradingError("TP805")
+    # The package first: another thread may be importing it, and fills the table to the end of that.
+    import reasoning_gym
     from reasoning_gym.dataset import ProceduralDataset
-    from reasoning_gym.factory import DATASETS
+
+    datasets = reasoning_gym.factory.DATASETS
 
     def compares(task: str) -> bool:
-        return task in _READ or DATASETS[task][0].score_answer is ProceduralDataset.score_answer
+        return task in _READ or datasets[task][0].score_answer is ProceduralDataset.score_answer
 
-    if name not in DATASETS or not compares(name):
-        known = ", ".join(sorted(filter(compares, DATASETS)))
+    if name not in datasets or not compares(name):
+        known = ", ".join(sorted(filter(compares, datasets)))
         raise DataError("TP728", name=name, known=known)
 
 

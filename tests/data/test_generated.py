@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,19 @@ def test_a_benchmark_of_a_task_has_a_name_that_can_be_a_folder() -> None:
     benchmark = read_benchmark(SOURCE)
     assert benchmark.name == "reasoning-gym-chain_sum"
     assert len(benchmark.problems) == 40
+
+
+_FIRST_GRADES = """
+from concurrent.futures import ThreadPoolExecutor
+from tandem_plugin.grading.generated import judge
+
+gold = '{"reasoning_gym": "chain_sum", "answer": "5", "metadata": {}}'
+with ThreadPoolExecutor(8) as threads:
+    print(*threads.map(lambda _: judge("5", gold)[0], range(64)))
+"""
+
+
+def test_threads_that_grade_first_wait_for_one_import_of_the_library() -> None:
+    command = [sys.executable, "-c", _FIRST_GRADES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 64
