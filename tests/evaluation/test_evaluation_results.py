@@ -21,6 +21,7 @@ from tandem_plugin.lab.evaluation.checkpoint import (
 from tandem_plugin.lab.evaluation.drift import run_drift
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
+from tandem_plugin.lab.evaluation.measures import headline
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary, versions
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
@@ -195,3 +196,14 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
     with refused("TP914", name="sampling.top_p"):
         run_drift(out, "s", "base")
+
+
+def test_failures_of_the_grader_are_shown_beside_the_headline(tmp_path: Path):
+    rows = [{"problem": 0, "samples": 4, "correct": 1}]
+    kinds = {"correct": 1, "incorrect": 1, "no_answer": 2}
+    for name, outcomes in (("a", kinds), ("b", kinds | {"no_answer": 1, "error": 1})):
+        metrics = {"A": {"outcomes": outcomes}}
+        write_run(tmp_path, "solo", name, settings={}, benchmarks={"A": rows}, metrics=metrics)
+    whole, some = (headline(read_summary(tmp_path / name / "solo/summary.json")) for name in "ab")
+    assert whole["pass@1"] == 25
+    assert some == whole | {"grading_errors": 1}

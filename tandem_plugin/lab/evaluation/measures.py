@@ -160,13 +160,19 @@ def measured(
 
 
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
-    """The macro averages of a run, in the units of tables, to print at its end."""
+    """The macro averages of a run, in the units of tables, to print at its end.
+
+    Responses that the grader failed on are counted beside them, as ``grading_errors``.
+    """
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
-    return {
+    numbers = {
         chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
         for chosen, found in measured(summary, resamples=2, over=over).items()
     }
+    graded = summary.content.get("metrics", {}).values()
+    errors = sum(one.get("outcomes", {}).get("error", 0) for one in graded)
+    return numbers | ({"grading_errors": errors} if errors else {})
 
 
 def mean_metric(summary: Summary, name: str) -> float:
