@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from enum import Enum
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Annotated, Literal, TypeAlias
 
@@ -57,18 +56,9 @@ _MARKER = "tandem-probe:"
 _TIMEOUT_S = 180.0
 
 
-class Stack(str, Enum):
-    """What a run needs: an engine, or a trainer with one."""
-
-    VLLM = "vllm"
-    VERL = "verl"
-    OPENRLHF = "openrlhf"
-    TRL = "trl"
-
-
 def doctor(
     stack: Annotated[
-        Stack | None,
+        Literal["vllm", "verl", "openrlhf", "trl"] | None,
         typer.Argument(help="The framework that must be installed. Default: none is required."),
     ] = None,
     json: JsonOption = False,
@@ -82,7 +72,7 @@ def doctor(
     from rich.console import Console
 
     with Console(stderr=True).status("Looking at vLLM and verl"):
-        found = list(findings(Machine.here(), None if stack is None else stack.value))
+        found = list(findings(Machine.here(), stack))
     problem = any(finding.status == "problem" for finding in found)
     if json:
         print_json({"ok": not problem, "findings": [asdict(finding) for finding in found]})

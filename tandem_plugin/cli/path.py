@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,17 +13,9 @@ from tandem_plugin.terminal.output import JsonOption, print_json
 __all__ = ["path"]
 
 
-class File(str, Enum):
-    """The files that have a path."""
-
-    REWARD_VERL = "reward-verl"
-    REWARD_OPENRLHF = "reward-openrlhf"
-    WITHOUT_FLASH_ATTN = "without-flash-attn"
-
-
 def path(
     file: Annotated[
-        File,
+        Literal["reward-verl", "reward-openrlhf", "without-flash-attn"],
         typer.Argument(
             help="reward-verl: for verl's reward.custom_reward_function.path. "
             "reward-openrlhf: for OpenRLHF's --reward.remote_url. "
@@ -36,7 +27,7 @@ def path(
     json: JsonOption = False,
 ) -> None:
     """Print the path of a file in this package that another program needs."""
-    if file is File.WITHOUT_FLASH_ATTN:
+    if file == "without-flash-attn":
         # Nothing of a trainer is imported for this.
         adapter = importlib.util.find_spec("tandem_openrlhf")
         assert adapter is not None
@@ -45,8 +36,8 @@ def path(
     else:
         from tandem_plugin.grading.rewards import reward_file
 
-        found = reward_file(file.value.removeprefix("reward-"))
+        found = reward_file(file.removeprefix("reward-"))
     if json:
-        print_json({"file": file.value, "path": str(found)})
+        print_json({"file": file, "path": str(found)})
     else:
         typer.echo(str(found))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.options import LegibilityOver, OverOption
+from tandem_plugin.lab.commands.options import OverOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 __all__ = ["compare", "report"]
@@ -61,7 +61,7 @@ def compare(
     ] = None,
     pool: PoolOption = None,
     unit: UnitOption = None,
-    over: OverOption = LegibilityOver.PROBLEMS,
+    over: OverOption = "problems",
     json: JsonOption = False,
 ) -> None:
     """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
@@ -81,7 +81,7 @@ def compare(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        found = compared.compare(seniors, despite or (), pools, over.value, units)
+        found = compared.compare(seniors, despite or (), pools, over, units)
         tables = paper_tables(found, k)
     text = "\n".join(map(markdown, tables))
     if out is not None:
@@ -122,7 +122,7 @@ def report(
     k: KOption = None,
     pool: PoolOption = None,
     unit: UnitOption = None,
-    over: OverOption = LegibilityOver.PROBLEMS,
+    over: OverOption = "problems",
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
@@ -138,7 +138,7 @@ def report(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
-            written = build_report(results, place, k, pools, over.value, units)
+            written = build_report(results, place, k, pools, over, units)
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,10 +15,8 @@ from tandem_plugin.terminal.assignments import assignments
 __all__ = [
     "EngineOption",
     "JuniorOption",
-    "LegibilityOver",
     "MaxTokensOption",
     "OverOption",
-    "ProtocolName",
     "ProtocolOption",
     "SamplesOption",
     "SeedOption",
@@ -31,30 +28,15 @@ __all__ = [
 ]
 
 
-class LegibilityOver(str, Enum):
-    """Whether a benchmark's cross-entropy and overlap are averaged over problems or positions."""
-
-    PROBLEMS = "problems"
-    POSITIONS = "positions"
-    RESPONSES = "responses"
-
-
-class ProtocolName(str, Enum):
-    """Whose settings a command uses as defaults."""
-
-    PAPER = "paper"
-    RELEASE = "release"
-
-
-def _take_protocol(ctx: typer.Context, name: ProtocolName | None) -> ProtocolName | None:
+def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
     """The protocol's settings become the defaults of the other options."""
     if name is not None:
-        ctx.default_map = defaults(name.value)
+        ctx.default_map = defaults(name)
     return name
 
 
 ProtocolOption = Annotated[
-    ProtocolName | None,
+    Literal["paper", "release"] | None,
     typer.Option(
         "--protocol",
         is_eager=True,
@@ -111,7 +93,7 @@ SeedOption = Annotated[
     int, typer.Option(min=0, help="Seed for the authors and for the sampled tokens.")
 ]
 OverOption = Annotated[
-    LegibilityOver,
+    Literal["problems", "positions", "responses"],
     typer.Option(
         "--legibility-over",
         help="How to average a benchmark's cross-entropy and overlap: over problems "
