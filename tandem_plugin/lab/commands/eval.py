@@ -98,7 +98,10 @@ def evaluate(
     samples: Annotated[
         int,
         typer.Option(
-            "--samples", "--n", min=1, help="Number of responses per problem by a senior alone."
+            "--samples",
+            "--n",
+            min=1,
+            help="Number of responses per problem by a senior alone. In handoff: --team-samples.",
         ),
     ] = 32,
     team_samples: Annotated[
@@ -152,7 +155,7 @@ def evaluate(
     parts = get_args(Part) if part == "all" else (part,)
     alone, team = (
         Sampling(count, temperature, top_p, max_tokens, seed, top_k)
-        for count in (samples, team_samples)
+        for count in (samples, ctx.params["team_samples"])
     )
     benchmarks, arguments = _benchmarks(benchmark or (), protocol), engine_arguments(engine)
     noted = _noted(ctx, part, benchmarks)
@@ -188,10 +191,17 @@ def evaluate(
 
 
 def _check_options(ctx: typer.Context, part: Part) -> None:
-    """Reject a missing option, or one without effect on this part."""
+    """Reject a missing option, or one without effect on this part.
+
+    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``.
+    """
     used, options = _OPTIONS[part], {str(one.name): one.opts[0] for one in ctx.command.params}
     sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in options}
     given = {name for name, source in sources.items() if source == "COMMANDLINE"}
+    if part == "handoff" and "samples" in given:
+        given.remove("samples")
+        if "team_samples" not in given:
+            ctx.params["team_samples"] = ctx.params["samples"]
     for name, option in options.items():
         if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
