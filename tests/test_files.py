@@ -10,14 +10,14 @@ from refused import refused
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import (
     InputFiles,
-    check_model,
+    is_number,
     open_file,
+    parse_json,
     read_file,
     replacing,
     write_file,
 )
-from tandem_plugin.files.checkpoints import hub_access
-from tandem_plugin.files.strict_json import is_number, parse_json
+from tandem_plugin.files.checkpoints import check_model, hub_access
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path):

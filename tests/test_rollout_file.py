@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.problems import answer, prompt, read_prompts, token_ids
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
+from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}

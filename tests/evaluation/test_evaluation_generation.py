@@ -16,8 +16,6 @@ from tandem_plugin import TandemConfig
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.lab.evaluation import engine_process
-from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -27,6 +25,7 @@ from tandem_plugin.lab.evaluation.generation import (
     schedule_label,
     team_schedule,
 )
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint, read_benchmark
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
     _grades_file,

@@ -10,14 +10,14 @@ import pytest
 from made_results import write_run
 from refused import refused
 
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import (
+from tandem_plugin.lab.evaluation.drift import run_drift
+from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.lab.evaluation.inputs import (
     Checkpoint,
     find_checkpoint,
     fingerprint_folder,
+    read_benchmark,
 )
-from tandem_plugin.lab.evaluation.drift import run_drift
-from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary, versions
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile

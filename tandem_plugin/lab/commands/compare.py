@@ -153,7 +153,7 @@ def report(
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
     """The members of each pool or unit; raises :class:`EvaluationError` for another form."""
     from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.benchmark import checked_name
+    from tandem_plugin.lab.evaluation.inputs import checked_name
 
     groups: dict[str, list[str]] = {}
     for one in given or ():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tandem_plugin.lab.commands.options import ProtocolOption
+from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
-from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import ProblemSet

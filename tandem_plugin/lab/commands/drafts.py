@@ -18,7 +18,7 @@ from tandem_plugin.lab.commands.options import (
     SeniorOption,
     engine_arguments,
 )
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
 __all__ = ["drafts", "fastest", "table_of"]
@@ -54,7 +54,7 @@ def drafts(
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
-    from tandem_plugin.files import check_model
+    from tandem_plugin.files.checkpoints import check_model
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")

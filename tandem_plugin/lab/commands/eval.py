@@ -21,12 +21,11 @@ from tandem_plugin.lab.commands.options import (
     engine_arguments,
 )
 from tandem_plugin.lab.protocols import defaults, record
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.benchmark import Benchmark
-    from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+    from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
     from tandem_plugin.lab.evaluation.measures import Over
 
 __all__ = ["evaluate"]
@@ -146,9 +145,9 @@ def evaluate(
     distributions of both models are compared, a few positions at a time. The first junior is the
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
-    from tandem_plugin.lab.evaluation.checkpoint import named_path
     from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
+    from tandem_plugin.lab.evaluation.inputs import named_path
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
 
     _check_options(ctx, part)
@@ -211,7 +210,7 @@ def _check_options(ctx: typer.Context, part: Part) -> None:
 
 def _benchmarks(given: Sequence[str], protocol: str | None) -> list[Benchmark]:
     from tandem_plugin.lab.data import PromptTemplate
-    from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+    from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
     stated = {} if protocol is None else defaults(protocol)
     template = PromptTemplate()
@@ -242,7 +241,7 @@ def _noted(
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
-    from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+    from tandem_plugin.lab.evaluation.inputs import find_checkpoint
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints", bar=True):

@@ -10,7 +10,7 @@ import typer
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.protocols import defaults
-from tandem_plugin.terminal.assignments import assignments
+from tandem_plugin.terminal.arguments import assignments
 
 __all__ = [
     "EngineOption",

@@ -26,9 +26,8 @@ from tandem_plugin.lab.commands.options import (
     TopPOption,
     engine_arguments,
 )
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
-from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.engine.llm import TandemLLM
@@ -89,8 +88,8 @@ def rollout(
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
-    from tandem_plugin.files import InputFiles, check_model
-    from tandem_plugin.files.checkpoints import model_files
+    from tandem_plugin.files import InputFiles
+    from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
     from tandem_plugin.lab.commands.problems import noted as noted_problems
     from tandem_plugin.lab.commands.problems import read_prompts

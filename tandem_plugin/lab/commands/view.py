@@ -103,8 +103,7 @@ def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
     """Index the files, and read what the page shows of them."""
     from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
-    from tandem_plugin.lab.viewer.index import PageIndex
-    from tandem_plugin.lab.viewer.page import ShownResponses
+    from tandem_plugin.lab.viewer.page import PageIndex, ShownResponses
     from tandem_plugin.lab.viewer.responses import Decoding
     from tandem_plugin.progress import ShownProgress
     from tandem_plugin.spans import TokenBytes

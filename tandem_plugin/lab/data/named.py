@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
-from tandem_plugin.lab.data.rows import given_answer, problems_of
+from tandem_plugin.lab.data.rows import given_answer, is_generated_source, problems_of
 
 __all__ = ["NAMED_SETS", "NamedSet", "check_source", "is_named", "load_named"]
 

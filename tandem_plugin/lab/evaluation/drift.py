@@ -13,10 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import read_file
-from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.evaluation.checkpoint import pieces_of
+from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.lab.evaluation.generation import read_generations
+from tandem_plugin.lab.evaluation.inputs import pieces_of
 from tandem_plugin.lab.evaluation.results import (
     Summary,
     check_comparable,

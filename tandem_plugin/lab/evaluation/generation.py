@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.benchmark import Benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 import torch
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files.strict_json import is_number
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
+from tandem_plugin.files import is_number
 from tandem_plugin.lab.evaluation.generation import (
     is_complete,
     read_generations,
     read_rows_of,
 )
+from tandem_plugin.lab.evaluation.inputs import Checkpoint, check_same_vocabulary
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.progress import ShownProgress, waiting

@@ -28,8 +28,7 @@ from pydantic import (
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError, shown
-from tandem_plugin.files import read_file, write_file
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.patching.versions import installed_version
 
 __all__ = [

@@ -19,8 +19,6 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.grading import OUTCOMES, Grade
-from tandem_plugin.lab.evaluation.benchmark import Benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -28,6 +26,7 @@ from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
     schedule_label,
 )
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
 from tandem_plugin.lab.rollouts.engine import deciding

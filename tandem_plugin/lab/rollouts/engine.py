@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
-from tandem_plugin.lab.planning.machine import cpu_arguments
+from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import ShownProgress, waiting
 
 __all__ = ["deciding", "response_progress", "start_engine"]

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import ForeignLineError, read_appended, system_reason
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import ForeignLineError, parse_json, read_appended, system_reason
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
 

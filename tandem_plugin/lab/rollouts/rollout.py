@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError, validation_reason
-from tandem_plugin.files import open_file, system_reason
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import open_file, parse_json, system_reason
 
 __all__ = [
     "Bit",

@@ -15,14 +15,14 @@ from tandem_plugin.errors import OutputError, TokenizerError
 from tandem_plugin.files import (
     ForeignLineError,
     WholeLines,
-    is_hub_name,
     open_file,
+    parse_json,
     read_appended,
     read_file,
     system_reason,
     write_file,
 )
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files.checkpoints import is_hub_name
 from tandem_plugin.lab.rollouts.grades import is_grades_file
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
 

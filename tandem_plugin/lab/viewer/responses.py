@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
-from tandem_plugin.files.strict_json import is_number
+from tandem_plugin.files import is_number
 from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
     JUNIOR,
