@@ -13,14 +13,14 @@ from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import Rollout, RolloutError
 
 __all__ = [
+    "GRADES_ENDING",
     "Grades",
     "grades_beside",
     "input_digest",
-    "is_grades_file",
     "response_digest",
 ]
 
-_ENDING = ".grades.jsonl"
+GRADES_ENDING = ".grades.jsonl"
 
 
 def response_digest(text: str) -> str:
@@ -34,14 +34,9 @@ def input_digest(response: str, gold: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def is_grades_file(path: Path) -> bool:
-    """Whether a file has the name of a grade file: ``NAME.grades.jsonl``."""
-    return path.name.endswith(_ENDING)
-
-
 def grades_beside(rollouts: Path) -> Path | None:
     """``NAME.grades.jsonl`` next to ``NAME.jsonl``; None if it does not exist."""
-    path = rollouts.with_name(rollouts.stem + _ENDING)
+    path = rollouts.with_name(rollouts.stem + GRADES_ENDING)
     return path if path.is_file() else None
 
 

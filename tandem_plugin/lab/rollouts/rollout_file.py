@@ -23,7 +23,7 @@ from tandem_plugin.files import (
     write_file,
 )
 from tandem_plugin.files.checkpoints import is_hub_name
-from tandem_plugin.lab.rollouts.grades import is_grades_file
+from tandem_plugin.lab.rollouts.grades import GRADES_ENDING
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
 
 __all__ = [
@@ -175,7 +175,7 @@ def rollout_files(path: Path) -> list[Path]:
     if not os.path.isdir(path):
         raise RolloutError("TP767", path=path)
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
-    kept = (file for file in found if not is_grades_file(file))
+    kept = (file for file in found if not file.name.endswith(GRADES_ENDING))
     files = sorted(kept, key=lambda file: (len(file.name), file.name))
     if not files:
         raise RolloutError("TP768", path=path)
