@@ -81,15 +81,15 @@ def view(
         "problems": len(index["problems"]),
         "steps": len({one.step for one, _ in shown.responses} - {None}),
         "of": index["whole"],
-        "unread_lines": len(shown.listing.unread),
+        "unread_lines": len(shown.unread),
         "bytes": page.stat().st_size,
     }
     if json:
         print_json(result)
         return
     _report(result)
-    if shown.listing.unread:
-        echo(f"Unreadable lines: {len(shown.listing.unread):,}. {_first_unread(shown)}.", err=True)
+    if shown.unread:
+        echo(f"Unreadable lines: {len(shown.unread):,}. {_first_unread(shown)}.", err=True)
 
 
 def _page_of(rollouts: Path) -> Path:
@@ -102,21 +102,14 @@ def _page_of(rollouts: Path) -> Path:
 def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
     """Index the files, and read what the page shows of them."""
     from tandem_plugin.boundaries import Vocabulary
-    from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
-    from tandem_plugin.lab.viewer.page import PageIndex, ShownResponses
-    from tandem_plugin.lab.viewer.responses import Decoding
+    from tandem_plugin.lab.viewer.page import ShownResponses
     from tandem_plugin.progress import ShownProgress
-    from tandem_plugin.spans import TokenBytes
 
-    vocabulary = Vocabulary.from_path(tokenizer)
-    beside = {i: path for i, file in enumerate(files) if (path := grades_beside(file))}
-    grades = {i: Grades(path) for i, path in beside.items()}
-    listing = PageIndex(files)
-    shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), grades)
+    shown = ShownResponses(files, Vocabulary.from_path(tokenizer))
     with ShownProgress() as progress:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
-        listing.read(lambda count: progress.advance(task, count))
-        task = progress.add_task("view", total=len(listing.responses))
+        shown.read(lambda count: progress.advance(task, count))
+        task = progress.add_task("view", total=len(shown.listed))
         shown.take(room, lambda: progress.advance(task))
     _check(shown, tokenizer, files)
     return shown
@@ -142,9 +135,9 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
 
 def _first_unread(shown: ShownResponses) -> str:
     """Where the first line is that cannot be shown, and why."""
-    if not shown.listing.unread:
+    if not shown.unread:
         return "it is empty"
-    file, line, why = shown.listing.unread[0]
+    file, line, why = shown.unread[0]
     return f"{f'{file}, ' if file else ''}line {line}: {why.rstrip('.')}"
 
 

@@ -9,20 +9,21 @@ import json
 import random
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem_plugin._version import __version__
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.files import open_file
-from tandem_plugin.lab.rollouts.grades import Grades
+from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout, read_rollouts
 from tandem_plugin.lab.rollouts.rollout_file import file_step
 from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["Listed", "PageIndex", "ShownResponses", "make_page", "page_index"]
+__all__ = ["Listed", "ShownResponses", "make_page", "page_index"]
 
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
@@ -49,21 +50,37 @@ class Listed(NamedTuple):
     """The row's own number, or the number of earlier responses to its problem at its step."""
 
 
-@dataclass(slots=True)
-class PageIndex:
-    """The responses of some files, in the order of files and lines.
+class ShownResponses:
+    """The responses of a page, and why others are not shown.
 
-    It keeps a few numbers per response, so the size of a run does not matter.
+    Of all responses a few numbers stay in memory, of those shown only packed texts, so the size of
+    a run does not matter.
     """
 
-    files: Sequence[Path]
-    responses: list[Listed] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-    """The number of each problem: the one in its rows, or its place, from 1."""
-    unread: list[tuple[str, int, str]] = field(default_factory=list)
-    """(file, line, reason) of lines that cannot be shown; the name of a single file is empty."""
-    _problems: dict[tuple[int | None, int], int] = field(default_factory=dict)
-    _samples: dict[tuple[int | None, int], int] = field(default_factory=dict)
+    def __init__(self, files: Sequence[Path], vocabulary: Vocabulary) -> None:
+        self.files = files
+        self._token_bytes = TokenBytes(vocabulary)
+        self._decoding = Decoding(vocabulary)
+        beside = {i: path for i, file in enumerate(files) if (path := grades_beside(file))}
+        self._grades = {i: Grades(path) for i, path in beside.items()}
+        self.listed: list[Listed] = []
+        """All responses, in the order of files and lines."""
+        self.numbers: list[int] = []
+        """The number of each problem: the one in its rows, or its place, from 1."""
+        self.unread: list[tuple[str, int, str]] = []
+        """(file, line, reason) of lines that cannot be shown; a single file's name is empty."""
+        self._problems: dict[tuple[int | None, int], int] = {}
+        self._samples: Counter[tuple[int | None, int]] = Counter()
+        self.responses: list[tuple[Listed, dict[str, Any]]] = []
+        """Those shown, with what the index has of each."""
+        self.problems: dict[int, tuple[int, str]] = {}
+        """The number of each problem shown, and the beginning of its prompt."""
+        self.parts: list[str] = []
+        """Base64 of zlib of JSON (``prompts``, ``responses``)."""
+        self.legend: set[str] = set()
+        """What the legend must explain besides senior and junior."""
+        self.misread: list[str] = []
+        """The errors of responses whose token ids do not match their text."""
 
     def read(self, on_read: Callable[[int], None] = lambda count: None) -> None:
         """Read all files. on_read: called with the number of bytes of each line."""
@@ -72,30 +89,29 @@ class PageIndex:
             for row in read_rollouts(file, on_read):
                 self._add(number, step, row)
 
-    def leave_out(self, file: int, line: int, reason: str) -> None:
+    def _leave_out(self, file: int, line: int, reason: str) -> None:
         """Record a line that cannot be shown."""
         name = self.files[file].name if len(self.files) > 1 else ""
         self.unread.append((name, line, reason))
 
     def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> None:
         if isinstance(row, MalformedRow):
-            self.leave_out(file, row.line, row.message)
+            self._leave_out(file, row.line, row.message)
             return
         if row.authorship is not None and len(row.authorship) != len(row.response_ids):
             why = (
                 f"The response has {len(row.response_ids)} tokens, its recorded authorship "
                 f"{len(row.authorship)}."
             )
-            self.leave_out(file, row.line, why)
+            self._leave_out(file, row.line, why)
             return
         noted = row.fields.get("step")
         step = noted if type(noted) is int and abs(noted) < 2**53 else file_step
         problem = self._problem(row.fields)
-        before = self._samples.get((step, problem), 0)
-        self._samples[step, problem] = before + 1
-        sample = _number(row.fields.get("sample"))
-        sample = before if sample is None else sample
-        self.responses.append(Listed(file, row.line, row.offset, step, problem, sample))
+        number = _number(row.fields.get("sample"))
+        sample = self._samples[step, problem] if number is None else number
+        self._samples[step, problem] += 1
+        self.listed.append(Listed(file, row.line, row.offset, step, problem, sample))
 
     def _problem(self, fields: Mapping[str, Any]) -> int:
         number = _number(fields.get("problem"))
@@ -106,47 +122,17 @@ class PageIndex:
             self.numbers.append(len(self._problems) if number is None else number)
         return self._problems[key]
 
-    def shuffled(self) -> list[Listed]:
-        """The responses in the order in which a page includes them.
+    def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
+        """Add responses until they fill about ``room`` bytes of a page.
 
         A page without room for all shows random problems, the same in every run.
         """
         ranks = list(range(len(self.numbers)))
         random.Random(0).shuffle(ranks)
-        return sorted(self.responses, key=lambda one: ranks[one.problem])
-
-
-def _number(value: object) -> int | None:
-    """A number that is exact in JavaScript, or None."""
-    return value if type(value) is int and 0 <= value < 2**53 else None
-
-
-@dataclass(slots=True)
-class ShownResponses:
-    """The responses of a page, and why others are not shown. Only packed texts stay in memory."""
-
-    listing: PageIndex
-    token_bytes: TokenBytes
-    decoding: Decoding
-    grades: Mapping[int, Grades]
-    """By the index of the file."""
-    responses: list[tuple[Listed, dict[str, Any]]] = field(default_factory=list)
-    """With what the index has of each."""
-    problems: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """The number of each problem, and the beginning of its prompt."""
-    parts: list[str] = field(default_factory=list)
-    """Base64 of zlib of JSON (``prompts``, ``responses``)."""
-    legend: set[str] = field(default_factory=set)
-    """What the legend must explain besides senior and junior."""
-    misread: list[str] = field(default_factory=list)
-    """The errors of responses whose token ids do not match their text."""
-
-    def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Add responses until they fill about ``room`` bytes of a page."""
         prompts: dict[str, Any] = {}
         contents: list[bytes] = []
         size = unpacked = 0
-        for one in self.listing.shuffled():
+        for one in sorted(self.listed, key=lambda one: ranks[one.problem]):
             if size > room:
                 break
             row = self._read(one)
@@ -155,9 +141,9 @@ class ShownResponses:
                 continue
             if str(one.problem) not in prompts:
                 turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
-                self.problems[one.problem] = self.listing.numbers[one.problem], _summary(turns)
-            grades = self.grades.get(one.file)
-            viewed = view_response(row, grades.of(row) if grades else None, self.token_bytes)
+                self.problems[one.problem] = self.numbers[one.problem], _summary(turns)
+            grades = self._grades.get(one.file)
+            viewed = view_response(row, grades.of(row) if grades else None, self._token_bytes)
             place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}
             known = {**place, "step": one.step, "sample": one.sample, **viewed.columns}
             self.responses.append((one, known))
@@ -179,22 +165,26 @@ class ShownResponses:
         return len(self.parts[-1])
 
     def _read(self, one: Listed) -> Rollout | None:
-        with open_file(self.listing.files[one.file]) as file:
+        with open_file(self.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
-            self.listing.leave_out(one.file, one.line, row.message)
+            self._leave_out(one.file, one.line, row.message)
             return None
-        if wrong := self.decoding.mismatch(row):
+        if wrong := self._decoding.mismatch(row):
             self.misread.append(wrong)
-            self.listing.leave_out(one.file, one.line, wrong)
+            self._leave_out(one.file, one.line, wrong)
             return None
         return row
+
+
+def _number(value: object) -> int | None:
+    """A number that is exact in JavaScript, or None."""
+    return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def page_index(shown: ShownResponses) -> dict[str, Any]:
     """What a page says of its responses, in the order of files and lines, without their texts."""
     rows = sorted(shown.responses, key=lambda response: (response[0].file, response[0].line))
-    listing, unread = shown.listing, shown.listing.unread
     return {
         "problems": shown.problems,
         "responses": {
@@ -202,12 +192,12 @@ def page_index(shown: ShownResponses) -> dict[str, Any]:
         },
         "legend": sorted(shown.legend),
         "whole": {
-            "responses": len(listing.responses),
-            "problems": len(listing.numbers),
-            "steps": len({one.step for one in listing.responses} - {None}),
+            "responses": len(shown.listed),
+            "problems": len(shown.numbers),
+            "steps": len({one.step for one in shown.listed} - {None}),
         },
-        "unread": unread[:_UNREAD],
-        "unreadMore": max(0, len(unread) - _UNREAD),
+        "unread": shown.unread[:_UNREAD],
+        "unreadMore": max(0, len(shown.unread) - _UNREAD),
     }
 
 
