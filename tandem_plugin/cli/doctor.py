@@ -214,7 +214,10 @@ def graphics_cards() -> list[str]:
 
 def run_probe(name: str, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
     """What importing vLLM or verl with tandem showed in a new process, or the error."""
-    program = f"from tandem_plugin.cli.doctor import probe; probe({name!r})"
+    program = (
+        "import json; from tandem_plugin.cli.doctor import probe; "
+        f"print({_MARKER!r} + json.dumps(probe({name!r})), flush=True)"
+    )
     command = [sys.executable, "-c", program]
     try:
         done = subprocess.run(
@@ -234,12 +237,8 @@ def run_probe(name: str, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
     return "", said[-1]
 
 
-def probe(name: str) -> None:
+def probe(name: str) -> str:
     """In the new process: import the framework, load tandem's entry point, and say what runs."""
-    print(_MARKER + json.dumps(_loaded(name)), flush=True)
-
-
-def _loaded(name: str) -> str:
     importlib.import_module(name)
     loaded = [one.load() for one in entry_points(group=_PLUGINS[name][0], name="tandem")]
     if not loaded:
