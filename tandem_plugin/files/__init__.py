@@ -9,7 +9,7 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
@@ -19,8 +19,8 @@ from tandem_plugin.errors import OutputError
 
 __all__ = [
     "ForeignLineError",
-    "InputFiles",
     "WholeLines",
+    "check_outputs",
     "is_number",
     "open_file",
     "parse_json",
@@ -124,22 +124,17 @@ def write_file(path: str | Path, content: str | bytes) -> None:
         temporary.write_bytes(data)
 
 
-class InputFiles:
-    """The files that a command reads, recognised under any name.
+def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) -> None:
+    """Raise :class:`OutputError` if an output is one of the inputs, under whatever name.
 
     Links, different spellings of a path and other aliases all lead to the same file on the same
-    device. Missing files are ignored, since they cannot be overwritten.
+    device. Missing files are ignored, since they cannot be overwritten. inputs: by their role, as
+    named in the error: ``rollouts``, ``tokenizer``.
     """
-
-    def __init__(self, **files: Iterable[str | Path]) -> None:
-        """files: by their role, as named in the error: ``rollouts``, ``tokenizer``."""
-        self._files = [(what, str(file)) for what, listed in files.items() for file in listed]
-
-    def check_outputs(self, *outputs: Path) -> None:
-        """Raise :class:`OutputError` if an output is one of the inputs."""
-        for output, (what, file) in product(outputs, self._files):
-            if _is_same(output, file):
-                raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
+    files = [(what, str(file)) for what, listed in inputs.items() for file in listed]
+    for output, (what, file) in product(outputs, files):
+        if _is_same(output, file):
+            raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
 
 
 def _is_same(one: Path, other: str) -> bool:

@@ -28,12 +28,11 @@ from tandem_plugin.lab.evaluation.generation import (
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint, read_benchmark
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
-    _grades_file,
     check_handoffs,
     run_handoff,
     run_solo,
 )
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, grades_file
 from tandem_plugin.request import TandemRequest
 
 
@@ -138,7 +137,7 @@ def test_grading_resumes(solo: GenerationFile):
     write(solo, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
     path = evaluated(solo)
     first = path.read_text()
-    grades = _grades_file(solo)
+    grades = grades_file(solo.path)
     whole = grades.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.unlink()

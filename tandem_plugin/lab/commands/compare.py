@@ -88,13 +88,9 @@ def compare(
         notes = "".join(f"- {sentence}\n" for sentence in found.notes)
         write_file(out / "tables.md", text + (notes and f"\n{notes}"))
     if json:
-        result = {
-            "seniors": list(found.seniors),
-            "tables": [table_json(table) for table in tables],
-            "notes": list(found.notes),
-            "files": {} if out is None else {"tables.md": str(out / "tables.md")},
-        }
-        print_json(result)
+        files = {} if out is None else {"tables.md": str(out / "tables.md")}
+        rows = [table_json(table) for table in tables]
+        print_json({"seniors": found.seniors, "tables": rows, "notes": found.notes, "files": files})
         return
     console = table_console()
     if console.is_terminal:

@@ -63,7 +63,6 @@ def prepare(
     heldout if requested, and manifest.json; the same source, settings and seed produce the same
     files.
     """
-    from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
@@ -89,7 +88,7 @@ def prepare(
             heldout=heldout,
             seed=seed,
             template=PromptTemplate(template, text, system, always),
-            inputs=InputFiles(problems=[source, *(file or ())]),
+            inputs=[source, *(file or ())],
             draws_rows=draws_rows,
             protocol=noted,
         )

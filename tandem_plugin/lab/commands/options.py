@@ -45,7 +45,6 @@ ProtocolOption = Annotated[
         "given explicitly override them. The output records both.",
     ),
 ]
-_REFUSED = ("model", "additional_config", "tandem")
 
 
 def _take_path(given: str | None) -> str | None:
@@ -106,7 +105,7 @@ OverOption = Annotated[
 def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     """The engine's arguments by name; :class:`ConfigError` for one that has its own option."""
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
-    for name in _REFUSED:
+    for name in ("model", "additional_config", "tandem"):
         if name in arguments:
             raise ConfigError("TP962", name=name)
     return arguments

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,12 +90,17 @@ def rollout(
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
-    from tandem_plugin.files import InputFiles
+    from tandem_plugin.files import check_outputs
     from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
+    from tandem_plugin.lab.rollouts.rollout_file import (
+        RolloutFile,
+        placed_rows,
+        run_file,
+        text_digest,
+    )
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
@@ -120,10 +124,7 @@ def rollout(
         "schedule": config.schedule,
         "parameters": schedule_parameters(chosen),
         "boundaries": config.boundaries or chosen.boundaries,
-        "problems": {
-            "count": len(listed),
-            "sha256": hashlib.sha256(asked_and_known.encode()).hexdigest()[:16],
-        },
+        "problems": {"count": len(listed), "sha256": text_digest(asked_and_known)},
         "seed": seed,
         **sampling,
         # None if not requested, so that a file without the field can be resumed.
@@ -133,7 +134,7 @@ def rollout(
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
-    InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
+    check_outputs({"problems": [problems], **models}, out, run_file(out))
     with RolloutFile(out, noted) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,23 +53,27 @@ def view(
     be read, or if the tokenizer is not the one that the responses were written with. Input files
     are never overwritten.
     """
-    from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.files import check_outputs, write_file
     from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.rollouts.grades import grades_beside
-    from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer, rollout_files, run_file
+    from tandem_plugin.lab.rollouts.rollout_file import (
+        find_tokenizer,
+        grades_file,
+        rollout_files,
+        run_file,
+    )
     from tandem_plugin.lab.viewer.page import make_page, page_index
     from tandem_plugin.progress import waiting
 
     files = rollout_files(rollouts)
     page = out or _page_of(rollouts)
     chosen = tokenizer or find_tokenizer(rollouts)
-    inputs = InputFiles(
-        rollouts=files,
-        settings=map(run_file, files),
-        grades=filter(None, map(grades_beside, files)),
-        tokenizer=model_files(chosen),
-    )
-    inputs.check_outputs(page)
+    inputs: dict[str, Iterable[Path]] = {
+        "rollouts": files,
+        "settings": map(run_file, files),
+        "grades": map(grades_file, files),
+        "tokenizer": model_files(chosen),
+    }
+    check_outputs(inputs, page)
     shown = _shown(files, chosen, int(megabytes * 1e6))
     with waiting("write the page"):
         index = page_index(shown)

@@ -18,7 +18,6 @@ from tandem_plugin.lab.data.rows import is_generated_source
 __all__ = [
     "Benchmark",
     "Checkpoint",
-    "check_same_vocabulary",
     "checked_name",
     "find_checkpoint",
     "named_path",
@@ -129,9 +128,3 @@ def fingerprint_folder(folder: Path) -> str:
 def pieces_of(path: str) -> tuple[str, ...]:
     """The vocabulary of a model: the piece of every token id."""
     return Vocabulary.from_path(path).pieces
-
-
-def check_same_vocabulary(senior: Checkpoint, junior: Checkpoint) -> None:
-    """Raise :class:`EvaluationError` unless the models share their token ids."""
-    if pieces_of(senior.path) != pieces_of(junior.path):
-        raise EvaluationError("TP827", senior=senior.name, junior=junior.name)

@@ -52,9 +52,12 @@ FORMAT = 1
 """The format of a summary; another one is rejected."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """The results of one run: per-problem numbers of each benchmark, and its settings."""
+    """The results of one run: per-problem numbers of each benchmark, and its settings.
+
+    Equal to itself alone, so that :func:`measured` can cache what it computes.
+    """
 
     folder: Path
     kind: str

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from tandem_plugin._version import __version__
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.files import open_file
-from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout, read_rollouts
-from tandem_plugin.lab.rollouts.rollout_file import file_step
+from tandem_plugin.lab.rollouts.rollout_file import Grades, file_step, grades_file
 from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
 from tandem_plugin.spans import TokenBytes
 
@@ -61,8 +60,8 @@ class ShownResponses:
         self.files = files
         self._token_bytes = TokenBytes(vocabulary)
         self._decoding = Decoding(vocabulary)
-        beside = {i: path for i, file in enumerate(files) if (path := grades_beside(file))}
-        self._grades = {i: Grades(path) for i, path in beside.items()}
+        beside = enumerate(map(grades_file, files))
+        self._grades = {i: Grades(path) for i, path in beside if path.is_file()}
         self.listed: list[Listed] = []
         """All responses, in the order of files and lines."""
         self.numbers: list[int] = []
@@ -143,13 +142,14 @@ class ShownResponses:
                 turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
                 self.problems[one.problem] = self.numbers[one.problem], _summary(turns)
             grades = self._grades.get(one.file)
-            viewed = view_response(row, grades.of(row) if grades else None, self._token_bytes)
+            grade = grades.of(row) if grades else None
+            columns, legend, content = view_response(row, grade, self._token_bytes)
             place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}
-            known = {**place, "step": one.step, "sample": one.sample, **viewed.columns}
+            known = {**place, "step": one.step, "sample": one.sample, **columns}
             self.responses.append((one, known))
-            self.legend |= viewed.legend
-            contents.append(viewed.content)
-            unpacked += len(viewed.content)
+            self.legend |= legend
+            contents.append(content)
+            unpacked += len(content)
             if unpacked > _PART:
                 size += self._pack(prompts, contents) + _COLUMNS * len(contents)
                 prompts, contents, unpacked = {}, [], 0
