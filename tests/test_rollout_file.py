@@ -125,8 +125,7 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     problems = read_prompts(str(file))
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
     run, output = RolloutRun(Mock(), problems, None, 0, {}), Mock(outputs=[MagicMock()])
-    rows = [run.row(i, output) for i in range(4)]
-    assert [row.get("answer") for row in rows] == ["2", ["4", "four"], None, None]
+    assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
 
 
 @pytest.mark.parametrize(

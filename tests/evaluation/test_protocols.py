@@ -116,8 +116,8 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20)
     assert benchmark.questions()[0]["messages"][0]["content"] == f"1 + 1 = ?{BOXED}"
     assert noted["overridden"] == {"temperature": 0.5}
-    counts = [one[5].samples for one in (paper, plain, both)]
-    assert (paper[7]["overridden"], counts) == ({"team_samples": 4}, [4, 8, 2])
+    assert [one[5].samples for one in (paper, plain, both)] == [4, 8, 2]
+    assert paper[7]["overridden"] == {"team_samples": 4}
     assert plain[5] == Sampling(8, 0.5, 0.95, 3000, 0)
     assert paper[3] == plain[3] == [{"schedule": "step", "first": "senior"}]
     assert paper[7]["not_stated"]["temperature"] == 0.5  # the paper says nothing of it
