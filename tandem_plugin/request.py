@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import parse_json
 
 __all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
 

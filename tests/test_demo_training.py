@@ -62,7 +62,7 @@ def test_the_evaluation_asks_what_the_training_asks(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     import run
 
-    from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+    from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
     problems = run.sums()[1][:3]
     file = run.write_problems(problems, tmp_path / "data")

@@ -9,15 +9,15 @@ from refused import refused
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import (
-    InputFiles,
-    check_model,
+    check_outputs,
+    is_number,
     open_file,
+    parse_json,
     read_file,
     replacing,
     write_file,
 )
-from tandem_plugin.files.checkpoints import hub_access
-from tandem_plugin.files.strict_json import is_number, parse_json
+from tandem_plugin.files.checkpoints import check_model, hub_access
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path):
@@ -77,11 +77,11 @@ def test_an_input_is_known_under_every_name(tmp_path: Path):
     (tmp_path / "soft").symlink_to(file)
     os.link(file, tmp_path / "hard")
     (tmp_path / "way").symlink_to(tmp_path)
-    inputs = InputFiles(rollouts=[file], tokenizer=["nowhere"])
+    inputs = {"rollouts": [file], "tokenizer": ["nowhere"]}
     for other in ("rollouts.jsonl", "soft", "hard", "folder/../rollouts.jsonl", "way/hard"):
         with refused("TP763"):
-            inputs.check_outputs(tmp_path / "new", tmp_path / other)
-    inputs.check_outputs(tmp_path / "nowhere", tmp_path / "folder")
+            check_outputs(inputs, tmp_path / "new", tmp_path / other)
+    check_outputs(inputs, tmp_path / "nowhere", tmp_path / "folder")
 
 
 @pytest.mark.parametrize(

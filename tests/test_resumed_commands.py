@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tandem_plugin import Authorship
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.rollout import RolloutRun
-from tandem_plugin.lab.evaluation.checkpoint import fingerprint_folder
+from tandem_plugin.lab.evaluation.inputs import fingerprint_folder
 from tandem_plugin.lab.rollouts import engine as engine_module
 
 pytest.importorskip("sympy")

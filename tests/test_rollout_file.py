@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,11 @@ from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.problems import answer, prompt, read_prompts, token_ids
+from tandem_plugin.lab.commands.rollout import RolloutRun, prompt_of, read_prompts, token_ids
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
+from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
@@ -122,8 +123,9 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     as_list = ending == ".json"
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
     problems = read_prompts(str(file))
-    assert [prompt(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    assert [answer(one) for one in problems] == ["2", ["4", "four"], None, None]
+    assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
+    run, output = RolloutRun(Mock(), problems, None, 0, {}), Mock(outputs=[MagicMock()])
+    assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     (problem,) = read_prompts(str(source), "required")
     prepared = prepare(read_problems(source), "openrlhf", tmp_path / "out").files["train"]
     turns = json.loads(prepared.read_text())["input"]
-    assert prompt(problem, INSTRUCTION) == turns
+    assert prompt_of(problem, INSTRUCTION) == turns
     assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
     senior: Any = None
     file = GenerationFile(tmp_path, read_benchmark(str(source)), senior, None, None)

@@ -9,7 +9,7 @@ from typing import Any
 import pages
 import pytest
 
-from tandem_plugin.lab.rollouts.grades import response_digest
+from tandem_plugin.lab.rollouts.rollout_file import text_digest
 
 ROW = {
     "response_ids": [0, 2, 1, 7],
@@ -36,7 +36,7 @@ def view(rollouts: Path, *options: str) -> tuple[int, Any, Any]:
 def graded(problem: int, **more: Any) -> dict[str, Any]:
     """A record of ``tandem eval``."""
     record = {"problem": problem, "sample": 0, "outcome": "no_answer", "reward": 0.0}
-    return {**record, "answer": None, "response_sha256": response_digest("a ab."), **more}
+    return {**record, "answer": None, "response_sha256": text_digest("a ab."), **more}
 
 
 def graded_beside(rollouts: Path, *records: dict[str, Any]) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+from tandem_plugin.lab.evaluation.inputs import find_checkpoint
 from tandem_plugin.lab.evaluation.legibility import HFModel, chunk_scores
 
 

@@ -25,8 +25,8 @@ from tandem_plugin.boundaries.vocabulary_families import (
     texts_of,
 )
 from tandem_plugin.errors import AuthorshipError, TokenizerError
+from tandem_plugin.files import parse_json
 from tandem_plugin.files.checkpoints import hub_access, may_be_on_hub
-from tandem_plugin.files.strict_json import parse_json
 
 __all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
 

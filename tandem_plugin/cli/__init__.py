@@ -1,15 +1,19 @@
-"""The command ``tandem``. One command per file; heavy imports happen inside the commands."""
+"""The command ``tandem``, and ``tandem path``. Other commands have a file each.
+
+Heavy imports happen inside the commands.
+"""
 
 from __future__ import annotations
 
 import platform
-from typing import Annotated
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from tandem_plugin._version import __version__
 from tandem_plugin.cli.doctor import doctor
-from tandem_plugin.cli.path import path
 from tandem_plugin.cli.plugins import plugins
 from tandem_plugin.lab.commands.compare import compare, report
 from tandem_plugin.lab.commands.data import data
@@ -23,6 +27,34 @@ from tandem_plugin.terminal.output import JsonOption, print_json
 from tandem_plugin.terminal.root import TandemGroup
 
 __all__ = ["app", "main"]
+
+
+def path(
+    file: Annotated[
+        Literal["reward-verl", "reward-openrlhf", "without-flash-attn"],
+        typer.Argument(
+            help="reward-verl: for verl's reward.custom_reward_function.path. "
+            "reward-openrlhf: for OpenRLHF's --reward.remote_url. "
+            "without-flash-attn: a folder for PYTHONPATH that lets OpenRLHF start "
+            "without flash-attn.",
+            show_choices=True,
+        ),
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Print the path of a file in this package that another program needs."""
+    if file == "without-flash-attn":
+        # The adapter as a package imports nothing of a trainer.
+        found = Path(str(files("tandem_openrlhf"))) / "without_flash_attn"
+    else:
+        from tandem_plugin.grading.rewards import reward_file
+
+        found = reward_file(file.removeprefix("reward-"))
+    if json:
+        print_json({"file": file, "path": str(found)})
+    else:
+        typer.echo(str(found))
+
 
 app = typer.Typer(
     cls=TandemGroup,

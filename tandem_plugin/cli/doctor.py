@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from enum import Enum
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Annotated, Literal, TypeAlias
 
@@ -57,18 +56,9 @@ _MARKER = "tandem-probe:"
 _TIMEOUT_S = 180.0
 
 
-class Stack(str, Enum):
-    """What a run needs: an engine, or a trainer with one."""
-
-    VLLM = "vllm"
-    VERL = "verl"
-    OPENRLHF = "openrlhf"
-    TRL = "trl"
-
-
 def doctor(
     stack: Annotated[
-        Stack | None,
+        Literal["vllm", "verl", "openrlhf", "trl"] | None,
         typer.Argument(help="The framework that must be installed. Default: none is required."),
     ] = None,
     json: JsonOption = False,
@@ -82,7 +72,7 @@ def doctor(
     from rich.console import Console
 
     with Console(stderr=True).status("Looking at vLLM and verl"):
-        found = list(findings(Machine.here(), None if stack is None else stack.value))
+        found = list(findings(Machine.here(), stack))
     problem = any(finding.status == "problem" for finding in found)
     if json:
         print_json({"ok": not problem, "findings": [asdict(finding) for finding in found]})
@@ -224,7 +214,10 @@ def graphics_cards() -> list[str]:
 
 def run_probe(name: str, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
     """What importing vLLM or verl with tandem showed in a new process, or the error."""
-    program = f"from tandem_plugin.cli.doctor import probe; probe({name!r})"
+    program = (
+        "import json; from tandem_plugin.cli.doctor import probe; "
+        f"print({_MARKER!r} + json.dumps(probe({name!r})), flush=True)"
+    )
     command = [sys.executable, "-c", program]
     try:
         done = subprocess.run(
@@ -244,12 +237,8 @@ def run_probe(name: str, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
     return "", said[-1]
 
 
-def probe(name: str) -> None:
+def probe(name: str) -> str:
     """In the new process: import the framework, load tandem's entry point, and say what runs."""
-    print(_MARKER + json.dumps(_loaded(name)), flush=True)
-
-
-def _loaded(name: str) -> str:
     importlib.import_module(name)
     loaded = [one.load() for one in entry_points(group=_PLUGINS[name][0], name="tandem")]
     if not loaded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -52,12 +53,7 @@ def _result(found: Catalogue) -> dict[str, Any]:
         "ok": not found.broken,
         "registered": [_entry(entry) for entry in found.registrations],
         "broken": [
-            {
-                "plugin": one.name,
-                "distribution": one.provider.distribution,
-                "version": one.provider.version,
-                "reason": one.reason,
-            }
+            {"plugin": one.name, **asdict(one.provider), "reason": one.reason}
             for one in found.broken
         ],
     }
@@ -71,8 +67,7 @@ def _entry(entry: Registration) -> dict[str, Any]:
         "name": entry.name,
         "kind": entry.kind,
         "parameters": [{"name": p.name, "type": p.type, "default": p.default} for p in parameters],
-        "distribution": entry.provider.distribution,
-        "version": entry.provider.version,
+        **asdict(entry.provider),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tandem_plugin.engine.compilation import keep_compile_ranges
 from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
-from tandem_plugin.files import check_model
+from tandem_plugin.files.checkpoints import check_model
 
 __all__ = [
     "is_seniors_checkpoint",

@@ -1,28 +1,195 @@
-"""Files named by users, and JSON from other programs."""
+"""Files that a user names, read and written whole or by lines, and JSON from other programs."""
 
-from tandem_plugin.files.checkpoints import check_model, is_hub_name
-from tandem_plugin.files.user_files import (
-    ForeignLineError,
-    InputFiles,
-    WholeLines,
-    open_file,
-    read_appended,
-    read_file,
-    replacing,
-    system_reason,
-    write_file,
-)
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from tandem_plugin.errors import OutputError
 
 __all__ = [
     "ForeignLineError",
-    "InputFiles",
     "WholeLines",
-    "check_model",
-    "is_hub_name",
+    "check_outputs",
+    "is_number",
     "open_file",
+    "parse_json",
     "read_appended",
     "read_file",
     "replacing",
     "system_reason",
     "write_file",
 ]
+
+
+def open_file(path: str | Path) -> io.BufferedReader:
+    """A regular file, open for reading.
+
+    Raises OSError for everything else, without waiting for a pipe, which might never end.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
+    return Path(path).open("rb")
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of a regular file; raises OSError as :func:`open_file` does."""
+    with open_file(path) as file:
+        return file.read()
+
+
+class ForeignLineError(ValueError):
+    """A line that the command did not write."""
+
+    def __init__(self, line: int, reason: ValueError) -> None:
+        super().__init__(str(reason))
+        self.line = line
+
+
+class WholeLines(NamedTuple):
+    """What of a file is whole; what lies behind it is of a line that was torn."""
+
+    size: int
+    """Bytes of whole lines."""
+    ends: bool
+    """False where the last of them is whole but for its end."""
+
+
+def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> WholeLines:
+    """Pass every line of a file to ``take``, except blank ones.
+
+    begin: how every line begins. take: raises ValueError for a line that the command did not write.
+    The last line may lack its end: it counts if it can be accepted, and is torn if it cannot but
+    begins like the others. Raises :class:`ForeignLineError` for any other line, so nothing else is
+    ever removed, and OSError if the file cannot be read.
+    """
+    whole = 0
+    with open_file(path) as lines:
+        for number, line in enumerate(lines, 1):
+            ends = line.endswith(b"\n")
+            try:
+                if line.strip():
+                    take(line)
+            except ValueError as error:
+                if ends or not begin.startswith(line[: len(begin)]):
+                    raise ForeignLineError(number, error) from error
+                return WholeLines(whole, True)
+            whole += len(line)
+            if not ends:
+                return WholeLines(whole, False)
+    return WholeLines(whole, True)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A new file to write to, which replaces ``path`` once everything is written.
+
+    If the writing is interrupted, ``path`` stays as it was. A link remains a link, and its target
+    is replaced. Raises :class:`OutputError` if it cannot be replaced.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        mode = _mode(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        yield temporary
+        if mode is not None:
+            os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def write_file(path: str | Path, content: str | bytes) -> None:
+    """Write a file atomically, text as UTF-8; raises :class:`OutputError`."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) -> None:
+    """Raise :class:`OutputError` if an output is one of the inputs, under whatever name.
+
+    Links, different spellings of a path and other aliases all lead to the same file on the same
+    device. Missing files are ignored, since they cannot be overwritten. inputs: by their role, as
+    named in the error: ``rollouts``, ``tokenizer``.
+    """
+    files = [(what, str(file)) for what, listed in inputs.items() for file in listed]
+    for output, (what, file) in product(outputs, files):
+        if _is_same(output, file):
+            raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
+
+
+def _is_same(one: Path, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
+
+
+def _mode(target: Path) -> int | None:
+    """The permissions of the replaced file; None for a new file."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "It is not a regular file")
+    return stat.S_IMODE(mode)
+
+
+def _unwritable(path: str | Path, error: OSError) -> OutputError:
+    return OutputError("TP751", path=path, reason=system_reason(error))
+
+
+def system_reason(error: OSError) -> str:
+    """Why a file could not be read or written, in the system's words."""
+    return str(error.strerror or error)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text; bytes are read as UTF-8.
+
+    Raises ValueError, with the reason, for invalid JSON, and for an object that contains a field
+    twice, since readers differ in which one they use.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number that fits in a float, and not a bool."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    # Python compares integers with floats exactly: one of 400 digits overflows nothing here.
+    return abs(value) <= sys.float_info.max
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it contains the field {twice[:60]!r} twice")
+    return found

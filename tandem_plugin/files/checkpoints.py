@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,7 +129,12 @@ def checkpoint_folder(
 def model_files(model: str) -> list[Path]:
     """The files that a checkpoint or a tokenizer is read from; none for a name on the Hub."""
     place = Path(model)
-    return sorted(_files_of(place)) if os.path.isdir(place) else [place]
+    if not os.path.isdir(place):
+        return [place]
+    found = {file for pattern in _PATTERNS for file in place.glob(pattern)}
+    if not any(file.suffix in _WEIGHTS for file in found):
+        found.update(place.glob("*.pt"))  # read by vLLM if there is nothing else
+    return sorted(found)
 
 
 def fingerprint_checkpoint(place: Path) -> str:
@@ -144,13 +149,6 @@ def fingerprint_checkpoint(place: Path) -> str:
         for file, digest in zip(files, pool.map(_digest, files), strict=True):
             whole.update(f"{file.name}\0{digest}\n".encode())
     return whole.hexdigest()[:16]
-
-
-def _files_of(folder: Path) -> Iterable[Path]:
-    found = {file for pattern in _PATTERNS for file in folder.glob(pattern)}
-    if not any(file.suffix in _WEIGHTS for file in found):
-        found.update(folder.glob("*.pt"))  # read by vLLM if there is nothing else
-    return found
 
 
 def _digest(file: Path) -> str:

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
@@ -90,19 +90,12 @@ def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     table = PROTOCOLS[name]
     others = {setting for protocol in PROTOCOLS.values() for setting in protocol} - set(table)
+    known = {setting: table[setting] for setting in used if setting in table}
     return {
         "name": name,
         "source": "arXiv:2606.28166" if name == "paper" else f"CSSLab/Tandem-RLVR {RELEASE}",
-        "stated": {
-            setting: {"value": table[setting].value, "source": table[setting].source}
-            for setting in used
-            if setting in table
-        },
-        "overridden": {
-            setting: value
-            for setting, value in used.items()
-            if setting in table and value != table[setting].value
-        },
+        "stated": {setting: asdict(stated) for setting, stated in known.items()},
+        "overridden": {s: used[s] for s, stated in known.items() if used[s] != stated.value},
         "not_stated": {setting: value for setting, value in used.items() if setting in others},
     }
 

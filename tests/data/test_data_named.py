@@ -18,7 +18,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.data import _SOURCE
 from tandem_plugin.lab.data import NAMED_SETS, DataError, HubSource, load_named, read_problems
 from tandem_plugin.lab.data.records import read_hub
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
 Rows = list[dict[str, Any]]
 UNANSWERED = (101, 2_000, 3_154, 20_000, 40_000, 40_315)

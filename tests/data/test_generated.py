@@ -14,7 +14,7 @@ from tandem_plugin.grading import Grader
 from tandem_plugin.grading.generated import check_task, gold_of
 from tandem_plugin.grading.rewards import openrlhf_reward, trl_reward, verl_reward
 from tandem_plugin.lab.data import prepare, read_problems
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
 factory = pytest.importorskip("reasoning_gym.factory")

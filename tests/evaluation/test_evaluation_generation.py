@@ -16,8 +16,6 @@ from tandem_plugin import TandemConfig
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.lab.evaluation import engine_process
-from tandem_plugin.lab.evaluation.benchmark import Benchmark, read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -27,14 +25,14 @@ from tandem_plugin.lab.evaluation.generation import (
     schedule_label,
     team_schedule,
 )
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint, read_benchmark
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.evaluation.solo_handoff import (
-    _grades_file,
     check_handoffs,
     run_handoff,
     run_solo,
 )
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, grades_file
 from tandem_plugin.request import TandemRequest
 
 
@@ -139,7 +137,7 @@ def test_grading_resumes(solo: GenerationFile):
     write(solo, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
     path = evaluated(solo)
     first = path.read_text()
-    grades = _grades_file(solo)
+    grades = grades_file(solo.path)
     whole = grades.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.unlink()

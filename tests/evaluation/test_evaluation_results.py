@@ -12,14 +12,14 @@ from made_results import write_run
 from refused import refused
 
 from tandem_plugin.lab.data import PromptTemplate, prepare, read_problems
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
-from tandem_plugin.lab.evaluation.checkpoint import (
+from tandem_plugin.lab.evaluation.drift import run_drift
+from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.lab.evaluation.inputs import (
     Checkpoint,
     find_checkpoint,
     fingerprint_folder,
+    read_benchmark,
 )
-from tandem_plugin.lab.evaluation.drift import run_drift
-from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
 from tandem_plugin.lab.evaluation.measures import headline
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary, versions

@@ -19,6 +19,7 @@ from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.prepare import split
 from tandem_plugin.lab.evaluation import solo_handoff
+from tandem_plugin.lab.evaluation.engine_process import TextHandoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
     engine_settings,
@@ -27,7 +28,6 @@ from tandem_plugin.lab.evaluation.generation import (
 )
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
-from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.protocols import defaults, training_settings
 
 RELEASE = Path(__file__).parent / "release"
@@ -107,17 +107,18 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     monkeypatch.setattr(commands, "_checkpoints", lambda given: list(given))
     monkeypatch.setattr(commands, "_show", lambda *_: None)
     common = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
-    for protocol in (["--protocol", "release"], ["--protocol", "paper"], []):
-        done = CliRunner().invoke(
-            app, ["eval", "handoff", *common, "--temperature", "0.5", *protocol]
-        )
+    paper_of_4 = ["--protocol", "paper", "--samples", "4"]
+    for given in (["--protocol", "release"], paper_of_4, [], ["--n", "4", "--team-n", "2"]):
+        done = CliRunner().invoke(app, ["eval", "handoff", *common, "--temperature", "0.5", *given])
         assert done.exit_code == 0, done.output
-    (_, _, _, schedules, (benchmark,), sampling, _, noted), paper, plain = seen
+    (_, _, _, schedules, (benchmark,), sampling, _, noted), paper, plain, both = seen
     assert schedules == [{"schedule": "step-text", "rounds": 150}]
     assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20)
     assert benchmark.questions()[0]["messages"][0]["content"] == f"1 + 1 = ?{BOXED}"
     assert noted["overridden"] == {"temperature": 0.5}
-    assert paper[5] == plain[5] == Sampling(8, 0.5, 0.95, 3000, 0)
+    assert [one[5].samples for one in (paper, plain, both)] == [4, 8, 2]
+    assert paper[7]["overridden"] == {"team_samples": 4}
+    assert plain[5] == Sampling(8, 0.5, 0.95, 3000, 0)
     assert paper[3] == plain[3] == [{"schedule": "step", "first": "senior"}]
     assert paper[7]["not_stated"]["temperature"] == 0.5  # the paper says nothing of it
     assert plain[7] is None

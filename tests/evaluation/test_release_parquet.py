@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.grading import grade
 from tandem_plugin.lab.data import PromptTemplate
-from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.protocols import defaults
 
 BOXED = (

@@ -10,7 +10,7 @@ import pytest
 from planned_models import LLAMA_8B, QWEN3_2B, QWEN3_4B, checkpoint, shard
 from refused import refused
 
-from tandem_plugin.lab.planning.checkpoint import KvCache, read_checkpoint
+from tandem_plugin.lab.planning import kv_block_bytes, read_checkpoint
 
 
 def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
@@ -97,5 +97,5 @@ def test_blocks_are_those_of_vllms_own_accounting(
     )
     (group,) = kv_cache_utils.get_kv_cache_groups(config, dict(specs))
     assert len(group.layer_names) == len(specs)
-    cache = KvCache.of(models, 2, parallel, 16)
-    assert cache.bytes_per_block == sum(spec.page_size_bytes for spec in specs.values())
+    pages = sum(spec.page_size_bytes for spec in specs.values())
+    assert kv_block_bytes(models, 2, parallel, 16) == pages

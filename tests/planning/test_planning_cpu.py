@@ -9,8 +9,8 @@ import pytest
 from planned_models import PARAMETERS, QWEN3_2B, QWEN3_4B, checkpoint
 from refused import refused
 
-from tandem_plugin.lab.planning import machine
-from tandem_plugin.lab.planning.machine import cpu_arguments
+from tandem_plugin.lab import planning
+from tandem_plugin.lab.planning import cpu_arguments
 
 GIB = 2**30
 TOKEN = 2 * 28 * 2 * 8 * 128 * 2
@@ -28,7 +28,7 @@ def model(tmp_path: Path) -> str:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, gib: float) -> None:
-    monkeypatch.setattr(machine, "host_memory", lambda: (64 * GIB, int(gib * GIB)))
+    monkeypatch.setattr(planning, "free_memory", lambda: int(gib * GIB))
 
 
 def test_the_cache_leaves_room_for_weights_and_for_other_programs(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tandem_plugin.lab.commands.options import LegibilityOver, OverOption
+from tandem_plugin.lab.commands.options import OverOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
 __all__ = ["compare", "report"]
@@ -61,7 +61,7 @@ def compare(
     ] = None,
     pool: PoolOption = None,
     unit: UnitOption = None,
-    over: OverOption = LegibilityOver.PROBLEMS,
+    over: OverOption = "problems",
     json: JsonOption = False,
 ) -> None:
     """Print the paper's tables: pass@k, handoff, legibility, drift, significance.
@@ -81,20 +81,16 @@ def compare(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     with waiting("compare"):
         seniors = compared.read_seniors(results)
-        found = compared.compare(seniors, despite or (), pools, over.value, units)
+        found = compared.compare(seniors, despite or (), pools, over, units)
         tables = paper_tables(found, k)
     text = "\n".join(map(markdown, tables))
     if out is not None:
         notes = "".join(f"- {sentence}\n" for sentence in found.notes)
         write_file(out / "tables.md", text + (notes and f"\n{notes}"))
     if json:
-        result = {
-            "seniors": list(found.seniors),
-            "tables": [table_json(table) for table in tables],
-            "notes": list(found.notes),
-            "files": {} if out is None else {"tables.md": str(out / "tables.md")},
-        }
-        print_json(result)
+        files = {} if out is None else {"tables.md": str(out / "tables.md")}
+        rows = [table_json(table) for table in tables]
+        print_json({"seniors": found.seniors, "tables": rows, "notes": found.notes, "files": files})
         return
     console = table_console()
     if console.is_terminal:
@@ -122,7 +118,7 @@ def report(
     k: KOption = None,
     pool: PoolOption = None,
     unit: UnitOption = None,
-    over: OverOption = LegibilityOver.PROBLEMS,
+    over: OverOption = "problems",
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
@@ -138,7 +134,7 @@ def report(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     try:
         with waiting("report"):
-            written = build_report(results, place, k, pools, over.value, units)
+            written = build_report(results, place, k, pools, over, units)
     except ModuleNotFoundError as error:
         raise EvaluationError("TP982", package=error.name) from error
     if json:
@@ -153,7 +149,7 @@ def report(
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
     """The members of each pool or unit; raises :class:`EvaluationError` for another form."""
     from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.benchmark import checked_name
+    from tandem_plugin.lab.evaluation.inputs import checked_name
 
     groups: dict[str, list[str]] = {}
     for one in given or ():

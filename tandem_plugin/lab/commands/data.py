@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tandem_plugin.lab.commands.options import ProtocolOption
+from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
-from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import ProblemSet
@@ -31,24 +30,10 @@ _SOURCE = (
 )
 
 
-class Framework(str, Enum):
-    """The trainer to prepare a set for."""
-
-    VERL = "verl"
-    OPENRLHF = "openrlhf"
-
-
-class BadRows(str, Enum):
-    """How to handle rows that are not valid problems."""
-
-    STOP = "stop"
-    SKIP = "skip"
-
-
 @data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
     source: Annotated[str, typer.Argument(callback=rows_of_stdin, help=_SOURCE)],
-    to: Annotated[Framework, typer.Option(help="The trainer: verl or openrlhf.")],
+    to: Annotated[Literal["verl", "openrlhf"], typer.Option(help="The trainer: verl or openrlhf.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed that selects the problems to hold out.")] = 0,
@@ -59,9 +44,9 @@ def prepare(
         ),
     ] = None,
     bad_rows: Annotated[
-        BadRows,
+        Literal["stop", "skip"],
         typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
-    ] = BadRows.STOP,
+    ] = "stop",
     instruction: Annotated[
         str | None, typer.Option(help="The instruction to answer in a box. Default: a common one.")
     ] = None,
@@ -78,13 +63,12 @@ def prepare(
     heldout if requested, and manifest.json; the same source, settings and seed produce the same
     files.
     """
-    from tandem_plugin.files import InputFiles
     from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
 
-    stated = {} if protocol is None else defaults(protocol.value)
+    stated = {} if protocol is None else defaults(protocol)
     always, draws_rows = bool(stated.get("always_instructed")), bool(stated.get("draws_rows"))
     text = INSTRUCTION if instruction is None else instruction
     used = {
@@ -94,17 +78,17 @@ def prepare(
         "always_instructed": always,
         "draws_rows": draws_rows,
     }
-    noted = record(None if protocol is None else protocol.value, used)
+    noted = record(protocol, used)
     problems = _read(source, file, bad_rows)
     with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
-            to.value,
+            to,
             out,
             heldout=heldout,
             seed=seed,
             template=PromptTemplate(template, text, system, always),
-            inputs=InputFiles(problems=[source, *(file or ())]),
+            inputs=[source, *(file or ())],
             draws_rows=draws_rows,
             protocol=noted,
         )
@@ -131,16 +115,15 @@ def prepare(
         echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
 
 
-def _read(source: str, files: list[Path] | None, bad_rows: BadRows) -> ProblemSet:
+def _read(source: str, files: list[Path] | None, bad_rows: Literal["stop", "skip"]) -> ProblemSet:
     from tandem_plugin.lab.data import DataError, load_named, read_problems
     from tandem_plugin.lab.data.named import check_source, is_named
     from tandem_plugin.progress import waiting
 
-    how: Literal["stop", "skip"] = "stop" if bad_rows is BadRows.STOP else "skip"
     with waiting(f"read {source}", bar=True):
         if is_named(source):
-            return load_named(source, tuple(files or ()), how)
+            return load_named(source, tuple(files or ()), bad_rows)
         if files:
             raise DataError("TP957", source=source)
         check_source(source)
-        return read_problems(source, how)
+        return read_problems(source, bad_rows)

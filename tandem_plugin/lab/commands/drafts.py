@@ -18,10 +18,10 @@ from tandem_plugin.lab.commands.options import (
     SeniorOption,
     engine_arguments,
 )
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
-__all__ = ["drafts", "fastest", "table_of"]
+__all__ = ["drafts", "table_of"]
 
 Speeds = Mapping[int, Mapping[int, float]]
 """Tokens per second, by batch size and number of drafts; lockstep is under 0."""
@@ -54,7 +54,7 @@ def drafts(
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
-    from tandem_plugin.files import check_model
+    from tandem_plugin.files.checkpoints import check_model
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
@@ -88,15 +88,11 @@ def drafts(
         typer.echo("mode: lockstep\n# No number of drafts was faster at any of these batch sizes.")
 
 
-def fastest(speeds: Mapping[int, float]) -> int:
-    """The fastest number of drafts; 0 if none is faster than lockstep."""
-    return max(sorted(speeds), key=speeds.__getitem__)
-
-
 def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
     """The setting ``drafts`` derived from measured speeds. largest: ``max_num_seqs``."""
     sizes = sorted(speeds)
-    best = {size: fastest(speeds[size]) for size in sizes}
+    # Of equally fast ones the fewest drafts: 0 if none is faster than lockstep.
+    best = {size: max(sorted(speeds[size]), key=speeds[size].__getitem__) for size in sizes}
     table = {1: best[sizes[0]]}
     for size, following in pairwise(sizes):
         fewer = best[following] < best[size]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 import typer
 
 from tandem_plugin.lab.commands.options import (
     EngineOption,
-    LegibilityOver,
     MaxTokensOption,
     OverOption,
-    ProtocolName,
     ProtocolOption,
     SeedOption,
     TemperatureOption,
@@ -24,37 +21,30 @@ from tandem_plugin.lab.commands.options import (
     engine_arguments,
 )
 from tandem_plugin.lab.protocols import defaults, record
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.evaluation.benchmark import Benchmark
-    from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+    from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
+    from tandem_plugin.lab.evaluation.measures import Over
 
 __all__ = ["evaluate"]
 
 
-class Part(str, Enum):
-    """What is evaluated."""
-
-    ALL = "all"
-    SOLO = "solo"
-    HANDOFF = "handoff"
-    LEGIBILITY = "legibility"
-    DRIFT = "drift"
-
+Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
+"""What is evaluated."""
 
 _SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine"}
 _OPTIONS: dict[Part, set[str]] = {
-    Part.SOLO: {*_SAMPLING, "protocol", "benchmark", "samples"},
-    Part.HANDOFF: {
+    "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
+    "handoff": {
         *(*_SAMPLING, "protocol", "benchmark"),
         *("junior", "schedule", "parameters", "team_samples"),
     },
-    Part.LEGIBILITY: {"protocol", "junior", "read", "dtype", "over"},
-    Part.DRIFT: {"junior", "frequent"},
+    "legibility": {"protocol", "junior", "read", "dtype", "over"},
+    "drift": {"junior", "frequent"},
 }
-_OPTIONS[Part.ALL] = set().union(*_OPTIONS.values())
+_OPTIONS["all"] = set().union(*_OPTIONS.values())
 """The options of each part, in addition to those that all parts have."""
 
 
@@ -107,7 +97,10 @@ def evaluate(
     samples: Annotated[
         int,
         typer.Option(
-            "--samples", "--n", min=1, help="Number of responses per problem by a senior alone."
+            "--samples",
+            "--n",
+            min=1,
+            help="Number of responses per problem by a senior alone. In handoff: --team-samples.",
         ),
     ] = 32,
     team_samples: Annotated[
@@ -140,7 +133,7 @@ def evaluate(
             help="How often the junior must have written a token for it to count as frequent.",
         ),
     ] = 10,
-    over: OverOption = LegibilityOver.PROBLEMS,
+    over: OverOption = "problems",
     protocol: ProtocolOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -152,40 +145,41 @@ def evaluate(
     distributions of both models are compared, a few positions at a time. The first junior is the
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
-    from tandem_plugin.lab.evaluation.checkpoint import named_path
     from tandem_plugin.lab.evaluation.drift import run_drift
-    from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
+    from tandem_plugin.lab.evaluation.inputs import named_path
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
 
     _check_options(ctx, part)
-    parts = set(Part) if part is Part.ALL else {part}
+    parts = get_args(Part) if part == "all" else (part,)
     alone, team = (
         Sampling(count, temperature, top_p, max_tokens, seed, top_k)
-        for count in (samples, team_samples)
+        for count in (samples, ctx.params["team_samples"])
     )
     benchmarks, arguments = _benchmarks(benchmark or (), protocol), engine_arguments(engine)
     noted = _noted(ctx, part, benchmarks)
     seniors, juniors = [], []
-    if part is not Part.DRIFT:
+    if part != "drift":
         seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
-    schedules = _schedules(schedule, parameters)
-    if Part.HANDOFF in parts:
+    given = assignments("--set", parameters or ())
+    schedules = [team_schedule(name, given) for name in dict.fromkeys(schedule or ["step"])]
+    if "handoff" in parts:
         check_handoffs(seniors, schedules)  # before the solo runs, which take hours
     written: list[Path] = []
     try:
-        if Part.SOLO in parts:
+        if "solo" in parts:
             base = juniors[:1]
             answering = [*base, *(one for one in seniors if one.name not in {b.name for b in base})]
             written += [run_solo(out, s, benchmarks, alone, arguments, noted) for s in answering]
-        if Part.HANDOFF in parts:
+        if "handoff" in parts:
             for pair in product(seniors, juniors):
                 written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
-        if Part.LEGIBILITY in parts:
+        if "legibility" in parts:
             from tandem_plugin.lab.evaluation.legibility import run_legibility
 
             for one in seniors:
                 written += run_legibility(out, one, juniors, read, dtype, noted)
-        if Part.DRIFT in parts:
+        if "drift" in parts:
             base_name, *_ = (named_path(one)[0] for one in junior or ())
             names = (named_path(one)[0] for one in senior)
             written += [run_drift(out, name, base_name, frequent) for name in names]
@@ -196,33 +190,29 @@ def evaluate(
 
 
 def _check_options(ctx: typer.Context, part: Part) -> None:
-    """Reject a missing option, or one without effect on this part."""
-    used = _OPTIONS[part]
-    for parameter in ctx.command.params:
-        name, option = str(parameter.name), parameter.opts[0]
-        if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
-            raise typer.BadParameter(f"{option} is needed for {part.value}.")
-        source = getattr(ctx.get_parameter_source(name), "name", "")
-        if name in _OPTIONS[Part.ALL] - used and source == "COMMANDLINE":
-            raise typer.BadParameter(f"{option} has no effect on {part.value}.")
+    """Reject a missing option, or one without effect on this part.
 
-
-def _schedules(names: list[str] | None, parameters: list[str] | None) -> list[dict[str, Any]]:
-    """The settings of each named schedule; ``step`` if none is named.
-
-    parameters: ``NAME=VALUE`` of the option ``--set``, applied to each of them.
+    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``.
     """
-    from tandem_plugin.lab.evaluation.generation import team_schedule
+    used, options = _OPTIONS[part], {str(one.name): one.opts[0] for one in ctx.command.params}
+    sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in options}
+    given = {name for name, source in sources.items() if source == "COMMANDLINE"}
+    if part == "handoff" and "samples" in given:
+        given.remove("samples")
+        if "team_samples" not in given:
+            ctx.params["team_samples"] = ctx.params["samples"]
+    for name, option in options.items():
+        if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
+            raise typer.BadParameter(f"{option} is needed for {part}.")
+        if name in given & _OPTIONS["all"] - used:
+            raise typer.BadParameter(f"{option} has no effect on {part}.")
 
-    given = assignments("--set", parameters or ())
-    return [team_schedule(name, given) for name in dict.fromkeys(names or ["step"])]
 
-
-def _benchmarks(given: Sequence[str], protocol: ProtocolName | None) -> list[Benchmark]:
+def _benchmarks(given: Sequence[str], protocol: str | None) -> list[Benchmark]:
     from tandem_plugin.lab.data import PromptTemplate
-    from tandem_plugin.lab.evaluation.benchmark import read_benchmark
+    from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
-    stated = {} if protocol is None else defaults(protocol.value)
+    stated = {} if protocol is None else defaults(protocol)
     template = None
     if "instruction" in stated:
         template = PromptTemplate(
@@ -240,8 +230,6 @@ def _noted(
     used = {name: value for name, value in ctx.params.items() if name in _OPTIONS[part]}
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
-    if "over" in used:
-        used["over"] = LegibilityOver(used["over"]).value
     for benchmark in benchmarks[:1]:  # each one's own are in its results
         asked = benchmark.template
         used |= {
@@ -249,12 +237,11 @@ def _noted(
             "instruction": asked.instruction,
             "always_instructed": asked.always,
         }
-    protocol = ctx.params["protocol"]
-    return record(None if protocol is None else ProtocolName(protocol).value, used)
+    return record(ctx.params["protocol"], used)
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
-    from tandem_plugin.lab.evaluation.checkpoint import find_checkpoint
+    from tandem_plugin.lab.evaluation.inputs import find_checkpoint
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints", bar=True):
@@ -271,12 +258,12 @@ def _check_names(names: Sequence[str], option: str) -> None:
             raise EvaluationError("TP963", option=option, name=name)
 
 
-def _show(written: Sequence[Path], json: bool, over: LegibilityOver) -> None:
+def _show(written: Sequence[Path], json: bool, over: Over) -> None:
     """Print the headline numbers of each run; written: the paths of their summaries."""
     from tandem_plugin.lab.evaluation.measures import headline
     from tandem_plugin.lab.evaluation.results import read_summary
 
-    runs = [(one, headline(one, over.value)) for one in map(read_summary, written)]
+    runs = [(one, headline(one, over)) for one in map(read_summary, written)]
     if json:
         rows = [
             {

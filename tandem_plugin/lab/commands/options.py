@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.protocols import defaults
-from tandem_plugin.terminal.assignments import assignments
+from tandem_plugin.terminal.arguments import assignments
 
 __all__ = [
     "EngineOption",
     "JuniorOption",
-    "LegibilityOver",
     "MaxTokensOption",
     "OverOption",
-    "ProtocolName",
     "ProtocolOption",
     "SamplesOption",
     "SeedOption",
@@ -31,30 +28,15 @@ __all__ = [
 ]
 
 
-class LegibilityOver(str, Enum):
-    """Whether a benchmark's cross-entropy and overlap are averaged over problems or positions."""
-
-    PROBLEMS = "problems"
-    POSITIONS = "positions"
-    RESPONSES = "responses"
-
-
-class ProtocolName(str, Enum):
-    """Whose settings a command uses as defaults."""
-
-    PAPER = "paper"
-    RELEASE = "release"
-
-
-def _take_protocol(ctx: typer.Context, name: ProtocolName | None) -> ProtocolName | None:
+def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
     """The protocol's settings become the defaults of the other options."""
     if name is not None:
-        ctx.default_map = defaults(name.value)
+        ctx.default_map = defaults(name)
     return name
 
 
 ProtocolOption = Annotated[
-    ProtocolName | None,
+    Literal["paper", "release"] | None,
     typer.Option(
         "--protocol",
         is_eager=True,
@@ -63,7 +45,6 @@ ProtocolOption = Annotated[
         "given explicitly override them. The output records both.",
     ),
 ]
-_REFUSED = ("model", "additional_config", "tandem")
 
 
 def _take_path(given: str | None) -> str | None:
@@ -111,7 +92,7 @@ SeedOption = Annotated[
     int, typer.Option(min=0, help="Seed for the authors and for the sampled tokens.")
 ]
 OverOption = Annotated[
-    LegibilityOver,
+    Literal["problems", "positions", "responses"],
     typer.Option(
         "--legibility-over",
         help="How to average a benchmark's cross-entropy and overlap: over problems "
@@ -124,7 +105,7 @@ OverOption = Annotated[
 def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     """The engine's arguments by name; :class:`ConfigError` for one that has its own option."""
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
-    for name in _REFUSED:
+    for name in ("model", "additional_config", "tandem"):
         if name in arguments:
             raise ConfigError("TP962", name=name)
     return arguments

@@ -10,7 +10,7 @@ from tandem_plugin.lab.commands.options import JuniorOption, SeniorOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.planning.checkpoint import PlannedModel
+    from tandem_plugin.lab.planning import PlannedModel
 
 __all__ = ["plan"]
 
@@ -50,22 +50,23 @@ def plan(
     measures them at startup and subtracts them from the remaining memory. The exit code is 1 if not
     even one sequence fits.
     """
-    from tandem_plugin.lab.planning.checkpoint import KvCache, read_checkpoint
+    from tandem_plugin.lab.planning import kv_block_bytes, longest_sequence, read_checkpoint
 
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
     left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
-    cache = KvCache.of(models, _WIDTH, tensor_parallel_size, _BLOCK)
-    longest = min(cache.longest(left), *(model.longest for model in models))
+    block_bytes = kv_block_bytes(models, _WIDTH, tensor_parallel_size, _BLOCK)
+    blocks = max(0, left) // block_bytes
+    longest = min(longest_sequence(blocks, _BLOCK), *(model.longest for model in models))
     result = {
         "fits": longest >= max_model_len,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
         "kv_cache_bytes": left,
-        "kv_block_bytes": cache.bytes_per_block,
-        "kv_blocks": cache.blocks(left),
+        "kv_block_bytes": block_bytes,
+        "kv_blocks": blocks,
         "sequence_tokens": max_model_len,
-        "sequences_at_once": max(0, cache.blocks(left) - 1) // -(-max_model_len // _BLOCK),
+        "sequences_at_once": max(0, blocks - 1) // -(-max_model_len // _BLOCK),
         "longest_sequence": longest,
     }
     if json:

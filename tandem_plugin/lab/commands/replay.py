@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
-from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
-    from tandem_plugin.lab.rollouts.traces import TraceAudit
+    from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.rules import Rule
 
 __all__ = ["replay"]
@@ -84,9 +82,9 @@ def replay(
     vocabulary = Vocabulary.from_path(chosen)
     if without_seed:
         rule = TandemRules(TandemConfig.from_mapping(options), vocabulary).default
-        found = _of_traces(_traces(files, rule, show))
+        found = _of_traces(files, rule, show)
     else:
-        found = _of_rollouts(_audit(files, RuleBook(vocabulary, options), show))
+        found = _of_rollouts(files, RuleBook(vocabulary, options), show)
     if not found["rows"] + found.get("solo_rows", 0) + found["differing_rows"]:
         raise RolloutError("TP980", rollouts=rollouts)
     result = {"ok": found.pop("ok"), "rollouts": str(rollouts), "tokenizer": chosen, **found}
@@ -97,8 +95,8 @@ def replay(
     raise typer.Exit(0 if result["ok"] else 1)
 
 
-def _traces(files: Sequence[Path], rule: Rule, keep: int) -> TraceAudit:
-    """Audit traces that have no seed."""
+def _of_traces(files: Sequence[Path], rule: Rule, keep: int) -> dict[str, Any]:
+    """The result for traces that have no seed."""
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
     from tandem_plugin.schedules.bernoulli import BernoulliSchedule
@@ -108,10 +106,6 @@ def _traces(files: Sequence[Path], rule: Rule, keep: int) -> TraceAudit:
     audit = TraceAudit(rule.schedule, rule.boundaries, keep)
     for file in files:
         audit.add(read_traces(file))
-    return audit
-
-
-def _of_traces(audit: TraceAudit) -> dict[str, Any]:
     tests = audit.tests()
     return {
         "ok": not audit.differing_rows and all(test.is_as_expected for test in tests.values()),
@@ -129,8 +123,8 @@ def _of_traces(audit: TraceAudit) -> dict[str, Any]:
     }
 
 
-def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
-    """Read and compare every row, with a progress bar on a terminal's stderr."""
+def _of_rollouts(files: Sequence[Path], rules: RuleBook, keep: int) -> dict[str, Any]:
+    """The result of comparing every row, with a progress bar on a terminal's stderr."""
     from tandem_plugin.lab.rollouts.audit import Audit
     from tandem_plugin.lab.rollouts.rollout import read_rollouts
     from tandem_plugin.progress import ShownProgress
@@ -141,10 +135,6 @@ def _audit(files: Sequence[Path], rules: RuleBook, keep: int) -> Audit:
         for file in files:
             audit.file = file.name if len(files) > 1 else None
             audit.add(read_rollouts(file, lambda count: progress.advance(task, count)))
-    return audit
-
-
-def _of_rollouts(audit: Audit) -> dict[str, Any]:
     kinds = ("authorship", "length", "fingerprint", "malformed")
     return {
         "ok": not audit.differing_rows,

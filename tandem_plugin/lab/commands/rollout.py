@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,17 +27,17 @@ from tandem_plugin.lab.commands.options import (
     TopPOption,
     engine_arguments,
 )
-from tandem_plugin.terminal.assignments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
-from tandem_plugin.terminal.rows import rows_of_stdin
 
 if TYPE_CHECKING:
     from tandem_plugin.engine.llm import TandemLLM
     from tandem_plugin.grading import Grade, Grader
     from tandem_plugin.lab.data import Problem
+    from tandem_plugin.lab.data.problem import Message
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
-__all__ = ["RolloutRun", "rollout", "write_rollouts"]
+__all__ = ["RolloutRun", "prompt_of", "read_prompts", "rollout", "write_rollouts"]
 
 
 def rollout(
@@ -90,15 +91,18 @@ def rollout(
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.draws import check_seed
-    from tandem_plugin.files import InputFiles, check_model
-    from tandem_plugin.files.checkpoints import model_files
+    from tandem_plugin.files import check_outputs
+    from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
-    from tandem_plugin.lab.commands.problems import noted as noted_problems
-    from tandem_plugin.lab.commands.problems import read_prompts
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.data.prepare import is_prepared
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
+    from tandem_plugin.lab.rollouts.rollout_file import (
+        RolloutFile,
+        placed_rows,
+        run_file,
+        text_digest,
+    )
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
@@ -112,6 +116,7 @@ def rollout(
     if grade and instruction is None and not is_prepared(Path(problems)):
         instruction = INSTRUCTION
     listed = read_prompts(problems, "required" if grade else "optional")
+    asked_and_known = dumps([[prompt_of(one), list(one.golds)] for one in listed])
     grader = Grader() if grade else None  # raises before the models load if SymPy is missing
     noted = {
         "tandem_plugin": __version__,
@@ -121,7 +126,7 @@ def rollout(
         "schedule": config.schedule,
         "parameters": schedule_parameters(chosen),
         "boundaries": config.boundaries or chosen.boundaries,
-        "problems": noted_problems(listed),
+        "problems": {"count": len(listed), "sha256": text_digest(asked_and_known)},
         "seed": seed,
         **sampling,
         # None if not requested, so that a file without the field can be resumed.
@@ -131,7 +136,7 @@ def rollout(
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
-    InputFiles(problems=[problems], **models).check_outputs(out, run_file(out))
+    check_outputs({"problems": [problems], **models}, out, run_file(out))
     with RolloutFile(out, noted) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
@@ -169,6 +174,46 @@ def rollout(
         echo(f"Mean reward: {result['reward']:.4f}.")
 
 
+def read_prompts(
+    source: str, golds: Literal["required", "optional"] = "optional"
+) -> tuple[Problem, ...]:
+    """The problems of a source or of a named set.
+
+    golds: whether each needs its answer. Raises :class:`DataError` naming the source and the row
+    for an invalid row.
+    """
+    from tandem_plugin.lab.data import load_named, read_problems
+    from tandem_plugin.lab.data.named import check_source, is_named
+
+    if is_named(source):
+        return load_named(source).problems
+    check_source(source)
+    found = read_problems(source, bad_rows="skip", name=source, golds=golds)
+    if found.bad_rows:
+        bad, *more = found.bad_rows
+        others = f" {len(more):,} more rows are invalid." if more else ""
+        raise DataError("TP976", source=source, row=bad.row, reason=bad.reason, others=others)
+    return found.problems
+
+
+def prompt_of(problem: Problem, instruction: str | None = None) -> str | list[Message]:
+    """The prompt as its row has it, white space included; with an instruction, as a chat."""
+    from tandem_plugin.lab.data import PromptTemplate
+
+    if instruction is not None:
+        return PromptTemplate(instruction=instruction).messages(problem)
+    return list(problem.messages) if problem.raw is None else problem.raw
+
+
+def token_ids(problem: Problem, instruction: str | None, tokenizer: Any) -> list[int]:
+    """The token ids of the prompt, in the chat template if the tokenizer has one."""
+    from tandem_plugin.lab.data.problem import prompt_ids
+
+    asked = prompt_of(problem, instruction)
+    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    return prompt_ids(turns, tokenizer)
+
+
 def _named(model: str) -> str:
     """A model as it is recorded: a folder by its absolute path, so that resuming finds it."""
     return str(Path(model).resolve()) if os.path.exists(model) else model
@@ -204,7 +249,6 @@ class RolloutRun:
         """
         from vllm import SamplingParams
 
-        from tandem_plugin.lab.commands.problems import token_ids
         from tandem_plugin.seeds import derive_seed
 
         longest = self.llm.llm_engine.model_config.max_model_len
@@ -221,14 +265,12 @@ class RolloutRun:
 
     def row(self, problem: int, output: Any) -> dict[str, Any]:
         """The fields of one response's row."""
-        from tandem_plugin.lab.commands.problems import answer, prompt
-
         (response,) = output.outputs
         asked = self.problems[problem]
-        known = answer(asked)
+        known = asked.golds[0] if len(asked.golds) == 1 else list(asked.golds)
         return {
-            "prompt": prompt(asked, self.instruction),
-            **({} if known is None else {"answer": known}),
+            "prompt": prompt_of(asked, self.instruction),
+            **({"answer": known} if asked.golds else {}),
             "response": response.text,
             "finish_reason": response.finish_reason,
             "response_ids": list(response.token_ids),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,23 +53,27 @@ def view(
     be read, or if the tokenizer is not the one that the responses were written with. Input files
     are never overwritten.
     """
-    from tandem_plugin.files import InputFiles, write_file
+    from tandem_plugin.files import check_outputs, write_file
     from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.rollouts.grades import grades_beside
-    from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer, rollout_files, run_file
+    from tandem_plugin.lab.rollouts.rollout_file import (
+        find_tokenizer,
+        grades_file,
+        rollout_files,
+        run_file,
+    )
     from tandem_plugin.lab.viewer.page import make_page, page_index
     from tandem_plugin.progress import waiting
 
     files = rollout_files(rollouts)
     page = out or _page_of(rollouts)
     chosen = tokenizer or find_tokenizer(rollouts)
-    inputs = InputFiles(
-        rollouts=files,
-        settings=map(run_file, files),
-        grades=filter(None, map(grades_beside, files)),
-        tokenizer=model_files(chosen),
-    )
-    inputs.check_outputs(page)
+    inputs: dict[str, Iterable[Path]] = {
+        "rollouts": files,
+        "settings": map(run_file, files),
+        "grades": map(grades_file, files),
+        "tokenizer": model_files(chosen),
+    }
+    check_outputs(inputs, page)
     shown = _shown(files, chosen, int(megabytes * 1e6))
     with waiting("write the page"):
         index = page_index(shown)
@@ -81,15 +85,15 @@ def view(
         "problems": len(index["problems"]),
         "steps": len({one.step for one, _ in shown.responses} - {None}),
         "of": index["whole"],
-        "unread_lines": len(shown.listing.unread),
+        "unread_lines": len(shown.unread),
         "bytes": page.stat().st_size,
     }
     if json:
         print_json(result)
         return
     _report(result)
-    if shown.listing.unread:
-        echo(f"Unreadable lines: {len(shown.listing.unread):,}. {_first_unread(shown)}.", err=True)
+    if shown.unread:
+        echo(f"Unreadable lines: {len(shown.unread):,}. {_first_unread(shown)}.", err=True)
 
 
 def _page_of(rollouts: Path) -> Path:
@@ -102,22 +106,14 @@ def _page_of(rollouts: Path) -> Path:
 def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
     """Index the files, and read what the page shows of them."""
     from tandem_plugin.boundaries import Vocabulary
-    from tandem_plugin.lab.rollouts.grades import Grades, grades_beside
-    from tandem_plugin.lab.viewer.index import PageIndex
     from tandem_plugin.lab.viewer.page import ShownResponses
-    from tandem_plugin.lab.viewer.responses import Decoding
     from tandem_plugin.progress import ShownProgress
-    from tandem_plugin.spans import TokenBytes
 
-    vocabulary = Vocabulary.from_path(tokenizer)
-    beside = {i: path for i, file in enumerate(files) if (path := grades_beside(file))}
-    grades = {i: Grades(path) for i, path in beside.items()}
-    listing = PageIndex(files)
-    shown = ShownResponses(listing, TokenBytes(vocabulary), Decoding(vocabulary), grades)
+    shown = ShownResponses(files, Vocabulary.from_path(tokenizer))
     with ShownProgress() as progress:
         task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
-        listing.read(lambda count: progress.advance(task, count))
-        task = progress.add_task("view", total=len(listing.responses))
+        shown.read(lambda count: progress.advance(task, count))
+        task = progress.add_task("view", total=len(shown.listed))
         shown.take(room, lambda: progress.advance(task))
     _check(shown, tokenizer, files)
     return shown
@@ -143,9 +139,9 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
 
 def _first_unread(shown: ShownResponses) -> str:
     """Where the first line is that cannot be shown, and why."""
-    if not shown.listing.unread:
+    if not shown.unread:
         return "it is empty"
-    file, line, why = shown.listing.unread[0]
+    file, line, why = shown.unread[0]
     return f"{f'{file}, ' if file else ''}line {line}: {why.rstrip('.')}"
 
 

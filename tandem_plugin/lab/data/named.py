@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
-from tandem_plugin.lab.data.rows import given_answer, problems_of
+from tandem_plugin.lab.data.rows import given_answer, is_generated_source, problems_of
 
 __all__ = ["NAMED_SETS", "NamedSet", "check_source", "is_named", "load_named"]
 
@@ -28,27 +27,23 @@ class NamedSet:
     """On the Hugging Face Hub, joined in this order."""
     skips_unanswered: bool = False
     """Whether rows with a blank answer are left out, even if their solution has a box."""
-    drops: tuple[frozenset[str], ...] = ()
+    drops: tuple[tuple[str, ...], ...] = ()
     """Answers whose problems are left out, for each home or given file."""
     evaluate_on: str | None = None
     """The set to evaluate on instead of this training split."""
 
 
-def _at(revision: str, name: str, config: str | None = None, split: str | None = None) -> HubSource:
-    return HubSource(name, config, split, revision)
-
-
-_AIME24 = _at("83a7f387baaa524a8bda0022eac0541582297103", "math-ai/aime24")
-_AIME25 = _at("563bb8404243c5f09de6ec262f2db674fe5bce9b", "math-ai/aime25")
-_AIME26 = _at("79037aebdb6580008fb960d17cb21fd3099083e3", "math-ai/aime26")
-_AMC23 = _at("80815d37005feb82cd7f8fbc6901d5d3eff43057", "math-ai/amc23")
-_MINERVA = _at("ee46ddc498933b1977577953250ca5c66be64f96", "math-ai/minervamath")
-_DEEPSCALER = _at(
-    "b6ae8c60f5c1f2b594e2140b91c49c9ad0949e29", "agentica-org/DeepScaleR-Preview-Dataset"
+_AIME24 = HubSource("math-ai/aime24", revision="83a7f387baaa524a8bda0022eac0541582297103")
+_AIME25 = HubSource("math-ai/aime25", revision="563bb8404243c5f09de6ec262f2db674fe5bce9b")
+_AIME26 = HubSource("math-ai/aime26", revision="79037aebdb6580008fb960d17cb21fd3099083e3")
+_AMC23 = HubSource("math-ai/amc23", revision="80815d37005feb82cd7f8fbc6901d5d3eff43057")
+_MINERVA = HubSource("math-ai/minervamath", revision="ee46ddc498933b1977577953250ca5c66be64f96")
+_DEEPSCALER = HubSource(
+    "agentica-org/DeepScaleR-Preview-Dataset", revision="b6ae8c60f5c1f2b594e2140b91c49c9ad0949e29"
 )
 _AMC24 = HubSource("rawsh/2024_AMC12")
 _AMC25 = HubSource("sonthenguyen/amc12-2025-non-figure")
-_GSM8K = _at("740312add88f781978c0658806c59bc2815b9866", "openai/gsm8k", "main", "train")
+_GSM8K = HubSource("openai/gsm8k", "main", "train", "740312add88f781978c0658806c59bc2815b9866")
 _GSM8K_TEST = replace(_GSM8K, split="test")
 
 NAMED_SETS: dict[str, NamedSet] = {
@@ -65,16 +60,9 @@ NAMED_SETS: dict[str, NamedSet] = {
         121,
         (_AMC23, _AMC24, _AMC25),
         drops=(
-            frozenset(),
-            frozenset(
-                {
-                    r"(0, \frac{1}{2})",
-                    r"[\frac{3}{4}, \frac{7}{8}]",
-                    r"\frac{\pi}{2} - 2\alpha",
-                    "D",
-                }
-            ),
-            frozenset({"4{:}30", "k"}),
+            (),
+            (r"(0, \frac{1}{2})", r"[\frac{3}{4}, \frac{7}{8}]", r"\frac{\pi}{2} - 2\alpha", "D"),
+            ("4{:}30", "k"),
         ),
     ),
     "minerva": NamedSet(272, (_MINERVA,)),
@@ -110,7 +98,7 @@ def load_named(
     parts = []
     sources: tuple[Path | HubSource, ...] = files or known.homes
     for place, source in enumerate(sources):
-        drops = known.drops[place] if place < len(known.drops) else frozenset[str]()
+        drops = known.drops[place] if place < len(known.drops) else ()
         records = read_records(source) if isinstance(source, Path) else _fetched(name, source)
         parts.append(_problems(records, str(source), known, bad_rows, drops))
     problems = [problem for part in parts for problem in part.problems]
@@ -146,7 +134,7 @@ def _problems(
     name: str,
     known: NamedSet,
     bad_rows: Literal["stop", "skip"],
-    drops: frozenset[str],
+    drops: Collection[str],
 ) -> ProblemSet:
     """The problems of records; rows that the set excludes are bad rows, whatever bad_rows is."""
     left_out: list[BadRow] = []

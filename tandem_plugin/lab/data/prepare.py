@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tandem_plugin.errors import DataError, OutputError
-from tandem_plugin.files import InputFiles, replacing, write_file
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import check_outputs, parse_json, replacing, write_file
 from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate, words_of
 
 __all__ = ["Prepared", "Trainer", "is_prepared", "prepare", "split"]
@@ -44,7 +43,7 @@ def prepare(
     heldout: int = 0,
     seed: int = 0,
     template: PromptTemplate | None = None,
-    inputs: InputFiles | None = None,
+    inputs: Iterable[str | Path] = (),
     draws_rows: bool = False,
     protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
@@ -60,15 +59,10 @@ def prepare(
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
     manifest = out / _MANIFEST
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
-    if inputs is not None:
-        inputs.check_outputs(manifest, *(out / f"{name}{ending}" for name in parts))
+    check_outputs({"problems": inputs}, manifest, *(out / f"{name}{ending}" for name in parts))
     _check_left(out, parts)
-    files: dict[str, Path] = {}
-    for name, part in parts.items():
-        if trainer == "verl":
-            files[name] = _write_verl(problems.name, name, part, out, template)
-        else:
-            files[name] = _write_openrlhf(problems.name, name, part, out, template)
+    write = _write_verl if trainer == "verl" else _write_openrlhf
+    files = {name: write(problems.name, name, part, out, template) for name, part in parts.items()}
     rows = {name: len(part) for name, part in parts.items()}
     checksums = {name: checksum(part) for name, part in parts.items()}
     content = {

@@ -9,14 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.files import (
-    is_hub_name,
-    open_file,
-    read_file,
-    system_reason,
-)
-from tandem_plugin.files.checkpoints import hub_access
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import open_file, parse_json, read_file, system_reason
+from tandem_plugin.files.checkpoints import hub_access, is_hub_name
 
 __all__ = ["HubSource", "is_hub_source", "read_hub", "read_records"]
 

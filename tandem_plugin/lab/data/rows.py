@@ -1,7 +1,9 @@
-"""Converts records to problems: the field names that data sets use."""
+"""Problems from the records of data sets, by the field names that these use, and from tasks."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.extraction import extract_answer, read_golds
-from tandem_plugin.lab.data.generated import is_generated_source, read_generated
+from tandem_plugin.grading.generated import check_task, gold_of
 from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 
@@ -18,8 +20,10 @@ __all__ = [
     "GOLD_FIELDS",
     "TEXT_FIELDS",
     "given_answer",
+    "is_generated_source",
     "problem_of",
     "problems_of",
+    "read_generated",
     "read_problems",
 ]
 
@@ -34,6 +38,7 @@ GOLD_FIELDS = (
     "expected_answer",
 )
 SOLUTION_FIELDS = ("solution", "solutions", "response")
+_PREFIX = "reasoning-gym:"
 _MARKED = "####"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 Golds: TypeAlias = Literal["required", "optional"]
@@ -166,3 +171,48 @@ def _is_present(value: Any) -> bool:
     if hasattr(value, "__len__"):
         return len(value) > 0 and not (isinstance(value, str) and not value.strip())
     return value is not None
+
+
+def is_generated_source(source: str) -> bool:
+    """Whether a source names a task of reasoning-gym."""
+    return source.startswith(_PREFIX)
+
+
+def read_generated(source: str) -> ProblemSet:
+    """The problems of ``reasoning-gym:NAME,count=500,seed=0,...``.
+
+    count: the number of problems. seed: selects them; sets with different seeds are drawn
+    independently, and in a small task they can share problems. Other keys are the
+    task's own settings, such as ``max_terms=3``. Raises :class:`DataError` for an unknown task or
+    setting, :class:`GradingError` if the library is missing.
+    """
+    name, *pairs = source.removeprefix(_PREFIX).split(",")
+    check_task(name)
+    settings = dict(map(_setting, pairs))
+    count, seed = settings.pop("count", 500), settings.pop("seed", 0)
+    import reasoning_gym
+
+    # The library seeds problem i with seed + i, so adjacent seeds share problems.
+    start = int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:4], "big")
+    try:
+        entries = reasoning_gym.create_dataset(name, size=count, seed=start, **settings)
+        problems = tuple(
+            Problem(
+                row,
+                ({"role": "user", "content": entry["question"].strip()},),
+                (gold_of(name, entry),),
+            )
+            for row, entry in enumerate(entries, 1)
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        raise DataError("TP730", source=source, error=error) from error
+    return ProblemSet(f"reasoning-gym-{name}", problems)
+
+
+def _setting(pair: str) -> tuple[str, Any]:
+    """``max_terms=3`` as a name and a value; a value that is not JSON is text."""
+    key, _, text = pair.partition("=")
+    try:
+        return key.strip(), json.loads(text)
+    except ValueError:
+        return key.strip(), text.strip()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.measures import Measure, Measured, Over, measured
+from tandem_plugin.lab.evaluation.measures import Over
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 
 __all__ = [
@@ -41,15 +41,6 @@ class Comparison:
     """Whether a benchmark's legibility is the mean over problems, positions or responses."""
     units: Mapping[str, str] = field(default_factory=dict)
     """The unit of each senior, such as its starting model, by senior; empty if not given."""
-    known: dict[int, dict[Measure, Measured]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-
-    def measured(self, run: Summary) -> dict[Measure, Measured]:
-        """All measures of a run; resampled once."""
-        if id(run) not in self.known:  # the comparison keeps its runs alive, so ids stay unique
-            self.known[id(run)] = measured(run, over=self.over)
-        return self.known[id(run)]
 
     def of(self, *kinds: str) -> Iterator[tuple[str, Mapping[str, Summary]]]:
         """(label, runs by senior) of these kinds, in the order of tables."""
@@ -154,13 +145,12 @@ def _pooled(
             members = {one: by_senior[one] for one in pools[method]}
             lack = f"No {{label}} for {method}: its pool includes {{names}}, which lacks such a "
             runs = _common_runs(members, despite, notes, f"{lack}result.")
-            joined[method] = {label: _mean(method, same) for label, same in runs.items()}
+            repeats = {label: tuple(same.values()) for label, same in runs.items()}
+            joined[method] = {
+                label: replace(same[0], senior=method, repeats=same)
+                for label, same in repeats.items()
+            }
     return joined
-
-
-def _mean(method: str, runs: Mapping[str, Summary]) -> Summary:
-    repeats = tuple(runs.values())
-    return replace(repeats[0], senior=method, repeats=repeats)
 
 
 def _common_runs(

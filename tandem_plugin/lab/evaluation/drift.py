@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,10 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import read_file
-from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.evaluation.checkpoint import pieces_of
+from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.lab.evaluation.generation import read_generations
+from tandem_plugin.lab.evaluation.inputs import pieces_of
 from tandem_plugin.lab.evaluation.results import (
     Summary,
     check_comparable,
@@ -31,7 +30,6 @@ __all__ = [
     "FREQUENT",
     "SMOOTHING",
     "TOP",
-    "DriftRecovery",
     "drift_metrics",
     "kl_divergence",
     "log_ratio",
@@ -156,17 +154,6 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> tuple[float, float]:
     return moved, float(stats.spearmanr(x, y).statistic)
 
 
-class DriftRecovery(NamedTuple):
-    """A model's recovery of a baseline's drift; NaN if undefined."""
-
-    moved_back: float
-    """Share of the baseline's most displaced tokens whose shift opposes their displacement."""
-    spearman_top: float
-    """Spearman's rho of shift and displacement over them."""
-    spearman_frequent: float
-    """The same over the tokens that are frequent in the junior's outputs."""
-
-
 # Runs, and their files.
 
 
@@ -272,10 +259,12 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
     return counts
 
 
-def mean_recovery(baseline: Summary, other: Summary) -> DriftRecovery:
+def mean_recovery(baseline: Summary, other: Summary) -> tuple[float, float, float]:
     """A run's recovery of a baseline's drift; for pooled runs, the mean over all pairs.
 
-    Raises :class:`EvaluationError` if counts are missing. Source: section 4.4 of the paper.
+    Both results of :func:`recovery` over the baseline's most displaced tokens, and Spearman's rho
+    over those that are frequent in the junior's outputs. Raises :class:`EvaluationError` if counts
+    are missing. Source: section 4.4 of the paper.
     """
     frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
     found = []
@@ -284,6 +273,7 @@ def mean_recovery(baseline: Summary, other: Summary) -> DriftRecovery:
         displacement = log_ratio(drifted, junior, smoothing)
         shift = log_ratio(second[0], drifted, smoothing)
         most, often = most_displaced(displacement), junior >= frequent
-        of_most = recovery(displacement[most], shift[most])
-        found.append([*of_most, recovery(displacement[often], shift[often])[1]])
-    return DriftRecovery(*np.mean(found, axis=0).tolist())
+        over_most = recovery(displacement[most], shift[most])
+        found.append([*over_most, recovery(displacement[often], shift[often])[1]])
+    moved_back, of_most, of_frequent = np.mean(found, axis=0).tolist()
+    return moved_back, of_most, of_frequent

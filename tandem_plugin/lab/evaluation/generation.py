@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.lab.evaluation.benchmark import Benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
@@ -25,7 +24,6 @@ __all__ = [
     "engine_settings",
     "is_complete",
     "read_generations",
-    "read_rows_of",
     "schedule_label",
     "team_schedule",
 ]
@@ -80,7 +78,7 @@ class Sampling:
 
 TEXT = "step-text"
 """Strict alternation of texts up to a blank line, for a number of rounds: a schedule of calls, not
-of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
+of tokens (:class:`tandem_plugin.lab.evaluation.engine_process.TextHandoff`)."""
 
 
 def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,38 +155,6 @@ def is_complete(path: Path, settings: Mapping[str, Any], problems: int, samples:
     return done == problems * samples
 
 
-def read_generations(
-    path: Path, problems: int, samples: int
-) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
-
-    Raises :class:`EvaluationError` if some are missing, or a row is not a response.
-    """
-    return read_rows_of(path, problems, samples, _check_response)
-
-
-def read_rows_of(
-    path: Path, problems: int, samples: int, check: Callable[[Mapping[str, Any]], None]
-) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The same for any file with rows per response.
-
-    check: raises ValueError for an invalid row.
-    """
-    seen: set[tuple[int, int]] = set()
-    try:
-        for problem, sample, row in placed_rows(path):
-            if problem >= problems or sample >= samples or (problem, sample) in seen:
-                continue
-            check(row)
-            seen.add((problem, sample))
-            yield problem, sample, row
-    except (OSError, ValueError) as error:
-        raise EvaluationError("TP856", path=path, error=error) from error
-    expected = problems * samples
-    if len(seen) != expected:
-        raise EvaluationError("TP909", path=path, responses=len(seen), expected=expected)
-
-
 def _check_response(row: Mapping[str, Any]) -> None:
     """Raise ValueError for a row that is not a response, or whose authorship does not match."""
     for name in ("prompt_ids", "response_ids"):
@@ -207,3 +173,29 @@ def _are_integers(values: object, largest: int) -> bool:
     return isinstance(values, list) and all(
         type(value) is int and 0 <= value <= largest for value in values
     )
+
+
+def read_generations(
+    path: Path,
+    problems: int,
+    samples: int,
+    check: Callable[[Mapping[str, Any]], None] = _check_response,
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
+
+    check: raises ValueError for an invalid row, if the file is not one of responses. Raises
+    :class:`EvaluationError` if some are missing, or a row is invalid.
+    """
+    seen: set[tuple[int, int]] = set()
+    try:
+        for problem, sample, row in placed_rows(path):
+            if problem >= problems or sample >= samples or (problem, sample) in seen:
+                continue
+            check(row)
+            seen.add((problem, sample))
+            yield problem, sample, row
+    except (OSError, ValueError) as error:
+        raise EvaluationError("TP856", path=path, error=error) from error
+    expected = problems * samples
+    if len(seen) != expected:
+        raise EvaluationError("TP909", path=path, responses=len(seen), expected=expected)

@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 import torch
 
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files.strict_json import is_number
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint, check_same_vocabulary
+from tandem_plugin.files import is_number
 from tandem_plugin.lab.evaluation.generation import (
     is_complete,
     read_generations,
-    read_rows_of,
 )
+from tandem_plugin.lab.evaluation.inputs import Checkpoint, pieces_of
 from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summary, write_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.progress import ShownProgress, waiting
@@ -43,6 +42,7 @@ _COPIES = 5
 """Maximum number of float64 tensors of a chunk's shape alive at a time."""
 
 
+_SCORES = ("cross_entropy", "overlap")
 _PROBE = 8
 """Token ids that a model's head is checked on."""
 
@@ -232,7 +232,8 @@ def run_legibility(
             if not is_complete(files[name], noted[name], len(rows), used)
         ]
         if unscored:
-            check_same_vocabulary(senior, junior)
+            if pieces_of(senior.path) != pieces_of(junior.path):
+                raise EvaluationError("TP827", senior=senior.name, junior=junior.name)
             writer = writer or HFModel(senior, dtype)
             reader = HFModel(junior, dtype)
             for name in unscored:
@@ -306,7 +307,7 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
     A problem whose responses have no tokens has no such mean, and is rejected.
     """
     scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
-    rows = read_rows_of(path, problems, samples, _check_score)
+    rows = read_generations(path, problems, samples, _check_score)
     for problem, _, row in sorted(rows, key=lambda found: found[:2]):
         scores[problem].append(row)
     summed = []
@@ -319,14 +320,13 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
             {
                 "problem": problem,
                 "tokens": tokens,
-                "cross_entropy": math.fsum(row["cross_entropy"] for row in found) / tokens,
-                "overlap": math.fsum(row["overlap"] for row in found) / tokens,
+                **{name: math.fsum(row[name] for row in found) / tokens for name in _SCORES},
                 "responses": len(written),
                 **{
                     f"response_{name}": statistics.fmean(
                         row[name] / row["tokens"] for row in written
                     )
-                    for name in ("cross_entropy", "overlap")
+                    for name in _SCORES
                 },
             }
         )
@@ -334,6 +334,6 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
 
 
 def _check_score(row: Mapping[str, Any]) -> None:
-    numbers = [row.get(name) for name in ("tokens", "cross_entropy", "overlap")]
+    numbers = [row.get(name) for name in ("tokens", *_SCORES)]
     if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
         raise ValueError("its tokens, cross_entropy and overlap are not numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ __all__ = [
     "Over",
     "headline",
     "mean_metric",
-    "measure_at",
     "measured",
     "measures",
     "pass_at_k",
@@ -120,6 +120,7 @@ def measures(summary: Summary) -> list[Measure]:
     return _LEGIBILITY if summary.kind == "legibility" else []
 
 
+@functools.cache
 def measured(
     summary: Summary, resamples: int = RESAMPLES, over: Over = "problems"
 ) -> dict[Measure, Measured]:
@@ -140,20 +141,20 @@ def measured(
     }
     values = {name: table.mean(axis=1) for name, table in tables.items()}
     if over == "problems":
-        errors = bootstrap_errors(values, resamples)
+        errors, macro_errors = bootstrap_errors(values, resamples)
         means = {name: table.mean(axis=0) for name, table in values.items()}
     else:
         weights = {name: _weights(summary, name, over) for name in tables}
-        errors = bootstrap_errors(tables, resamples, weights=weights)
+        errors, macro_errors = bootstrap_errors(tables, resamples, weights=weights)
         means = {name: _weighted_mean(table, weights[name]) for name, table in tables.items()}
     macro = np.mean(list(means.values()), axis=0)
     return {
         one: Measured(
             {name: table[:, i] for name, table in values.items()},
             {name: float(mean[i]) for name, mean in means.items()},
-            {name: float(error[i]) for name, error in errors.benchmarks.items()},
+            {name: float(error[i]) for name, error in errors.items()},
             float(macro[i]),
-            float(errors.macro[i]),
+            float(macro_errors[i]),
         )
         for i, one in enumerate(chosen)
     }
@@ -180,15 +181,15 @@ def mean_metric(summary: Summary, name: str) -> float:
     return float(np.mean([one.content["metrics"][name] for one in summary.each]))
 
 
-def measure_at(summary: Summary, k: int | None) -> Measure:
-    """pass@k for the largest available k up to ``k``; None means 8."""
-    largest = _SUMMARY_K if k is None else k
-    return [one for one in measures(summary) if (one.k or 0) <= largest][-1]
-
-
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
-    """The measures to show with a single k: pass@k, or all of legibility."""
-    return measures(summary) if summary.kind == "legibility" else [measure_at(summary, k)]
+    """The measures to show with a single k: pass@k, or all of legibility.
+
+    k: the largest available one up to it is shown; None means 8.
+    """
+    if summary.kind == "legibility":
+        return _LEGIBILITY
+    largest = _SUMMARY_K if k is None else k
+    return [one for one in measures(summary) if (one.k or 0) <= largest][-1:]
 
 
 def _table(

@@ -21,7 +21,6 @@ __all__ = [
     "markdown",
     "number",
     "probability",
-    "signed",
     "table_json",
 ]
 
@@ -67,20 +66,15 @@ def best(texts: Sequence[str], higher: bool) -> list[bool]:
     return [value == found for value in values]
 
 
-def number(value: float, decimals: int) -> str:
-    """A number with the given decimals, never a negative zero; a dash for NaN."""
+def number(value: float, decimals: int, sign: str = "") -> str:
+    """A number with the given decimals, never a negative zero; a dash for NaN.
+
+    sign: ``+`` for a difference, which shows its sign unless it is zero.
+    """
     if math.isnan(value):
         return DASH
-    text = f"{value:.{decimals}f}"
-    return text.lstrip("-") if float(text) == 0 else text
-
-
-def signed(value: float, decimals: int) -> str:
-    """A difference with its sign; zero has none."""
-    if math.isnan(value):
-        return DASH
-    text = f"{value:+.{decimals}f}"
-    return f"{0:.{decimals}f}" if float(text) == 0 else text
+    text = f"{value:{sign}.{decimals}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
 
 
 def probability(p: float) -> str:

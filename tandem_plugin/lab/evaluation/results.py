@@ -28,8 +28,7 @@ from pydantic import (
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError, shown
-from tandem_plugin.files import read_file, write_file
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.patching.versions import installed_version
 
 __all__ = [
@@ -53,9 +52,12 @@ FORMAT = 1
 """The format of a summary; another one is rejected."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """The results of one run: per-problem numbers of each benchmark, and its settings."""
+    """The results of one run: per-problem numbers of each benchmark, and its settings.
+
+    Equal to itself alone, so that :func:`measured` can cache what it computes.
+    """
 
     folder: Path
     kind: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -14,7 +15,6 @@ from tandem_plugin.seeds import derive_seed
 __all__ = [
     "FEWEST_UNITS",
     "RESAMPLES",
-    "BootstrapErrors",
     "Direction",
     "TTest",
     "bootstrap_errors",
@@ -39,26 +39,18 @@ _MOST_COUNTS = 2**23
 """Resampling counts held at a time: 64 MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapErrors:
-    """Standard errors of the means of some statistics: ``[statistics]`` each."""
-
-    benchmarks: dict[str, NDArray[np.float64]]
-    macro: NDArray[np.float64]
-    """Of the mean over benchmarks, each resampled separately."""
-
-
 def bootstrap_errors(
     values: Mapping[str, NDArray[np.float64]],
     resamples: int = RESAMPLES,
     weights: Mapping[str, NDArray[np.float64]] | None = None,
-) -> BootstrapErrors:
-    """Standard errors over resamples of problems, stratified by benchmark.
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+    """Standard errors over resamples of problems, stratified by benchmark: ``[statistics]`` each.
 
-    values: per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each
-    problem, ``[problems]``, where its mean is a weighted one, as over the positions of responses;
-    with repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``,
-    and a benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
+    Returns those of each benchmark's means, and those of the mean over benchmarks. values:
+    per-problem statistics ``[problems, statistics]`` of each benchmark. weights: of each problem,
+    ``[problems]``, where its mean is a weighted one, as over the positions of responses; with
+    repeats, values are ``[problems, repeats, statistics]``, weights ``[problems, repeats]``, and a
+    benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
     depend only on its name. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
     """
     each: dict[str, NDArray[np.float64]] = {}
@@ -71,7 +63,7 @@ def bootstrap_errors(
             means = _weighted_means(statistics, weights[name], resamples, own)
         each[name] = means.std(axis=0, ddof=1)
         total = total + means
-    return BootstrapErrors(each, np.std(total / len(values), axis=0, ddof=1))
+    return each, np.std(total / len(values), axis=0, ddof=1)
 
 
 def _resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
@@ -145,20 +137,18 @@ def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTe
     """Whether another seed of one method would be greater (or less) than one of the other.
 
     claimed, other: one number per training seed, ``[seeds]`` each, at least two; they are not
-    paired, and may have different variances. Source: Welch (1947).
+    paired, and may have different variances. Source: Welch (1947); ``scipy.stats.ttest_ind``.
     """
     from scipy import stats
 
     ours, theirs = np.asarray(claimed, np.float64), np.asarray(other, np.float64)
     if np.ptp(ours) == 0 and np.ptp(theirs) == 0:
         return _without_spread(float(ours[0] - theirs[0]), float("nan"), direction)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, for equal runs of one method
+        found = stats.ttest_ind(ours, theirs, equal_var=False, alternative=direction)
     difference = float(ours.mean() - theirs.mean())
-    parts = np.array([ours.var(ddof=1) / len(ours), theirs.var(ddof=1) / len(theirs)])
-    t = difference / float(np.sqrt(parts.sum()))
-    each = parts**2 / np.array([len(ours) - 1, len(theirs) - 1])
-    degrees = float(parts.sum() ** 2 / each.sum())
-    p = float(stats.t.sf(t if direction == "greater" else -t, degrees))
-    return TTest(difference, t, degrees, p)
+    return TTest(difference, float(found.statistic), float(found.df), float(found.pvalue))
 
 
 def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float64]:

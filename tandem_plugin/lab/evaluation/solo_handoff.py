@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
@@ -19,8 +18,6 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.grading import OUTCOMES, Grade
-from tandem_plugin.lab.evaluation.benchmark import Benchmark
-from tandem_plugin.lab.evaluation.checkpoint import Checkpoint
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -28,11 +25,17 @@ from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
     schedule_label,
 )
+from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
 from tandem_plugin.lab.rollouts.engine import deciding
-from tandem_plugin.lab.rollouts.grades import input_digest, response_digest
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
+from tandem_plugin.lab.rollouts.rollout_file import (
+    RolloutFile,
+    grades_file,
+    input_digest,
+    placed_rows,
+    text_digest,
+)
 from tandem_plugin.progress import ShownProgress
 from tandem_plugin.rules import TandemRules
 
@@ -116,7 +119,7 @@ def _summarise(
     content = {
         "senior": asdict(first.senior),
         "junior": None if first.junior is None else asdict(first.junior),
-        "settings": _settings(files, sampling, engine),
+        "settings": _settings(files, graded, sampling, engine),
         "metrics": {
             name: _metrics(problems, sampling.samples, first.schedule is not None)
             for name, problems in graded.items()
@@ -131,7 +134,10 @@ def _summarise(
 
 
 def _settings(
-    files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]
+    files: Sequence[GenerationFile],
+    graded: Mapping[str, Sequence[_Graded]],
+    sampling: Sampling,
+    engine: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The settings that two comparable results share; the senior may differ.
 
@@ -142,7 +148,9 @@ def _settings(
         "benchmarks": {
             file.benchmark.name: {
                 **file.benchmark.settings(),
-                "prompt_ids": _prompts_digest(file, sampling),
+                "prompt_ids": text_digest(
+                    json.dumps([found.prompt_ids for found in graded[file.benchmark.name]])
+                ),
             }
             for file in files
         },
@@ -183,18 +191,11 @@ def _metrics(problems: Sequence[_Graded], samples: int, team: bool) -> dict[str,
     return metrics
 
 
-def _prompts_digest(file: GenerationFile, sampling: Sampling) -> str:
-    prompts: dict[int, list[int]] = {}
-    for problem, _, row in file.responses(sampling.samples):
-        prompts.setdefault(problem, row["prompt_ids"])
-    text = json.dumps([prompts[problem] for problem in sorted(prompts)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 @dataclass(slots=True)
 class _Graded:
     """The samples of one problem."""
 
+    prompt_ids: list[int] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
     truncated: int = 0
@@ -213,10 +214,6 @@ class _Graded:
         }
 
 
-def _grades_file(file: GenerationFile) -> Path:
-    return file.path.with_name(f"{file.benchmark.name}.grades.jsonl")
-
-
 def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], Any]:
     """Grade every ungraded response; returns all outcomes.
 
@@ -230,7 +227,7 @@ def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], An
         "generations": file.path.name,
         "versions": {name: versions()[name] for name in _DECIDING},
     }
-    path = _grades_file(file)
+    path = grades_file(file.path)
     with RolloutFile(path, noted) as written:
         outcomes, inputs = {}, {}
         for problem, sample, record in placed_rows(path):
@@ -265,7 +262,7 @@ def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
         "rule": grade.rule,
         "reward": grade.reward,
         "message": grade.message,
-        "response_sha256": response_digest(row["response"]),
+        "response_sha256": text_digest(row["response"]),
         "input_sha256": input_digest(row["response"], row["answer"]),
     }
 
@@ -277,8 +274,9 @@ def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
     for problem, sample, row in file.responses(sampling.samples):
         outcome = outcomes[problem, sample]
         if outcome not in OUTCOMES:
-            raise EvaluationError("TP861", path=_grades_file(file), outcome=outcome)
+            raise EvaluationError("TP861", path=grades_file(file.path), outcome=outcome)
         found = problems[problem]
+        found.prompt_ids = found.prompt_ids or row["prompt_ids"]
         found.outcomes[outcome] += 1
         found.tokens += len(row["response_ids"])
         found.truncated += row.get("finish_reason") == "length"

@@ -12,7 +12,6 @@ from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
     mean_metric,
-    measure_at,
     measured,
     measures,
     shown_measures,
@@ -24,7 +23,6 @@ from tandem_plugin.lab.evaluation.rendering import (
     best,
     number,
     probability,
-    signed,
 )
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import (
@@ -143,7 +141,7 @@ def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Secti
     Benchmarks are in the order of the first senior's.
     """
     *others, _ = seniors = list(runs)
-    values = [comparison.measured(run)[chosen] for run in runs.values()]
+    values = [measured(run, over=comparison.over)[chosen] for run in runs.values()]
     deltas = [_DELTA if len(others) == 1 else f"{_DELTA} to {other}" for other in others]
     models = [*seniors, *deltas]
     section: _Section = [("Metric", _first(chosen.heading, len(models))), ("Model", models)]
@@ -159,7 +157,7 @@ def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Mea
     cells = _measure_cells(means, errors, chosen)
     for mean in means[:-1]:
         difference = means[-1] - mean
-        text = signed(chosen.scale * difference, chosen.decimals)
+        text = number(chosen.scale * difference, chosen.decimals, "+")
         is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
         cells.append(Cell(text, bold=is_better))
     return cells
@@ -235,7 +233,7 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
     section: _Section = [("Method", seniors)]
     for label, runs in comparison.of("solo", "handoff", "legibility"):
         for chosen in shown_measures(next(iter(runs.values())), k):
-            values = [comparison.measured(runs[senior])[chosen] for senior in seniors]
+            values = [measured(runs[senior], over=comparison.over)[chosen] for senior in seniors]
             errors = [one.macro_error for one in values]
             cells = _measure_cells([one.macro for one in values], errors, chosen)
             section.append((f"{label}: {chosen.heading}", cells))
@@ -280,11 +278,11 @@ def _recovery_section(baseline: Summary, senior: str, run: Summary) -> _Section:
     junior = read_counts(baseline.each[0])[1]
     top = min(TOP, len(junior))
     frequent = int((junior >= baseline.settings["frequent"]).sum())
-    recovered = mean_recovery(baseline, run)
+    moved_back, rho_top, rho_frequent = mean_recovery(baseline, run)
     rows = {
-        f"top {top} moved back (%)": number(100 * recovered.moved_back, 1),
-        f"ρ, top {top}": number(recovered.spearman_top, 2),
-        f"ρ, {frequent} frequent": number(recovered.spearman_frequent, 2),
+        f"top {top} moved back (%)": number(100 * moved_back, 1),
+        f"ρ, top {top}": number(rho_top, 2),
+        f"ρ, {frequent} frequent": number(rho_frequent, 2),
     }
     return [
         ("Model", _first(senior, len(rows))),
@@ -317,9 +315,9 @@ class _Test(NamedTuple):
             "Run": Cell(self.label),
             "Comparison": Cell(f"{self.claimed} {sign} {self.other}"),
             "Metric": Cell(self.chosen.heading),
-            _DELTA: Cell(signed(self.scale * self.result.difference, decimals)),
+            _DELTA: Cell(number(self.scale * self.result.difference, decimals, "+")),
             "s.e.": Cell(number(self.error, decimals)),
-            "t": Cell(signed(self.result.t, 2)),
+            "t": Cell(number(self.result.t, 2, "+")),
             "d.f.": Cell(number(self.result.degrees, 1)),
             "p": Cell(probability(self.result.p), stars=self.result.stars),
         }
@@ -352,8 +350,9 @@ def _significance_table(comparison: Comparison) -> PaperTable:
     *others, claimed = comparison.seniors
     tests = []
     for label, runs in comparison.of("handoff", "legibility"):
+        each = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
         for chosen in measures(runs[claimed]):
-            pooled = {s: comparison.measured(run)[chosen].pooled for s, run in runs.items()}
+            pooled = {senior: found[chosen].pooled for senior, found in each.items()}
             for other in others:
                 result = paired_test(pooled[claimed], pooled[other], chosen.direction)
                 tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
@@ -392,27 +391,24 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         pooled = {method: run for method, run in runs.items() if run.repeats}
         if not pooled:
             continue
+        each = {m: [_macros(comparison, one) for one in run.each] for m, run in pooled.items()}
         first = next(iter(pooled.values()))
-        by_measure: dict[Measure, dict[str, list[float]]] = {}
-        if first.kind == "drift":
-            kl = {m: [mean_metric(one, "kl") for one in run.each] for m, run in pooled.items()}
-            by_measure[_KL] = kl
-        else:
-            each = {
-                method: [measured(one, 2, comparison.over) for one in run.each]
-                for method, run in pooled.items()
-            }
-            for one in measures(first):
-                by_measure[one] = {
-                    m: [one.scale * seed[one].macro for seed in seeds] for m, seeds in each.items()
-                }
-        for chosen, values in by_measure.items():
+        for chosen in [_KL] if first.kind == "drift" else measures(first):
+            values = {m: [seed[chosen] for seed in seeds] for m, seeds in each.items()}
             units = {
                 method: _of_units(comparison, run, values[method])
                 for method, run in pooled.items()
                 if all(one.senior in comparison.units for one in run.each)
             }
             yield _Seeds(label, first, chosen, values, units)
+
+
+def _macros(comparison: Comparison, run: Summary) -> dict[Measure, float]:
+    """The macro averages of one run, in the units of tables."""
+    if run.kind == "drift":
+        return {_KL: mean_metric(run, "kl")}
+    found = measured(run, 2, comparison.over)
+    return {chosen: chosen.scale * values.macro for chosen, values in found.items()}
 
 
 def _of_units(comparison: Comparison, run: Summary, values: Sequence[float]) -> dict[str, float]:
@@ -427,7 +423,7 @@ def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
     sections = [
         _repeats_section(one, most)
         for one in _seeds(comparison)
-        if one.chosen.k is None or one.chosen == measure_at(one.run, k)
+        if one.chosen.k is None or one.chosen in shown_measures(one.run, k)
     ]
     return _table("repeats", "Macro averages of each pooled run", sections, 3)
 

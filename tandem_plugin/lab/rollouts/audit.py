@@ -108,7 +108,10 @@ class Audit:
                 continue
             try:
                 rules[row.line] = self.rules.rule(row.settings)
-                of_calls = [self._rule_of(segment, rules[row.line]) for segment in row.segments]
+                of_calls = [
+                    rules[row.line] if one.settings is None else self.rules.rule(one.settings)
+                    for one in row.segments
+                ]
             except ConfigError as error:
                 found[row.line] = [Difference(row.line, "malformed", f"tandem_schedule: {error}")]
                 continue
@@ -134,7 +137,10 @@ class Audit:
                 whole = expected.setdefault(row.line, np.zeros(len(row.response_ids), np.bool_))
                 whole[segment.start : segment.stop] = authorship.senior
                 for known in _known(row, segment, authorship):
-                    self._count_tokens(known)
+                    self.tokens += len(known)
+                    self.senior_tokens += known.senior_tokens
+                    self.spans += len(known.spans)
+                    self.handoffs += known.handoffs
         return expected
 
     def _compared(
@@ -142,20 +148,18 @@ class Audit:
     ) -> list[Difference]:
         if rule is None:
             self.solo_rows += 1
-            return list(_solo_differences(row))
+            alone = np.ones(len(row.response_ids), np.bool_)
+            return [] if row.authorship is None else list(_authorship_differences(row, alone))
         self.rows += 1
         self.unknown_tokens += sum(stop - start for start, stop in row.unknown)
-        return list(_tandem_differences(row, Authorship(replayed[row.line]), rule))
-
-    def _rule_of(self, segment: Segment, rule: Rule) -> Rule:
-        """The rule of a segment's call: the row's, or the call's own."""
-        return rule if segment.settings is None else self.rules.rule(segment.settings)
-
-    def _count_tokens(self, authorship: Authorship) -> None:
-        self.tokens += len(authorship)
-        self.senior_tokens += authorship.senior_tokens
-        self.spans += len(authorship.spans)
-        self.handoffs += authorship.handoffs
+        found = list(_authorship_differences(row, replayed[row.line]))
+        if row.fingerprint != rule.fingerprint:
+            message = (
+                f"The row's fingerprint is {shown(row.fingerprint)}; the rules here have "
+                f"{rule.fingerprint!r}."
+            )
+            found.insert(0, Difference(row.line, "fingerprint", message))
+        return found
 
     def _count(self, differences: Iterable[Difference]) -> None:
         differences = [replace(difference, file=self.file) for difference in differences]
@@ -174,24 +178,7 @@ def _known(row: Rollout, segment: Segment, authorship: Authorship) -> Iterator[A
         start = max(start, last)
 
 
-def _tandem_differences(row: Rollout, expected: Authorship, rule: Rule) -> Iterator[Difference]:
-    if row.fingerprint != rule.fingerprint:
-        yield Difference(
-            row.line,
-            "fingerprint",
-            f"The row's fingerprint is {shown(row.fingerprint)}; the rules here have "
-            f"{rule.fingerprint!r}.",
-        )
-    yield from _authorship_differences(row, expected)
-
-
-def _solo_differences(row: Rollout) -> Iterator[Difference]:
-    if row.authorship is not None:
-        alone = Authorship(np.ones(len(row.response_ids), np.bool_))
-        yield from _authorship_differences(row, alone)
-
-
-def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Difference]:
+def _authorship_differences(row: Rollout, expected: NDArray[np.bool_]) -> Iterator[Difference]:
     recorded = np.array(row.authorship or [], np.bool_)
     if len(recorded) != len(expected):
         yield Difference(
@@ -200,7 +187,7 @@ def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Diff
             f"The response has {len(expected)} tokens, its recorded authorship {len(recorded)}.",
         )
         return
-    wrong = np.flatnonzero(recorded != expected.senior)
+    wrong = np.flatnonzero(recorded != expected)
     if wrong.size:
         first = int(wrong[0])
         author = {True: "senior", False: "junior"}
@@ -209,6 +196,6 @@ def _authorship_differences(row: Rollout, expected: Authorship) -> Iterator[Diff
             "authorship",
             f"{wrong.size} of {len(expected)} tokens differ; the first is at position {first}: "
             f"recorded {author[bool(recorded[first])]}, replayed "
-            f"{author[bool(expected.senior[first])]}.",
+            f"{author[bool(expected[first])]}.",
             first,
         )

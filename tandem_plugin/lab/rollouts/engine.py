@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tandem_plugin.errors import EngineError, TandemError
-from tandem_plugin.lab.planning.machine import cpu_arguments
+from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import ShownProgress, waiting
 
 __all__ = ["deciding", "response_progress", "start_engine"]
@@ -91,11 +91,9 @@ def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[in
     """
     with ShownProgress(transient=False) as progress:
         task = progress.add_task(name, total=total, completed=done, tokens=0)
-        tokens = 0
 
         def advance(length: int) -> None:
-            nonlocal tokens
-            tokens += length
+            tokens = progress.tasks[task].fields["tokens"] + length
             progress.update(task, advance=1, tokens=tokens)
 
         yield advance

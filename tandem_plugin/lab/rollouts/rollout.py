@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError, validation_reason
-from tandem_plugin.files import open_file, system_reason
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import open_file, parse_json, system_reason
 
 __all__ = [
     "Bit",
@@ -41,9 +40,6 @@ class Segment:
     stop: int
     settings: Mapping[str, Any] | None = None
     """The call's own schedule and parameters; None for the row's."""
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +100,11 @@ def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedR
     return _row(file.readline(), line, offset)
 
 
-def _seed(value: object) -> int | None:
-    return None if value is None else check_seed(value)
-
-
 TokenId: TypeAlias = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 Bit: TypeAlias = Annotated[int, Field(ge=0, le=1)] | bool
 _Seed: TypeAlias = Annotated[int, BeforeValidator(check_seed)]
 _Range: TypeAlias = Annotated[tuple[int, int], Field(strict=False)]
 _SeededRange: TypeAlias = Annotated[tuple[_Seed, int, int], Field(strict=False)]
-_Settings: TypeAlias = dict[str, Any]
 
 
 class _Row(BaseModel):
@@ -123,12 +114,12 @@ class _Row(BaseModel):
 
     response_ids: list[TokenId]
     authorship: list[Bit] | None = None
-    tandem_seed: Annotated[int | None, BeforeValidator(_seed)]
+    tandem_seed: _Seed | None
     tandem_segments: list[_SeededRange] | None = None
-    tandem_segment_schedules: list[_Settings | None] | None = None
+    tandem_segment_schedules: list[dict[str, Any] | None] | None = None
     tandem_unknown: list[_Range] | None = None
     tandem_fingerprint: str | None = None
-    tandem_schedule: _Settings | None = None
+    tandem_schedule: dict[str, Any] | None = None
 
 
 def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
@@ -150,7 +141,13 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     try:
         known = _Row.model_validate(row)
     except ValidationError as error:
-        raise _refusal(error) from error
+        wrong = error.errors()[0]
+        field, *places = wrong["loc"]
+        where = "".join(f"[{place}]" for place in places if isinstance(place, int))
+        reason = validation_reason(wrong["msg"])
+        raise RolloutError(
+            "TP798", field=f"{field}{where}", value=wrong["input"], reason=reason
+        ) from error
     if known.tandem_seed is not None:
         for name in ("authorship", "tandem_fingerprint"):
             if getattr(known, name) is None:
@@ -169,14 +166,6 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         fields=row,
         offset=offset,
     )
-
-
-def _refusal(error: ValidationError) -> RolloutError:
-    problem = error.errors()[0]
-    field, *places = problem["loc"]
-    where = "".join(f"[{place}]" for place in places if isinstance(place, int))
-    reason = validation_reason(problem["msg"])
-    return RolloutError("TP798", field=f"{field}{where}", value=problem["input"], reason=reason)
 
 
 def _segments(row: _Row) -> list[Segment]:

@@ -1,8 +1,9 @@
-"""Rollout files: writing and resuming one, the files of a folder, and their tokenizer."""
+"""Rollout files: writing and resuming one, the files of a folder, their grades and tokenizer."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import io
 import json
 import os
@@ -15,27 +16,32 @@ from tandem_plugin.errors import OutputError, TokenizerError
 from tandem_plugin.files import (
     ForeignLineError,
     WholeLines,
-    is_hub_name,
     open_file,
+    parse_json,
     read_appended,
     read_file,
     system_reason,
     write_file,
 )
-from tandem_plugin.files.strict_json import parse_json
-from tandem_plugin.lab.rollouts.grades import is_grades_file
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, RolloutError, read_rollouts
+from tandem_plugin.files.checkpoints import is_hub_name
+from tandem_plugin.grading import OUTCOMES
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, read_rollouts
 
 __all__ = [
+    "Grades",
     "RolloutFile",
     "file_step",
     "find_tokenizer",
+    "grades_file",
+    "input_digest",
     "placed_rows",
     "rollout_files",
     "run_file",
+    "text_digest",
 ]
 
 _FOLDERS = ("tokenizer", "checkpoint")
+_GRADES = ".grades.jsonl"
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
 
 
@@ -138,10 +144,10 @@ class RolloutFile:
 def _noted(note: Path) -> dict[str, Any]:
     try:
         noted = parse_json(read_file(note))
+        if not isinstance(noted, dict):
+            raise ValueError("it contains no settings")
     except (OSError, ValueError) as error:
         raise OutputError("TP757", note=note, error=error) from error
-    if not isinstance(noted, dict):
-        raise OutputError("TP757", note=note, error="it contains no settings")
     return noted
 
 
@@ -175,7 +181,7 @@ def rollout_files(path: Path) -> list[Path]:
     if not os.path.isdir(path):
         raise RolloutError("TP767", path=path)
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
-    kept = (file for file in found if not is_grades_file(file))
+    kept = (file for file in found if not file.name.endswith(_GRADES))
     files = sorted(kept, key=lambda file: (len(file.name), file.name))
     if not files:
         raise RolloutError("TP768", path=path)
@@ -229,3 +235,60 @@ def _noted_senior(rollouts: Path) -> str | None:
         return None
     known = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
     return senior if known else None
+
+
+def text_digest(text: str) -> str:
+    """16 hexadecimal digits of SHA-256, such as those that tie a grade to its response."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def input_digest(response: str, gold: object) -> str:
+    """A digest of everything in a row that decides its grade."""
+    return text_digest(json.dumps([response, gold, None], sort_keys=True))
+
+
+def grades_file(rollouts: Path) -> Path:
+    """The file of the grades of ``NAME.jsonl``: ``NAME.grades.jsonl`` next to it."""
+    return rollouts.with_name(rollouts.stem + _GRADES)
+
+
+class Grades:
+    """The records of ``tandem eval``, by problem and sample.
+
+    Raises :class:`RolloutError` for any other line. A line that is still being written is skipped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: dict[tuple[int, int], Mapping[str, Any]] = {}
+        try:
+            read_appended(path, b'{"', self._take)
+        except ForeignLineError as error:
+            raise RolloutError("TP769", path=path, line=error.line, error=error) from error
+        except OSError as error:
+            raise RolloutError("TP754", path=path, reason=system_reason(error)) from error
+
+    def of(self, row: Rollout) -> Mapping[str, Any] | None:
+        """The grade of a response, or None.
+
+        Raises :class:`RolloutError` if the grade belongs to another text.
+        """
+        problem, sample = row.fields.get("problem"), row.fields.get("sample")
+        if type(problem) is not int or type(sample) is not int:
+            return None
+        record = self._records.get((problem, sample))
+        if record is None or "response_sha256" not in record:
+            return record
+        text = row.fields.get("response")
+        if not isinstance(text, str) or text_digest(text) != record["response_sha256"]:
+            raise RolloutError("TP770", path=self._path, line=row.line)
+        return record
+
+    def _take(self, line: bytes) -> None:
+        record = parse_json(line)
+        if not isinstance(record, dict) or record.get("outcome") not in OUTCOMES:
+            raise ValueError("it has no outcome")
+        problem, sample = record.get("problem"), record.get("sample")
+        if type(problem) is not int or type(sample) is not int:
+            raise ValueError("it does not identify its response")
+        self._records[problem, sample] = record

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
-from tandem_plugin.files import read_file
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.lab.rollouts.audit import Difference
 from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule

@@ -1,4 +1,4 @@
-"""A page of rollouts: the selection that fits, its index, and its texts, unpacked on demand."""
+"""A page of rollouts: their list, the selection that fits, and its texts, unpacked on demand."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import base64
 import hashlib
 import html
 import json
+import random
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem_plugin._version import __version__
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.files import open_file
-from tandem_plugin.lab.rollouts.grades import Grades
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout
-from tandem_plugin.lab.viewer.index import Listed, PageIndex
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout, read_rollouts
+from tandem_plugin.lab.rollouts.rollout_file import Grades, file_step, grades_file
 from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["ShownResponses", "make_page", "page_index"]
+__all__ = ["Listed", "ShownResponses", "make_page", "page_index"]
 
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
@@ -33,32 +34,104 @@ _SHORT = 160
 """Characters of a prompt in the index."""
 
 
-@dataclass(slots=True)
-class ShownResponses:
-    """The responses of a page, and why others are not shown. Only packed texts stay in memory."""
+class Listed(NamedTuple):
+    """The location of one response."""
 
-    listing: PageIndex
-    token_bytes: TokenBytes
-    decoding: Decoding
-    grades: Mapping[int, Grades]
-    """By the index of the file."""
-    responses: list[tuple[Listed, dict[str, Any]]] = field(default_factory=list)
-    """With what the index has of each."""
-    problems: dict[int, tuple[int, str]] = field(default_factory=dict)
-    """The number of each problem, and the beginning of its prompt."""
-    parts: list[str] = field(default_factory=list)
-    """Base64 of zlib of JSON (``prompts``, ``responses``)."""
-    legend: set[str] = field(default_factory=set)
-    """What the legend must explain besides senior and junior."""
-    misread: list[str] = field(default_factory=list)
-    """The errors of responses whose token ids do not match their text."""
+    file: int
+    """The index of its file."""
+    line: int
+    offset: int
+    step: int | None
+    """The training step, if the row or its dump's name gives one."""
+    problem: int
+    """The index of its problem."""
+    sample: int
+    """The row's own number, or the number of earlier responses to its problem at its step."""
+
+
+class ShownResponses:
+    """The responses of a page, and why others are not shown.
+
+    Of all responses a few numbers stay in memory, of those shown only packed texts, so the size of
+    a run does not matter.
+    """
+
+    def __init__(self, files: Sequence[Path], vocabulary: Vocabulary) -> None:
+        self.files = files
+        self._token_bytes = TokenBytes(vocabulary)
+        self._decoding = Decoding(vocabulary)
+        beside = enumerate(map(grades_file, files))
+        self._grades = {i: Grades(path) for i, path in beside if path.is_file()}
+        self.listed: list[Listed] = []
+        """All responses, in the order of files and lines."""
+        self.numbers: list[int] = []
+        """The number of each problem: the one in its rows, or its place, from 1."""
+        self.unread: list[tuple[str, int, str]] = []
+        """(file, line, reason) of lines that cannot be shown; a single file's name is empty."""
+        self._problems: dict[tuple[int | None, int], int] = {}
+        self._samples: Counter[tuple[int | None, int]] = Counter()
+        self.responses: list[tuple[Listed, dict[str, Any]]] = []
+        """Those shown, with what the index has of each."""
+        self.problems: dict[int, tuple[int, str]] = {}
+        """The number of each problem shown, and the beginning of its prompt."""
+        self.parts: list[str] = []
+        """Base64 of zlib of JSON (``prompts``, ``responses``)."""
+        self.legend: set[str] = set()
+        """What the legend must explain besides senior and junior."""
+        self.misread: list[str] = []
+        """The errors of responses whose token ids do not match their text."""
+
+    def read(self, on_read: Callable[[int], None] = lambda count: None) -> None:
+        """Read all files. on_read: called with the number of bytes of each line."""
+        for number, file in enumerate(self.files):
+            step = file_step(file) if len(self.files) > 1 else None
+            for row in read_rollouts(file, on_read):
+                self._add(number, step, row)
+
+    def _leave_out(self, file: int, line: int, reason: str) -> None:
+        """Record a line that cannot be shown."""
+        name = self.files[file].name if len(self.files) > 1 else ""
+        self.unread.append((name, line, reason))
+
+    def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> None:
+        if isinstance(row, MalformedRow):
+            self._leave_out(file, row.line, row.message)
+            return
+        if row.authorship is not None and len(row.authorship) != len(row.response_ids):
+            why = (
+                f"The response has {len(row.response_ids)} tokens, its recorded authorship "
+                f"{len(row.authorship)}."
+            )
+            self._leave_out(file, row.line, why)
+            return
+        noted = row.fields.get("step")
+        step = noted if type(noted) is int and abs(noted) < 2**53 else file_step
+        problem = self._problem(row.fields)
+        number = _number(row.fields.get("sample"))
+        sample = self._samples[step, problem] if number is None else number
+        self._samples[step, problem] += 1
+        self.listed.append(Listed(file, row.line, row.offset, step, problem, sample))
+
+    def _problem(self, fields: Mapping[str, Any]) -> int:
+        number = _number(fields.get("problem"))
+        prompt = prompt_of(fields)
+        key = number, hash(prompt if isinstance(prompt, str) else json.dumps(prompt))
+        if key not in self._problems:
+            self._problems[key] = len(self._problems)
+            self.numbers.append(len(self._problems) if number is None else number)
+        return self._problems[key]
 
     def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Add responses until they fill about ``room`` bytes of a page."""
+        """Add responses until they fill about ``room`` bytes of a page.
+
+        A page without room for all shows random problems, the same in every run.
+        """
+        ranks = list(range(len(self.numbers)))
+        random.Random(0).shuffle(ranks)
         prompts: dict[str, Any] = {}
         contents: list[bytes] = []
         size = unpacked = 0
-        for one in self.listing.shuffled():
+        for one in sorted(self.listed, key=lambda one: ranks[one.problem]):
             if size > room:
                 break
             row = self._read(one)
@@ -67,15 +140,16 @@ class ShownResponses:
                 continue
             if str(one.problem) not in prompts:
                 turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
-                self.problems[one.problem] = self.listing.numbers[one.problem], _summary(turns)
-            grades = self.grades.get(one.file)
-            viewed = view_response(row, grades.of(row) if grades else None, self.token_bytes)
+                self.problems[one.problem] = self.numbers[one.problem], _summary(turns)
+            grades = self._grades.get(one.file)
+            grade = grades.of(row) if grades else None
+            columns, legend, content = view_response(row, grade, self._token_bytes)
             place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}
-            known = {**place, "step": one.step, "sample": one.sample, **viewed.columns}
+            known = {**place, "step": one.step, "sample": one.sample, **columns}
             self.responses.append((one, known))
-            self.legend |= viewed.legend
-            contents.append(viewed.content)
-            unpacked += len(viewed.content)
+            self.legend |= legend
+            contents.append(content)
+            unpacked += len(content)
             if unpacked > _PART:
                 size += self._pack(prompts, contents) + _COLUMNS * len(contents)
                 prompts, contents, unpacked = {}, [], 0
@@ -91,22 +165,26 @@ class ShownResponses:
         return len(self.parts[-1])
 
     def _read(self, one: Listed) -> Rollout | None:
-        with open_file(self.listing.files[one.file]) as file:
+        with open_file(self.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
-            self.listing.leave_out(one.file, one.line, row.message)
+            self._leave_out(one.file, one.line, row.message)
             return None
-        if wrong := self.decoding.mismatch(row):
+        if wrong := self._decoding.mismatch(row):
             self.misread.append(wrong)
-            self.listing.leave_out(one.file, one.line, wrong)
+            self._leave_out(one.file, one.line, wrong)
             return None
         return row
+
+
+def _number(value: object) -> int | None:
+    """A number that is exact in JavaScript, or None."""
+    return value if type(value) is int and 0 <= value < 2**53 else None
 
 
 def page_index(shown: ShownResponses) -> dict[str, Any]:
     """What a page says of its responses, in the order of files and lines, without their texts."""
     rows = sorted(shown.responses, key=lambda response: (response[0].file, response[0].line))
-    listing, unread = shown.listing, shown.listing.unread
     return {
         "problems": shown.problems,
         "responses": {
@@ -114,12 +192,12 @@ def page_index(shown: ShownResponses) -> dict[str, Any]:
         },
         "legend": sorted(shown.legend),
         "whole": {
-            "responses": len(listing.responses),
-            "problems": len(listing.numbers),
-            "steps": len({one.step for one in listing.responses} - {None}),
+            "responses": len(shown.listed),
+            "problems": len(shown.numbers),
+            "steps": len({one.step for one in shown.listed} - {None}),
         },
-        "unread": unread[:_UNREAD],
-        "unreadMore": max(0, len(unread) - _UNREAD),
+        "unread": shown.unread[:_UNREAD],
+        "unreadMore": max(0, len(shown.unread) - _UNREAD),
     }
 
 

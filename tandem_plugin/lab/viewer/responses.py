@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
-from tandem_plugin.files.strict_json import is_number
+from tandem_plugin.files import is_number
 from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
     JUNIOR,
@@ -24,7 +24,7 @@ from tandem_plugin.spans import (
     writers,
 )
 
-__all__ = ["Decoding", "ViewedResponse", "prompt_of", "turns_of", "view_response"]
+__all__ = ["Decoding", "prompt_of", "turns_of", "view_response"]
 
 _TEXTS = ("response", "output")
 """Fields in which ``tandem rollout`` and verl's dumps record a response's text."""
@@ -44,16 +44,13 @@ class Decoding:
     def mismatch(self, row: Rollout) -> str | None:
         """A sentence that says why the row is not of this vocabulary; None if it is."""
         recorded = next((v for n in _TEXTS if isinstance(v := row.fields.get(n), str)), None)
-        if recorded is not None:
-            return self._text_mismatch(row.response_ids, recorded)
-        if (largest := max(row.response_ids, default=0)) >= len(self._known):
+        if recorded is None:
+            if (largest := max(row.response_ids, default=0)) < len(self._known):
+                return None
             return f"The token id {largest} is outside this tokenizer's {len(self._known)} ids."
-        return None
-
-    def _text_mismatch(self, ids: list[int], recorded: str) -> str | None:
-        expected, text = _compared(recorded), self._text(ids)
+        expected, text = _compared(recorded), self._text(row.response_ids)
         if not text.startswith(expected):
-            text = self._text(i for i in ids if i not in self._special)
+            text = self._text(i for i in row.response_ids if i not in self._special)
         if text.startswith(expected):
             return None
         return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
@@ -76,23 +73,17 @@ _PROMPTS = ("prompt", "input", "question", "problem")
 _TURN = re.compile(r"^(?:<\|im_start\|>)?(system|developer|user|assistant|tool)\n", re.MULTILINE)
 
 
-class ViewedResponse(NamedTuple):
-    """One response of a page."""
-
-    columns: dict[str, float | int | None]
-    """``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a known
-    author), and ``spans``."""
-    legend: set[str]
-    """What the legend must explain: ``shared``, ``other``, ``untrained``."""
-    content: bytes
-    """JSON: ``text``, ``facts``, and, as flat lists, ``spans`` (author, tokens, length of the text
-    of the span alone) and ``shared`` (span, later span, length), in UTF-16 code units."""
-
-
 def view_response(
     row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
-) -> ViewedResponse:
-    """A row with its grade, if there is one."""
+) -> tuple[dict[str, float | int | None], set[str], bytes]:
+    """Columns, legend and content of a row with its grade, if there is one.
+
+    Columns: ``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a
+    known author), and ``spans``. Legend: what it must explain of ``shared``, ``other``,
+    ``untrained``. Content: JSON of ``text``, ``facts``, and, as flat lists, ``spans`` (author,
+    tokens, length of the text of the span alone) and ``shared`` (span, later span, length), in
+    UTF-16 code units.
+    """
     authored = authored_text(row.response_ids, _authors(row), token_bytes)
     counts = [0] * (UNTRAINED + 1)
     for author, tokens in authored.spans:
@@ -116,25 +107,20 @@ def view_response(
         "untrained": counts[UNTRAINED],
     }
     text = json.dumps(content, separators=(",", ":"))
-    return ViewedResponse(columns, {k for k, v in explained.items() if v}, text.encode())
+    return columns, {k for k, v in explained.items() if v}, text.encode()
 
 
 def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
     alone = [0] * len(authored.spans)
     shared: list[int] = []
     for piece in authored.pieces:
-        length = _units(piece.text)
+        length = len(piece.text.encode("utf-16-le")) // 2  # as a browser counts
         if piece.first == piece.last:
             alone[piece.first] += length
         else:
             shared += (piece.first, piece.last, length)
     spans = zip(authored.spans, alone, strict=True)
     return [number for span, length in spans for number in (*span, length)], shared
-
-
-def _units(text: str) -> int:
-    """The length of a text as a browser counts it."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def _authors(row: Rollout) -> Sequence[int]:

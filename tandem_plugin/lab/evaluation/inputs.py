@@ -1,4 +1,4 @@
-"""A benchmark of an evaluation: a problem set with its name in results."""
+"""What an evaluation is given: models and benchmarks, each with its name in results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError
+from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, fingerprint_checkpoint
 from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
-from tandem_plugin.lab.data.generated import is_generated_source
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
 from tandem_plugin.lab.data.prepare import checksum, is_prepared
+from tandem_plugin.lab.data.rows import is_generated_source
 
-__all__ = ["Benchmark", "checked_name", "read_benchmark"]
+__all__ = [
+    "Benchmark",
+    "Checkpoint",
+    "checked_name",
+    "find_checkpoint",
+    "named_path",
+    "pieces_of",
+    "read_benchmark",
+]
 
 _UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -75,3 +85,49 @@ def checked_name(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
         raise EvaluationError("TP822", name=name, of=of)
     return name
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One model. Its fingerprint depends neither on its name nor on its location."""
+
+    name: str
+    path: str
+    fingerprint: str
+
+
+def find_checkpoint(given: str) -> Checkpoint:
+    """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub, or name@commit.
+
+    The default name is that of the folder. Raises :class:`EvaluationError` or :class:`ConfigError`
+    if there is no model.
+    """
+    name, path = named_path(given)
+    revision = None
+    if not Path(path).is_dir():
+        path, _, revision = path.partition("@")
+        check_model(path, "model")
+    resolved = checkpoint_folder(path, revision or None).resolve()
+    return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))
+
+
+def named_path(given: str) -> tuple[str, str]:
+    """The name and the place of ``NAME=PATH``; a path alone is called by its last part."""
+    name, equals, path = given.partition("=")
+    return (name, path) if equals else (Path(given).name, given)
+
+
+def fingerprint_folder(folder: Path) -> str:
+    """The fingerprint of a checkpoint's folder: see :func:`fingerprint_checkpoint`.
+
+    Raises :class:`EvaluationError` for a folder without a ``config.json`` or weights.
+    """
+    names = [file.name for file in folder.iterdir()]
+    if "config.json" not in names or not any(n.endswith((".safetensors", ".bin")) for n in names):
+        raise EvaluationError("TP826", folder=folder)
+    return fingerprint_checkpoint(folder)
+
+
+def pieces_of(path: str) -> tuple[str, ...]:
+    """The vocabulary of a model: the piece of every token id."""
+    return Vocabulary.from_path(path).pieces

@@ -1,17 +1,23 @@
-"""Options of the form NAME=VALUE, given several times."""
+"""What commands are given: options of the form NAME=VALUE, and - for rows of standard input."""
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Annotated, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.files.strict_json import parse_json
+from tandem_plugin.files import parse_json
 
-__all__ = ["SettingsOption", "assignments"]
+__all__ = ["SettingsOption", "assignments", "rows_of_stdin"]
+
+_Given = TypeVar("_Given", str, Path)
 
 SettingsOption = Annotated[
     list[str] | None,
@@ -38,3 +44,16 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
         with suppress(ValueError):
             found[name] = parse_json(value)
     return found
+
+
+def rows_of_stdin(ctx: typer.Context, given: _Given) -> _Given:
+    """For ``-``, a JSON Lines file with the rows of standard input; otherwise what was given.
+
+    The file exists until the command ends: some commands read their rows more than once.
+    """
+    if str(given) != "-" or ctx.resilient_parsing:
+        return given
+    file = Path(ctx.with_resource(TemporaryDirectory()), "stdin.jsonl")
+    with file.open("wb") as rows:
+        shutil.copyfileobj(sys.stdin.buffer, rows)
+    return type(given)(file)
