@@ -13,12 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from checkpoints import QWEN3_1_7B, QWEN3_4B, QWEN3_600M, TINY_JUNIOR, TINY_SENIOR, Shape, make
+from checkpoints import (
+    LOGITS,
+    QWEN3_1_7B,
+    QWEN3_4B,
+    QWEN3_600M,
+    TINY_JUNIOR,
+    TINY_SENIOR,
+    Shape,
+    make,
+)
 from engine_process import ENGINE_ARGUMENTS, EngineProcess, StartError
 from results import Results
-
-LOGITS = 0.07
-"""The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
 
 LEFT_OUT = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone"
 """What an engine says that the installed vLLM does not have."""
@@ -64,24 +70,6 @@ def arguments(toy: bool, **more: Any) -> dict[str, Any]:
     }
 
 
-def start(
-    pair: Pair, mode: str, toy: bool, drafts: int | None = None, **more: Any
-) -> EngineProcess:
-    """An engine, which has the device to itself. mode: single, lockstep or speculative.
-
-    Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
-    """
-    senior, junior = pair.checkpoints(toy)
-    tandem = {"mode": mode, "drafts": drafts}
-    return EngineProcess(
-        senior,
-        None if mode == "single" else junior,
-        runner="v2" if mode == "speculative" else None,
-        tandem=tandem if mode == "speculative" else {},
-        **arguments(toy, **more),
-    )
-
-
 def measure_engines(
     pair: Pair,
     engines: Mapping[str, int | None],
@@ -92,14 +80,20 @@ def measure_engines(
 ) -> None:
     """One case an engine, each alone on the device; what teaches most comes first.
 
-    engines: the drafts of each mode. An engine that this vLLM does not have is left out, by its own
-    sentence; any other that does not start is a failed check.
+    engines: the drafts of each mode: single, lockstep or speculative. An engine that this vLLM does
+    not have is left out, by its own sentence; any other that does not start is a failed check.
+    Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
     """
     for name, drafts in engines.items():
         if name in results and results.cases[name].get("passed") is not False:
             continue
+        senior, junior = pair.checkpoints(toy)
+        beside = None if name == "single" else junior
+        given = arguments(toy, **more)
+        if name == "speculative":
+            given |= {"runner": "v2", "tandem": {"mode": name, "drafts": drafts}}
         try:
-            with start(pair, name, toy, drafts, **more) as engine:
+            with EngineProcess(senior, beside, **given) as engine:
                 results.add(name, figures(engine))
         except StartError as error:
             sentence = " ".join(str(error).split())[:300]

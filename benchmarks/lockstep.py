@@ -15,9 +15,8 @@ from typing import Any
 
 from checkpoints import SENIOR, SMALL_JUNIOR, TINY_JUNIOR, TINY_SENIOR, make
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, environment
-from results import Results
-from rounds import ratio, run_rounds
-from table import Table, spread
+from results import Results, Table, spread
+from rounds import ratio, run_rounds, summary
 
 STEPS, ROUNDS = {1: 8, 16: 8, 64: 4}, 11
 """Decoding steps an engine takes in a round, by batch size: few in many rounds, so that what else
@@ -46,9 +45,9 @@ def measure(results: Results, toy: bool) -> None:
             # The single model last: with it the batch size is complete.
             for name, sample in reversed(samples.items()):
                 figures = {"engine": name, "batch": batch, "steps_a_round": steps}
-                figures |= {"unit": "decoded tokens per second", **sample.as_json()}
+                figures |= {"unit": "decoded tokens per second", **summary(sample)}
                 single = samples["single model"]
-                figures["ratio_to_single"] = ratio(sample, single).as_json()
+                figures["ratio_to_single"] = summary(ratio(sample, single))
                 chosen = environment()
                 figures["preloaded"] = chosen.get("LD_PRELOAD", "").rpartition("/")[2]
                 figures["threads"] = int(chosen["OMP_NUM_THREADS"])

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine
-from results import Results, cases_of
-from table import Table, tables
+from results import Results, Table, cases_of, describe_machine, tables
 
 LIMIT = 230
 """Seconds that a part may take where it says nothing: each ends within four minutes."""

@@ -12,10 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from machine import keep_to_one_core
-from results import Results
-from rounds import run_rounds
-from table import Table, spread
+from results import Results, Table, spread
+from rounds import keep_to_one_core, run_rounds, summary
 
 RESPONSES, LENGTH, VOCABULARY = 1024, 3000, 151_936
 
@@ -46,7 +44,7 @@ def measure(results: Results, toy: bool) -> None:
         return
     for kind, sample in run_rounds(cases, rounds).items():
         figures = {"token_ids": kind, "responses": responses, "length": length}
-        results.add(kind, figures | {"unit": "tokens per second"} | sample.as_json())
+        results.add(kind, figures | {"unit": "tokens per second"} | summary(sample))
 
 
 def table(content: Mapping[str, Any]) -> Table:

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The same quantity measured once a round."""
+def keep_to_one_core() -> None:
+    """Run this process on one core and torch on one thread, whatever else the machine has."""
+    import torch
 
-    values: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.values)
-
-    @property
-    def low(self) -> float:
-        return min(self.values)
-
-    @property
-    def high(self) -> float:
-        return max(self.values)
-
-    def as_json(self) -> dict[str, object]:
-        """Median, lowest and highest, and every round's value in order."""
-        return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "rounds": list(self.values),
-        }
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Sample]:
-    """Each case once to warm up, then all cases in turn, ``rounds`` times.
+def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Each case once to warm up, then all cases in turn, ``rounds`` times: what they returned.
 
     A case returns its own measurement. Every other round goes backwards, so that no case always
     follows the same one.
@@ -48,10 +28,19 @@ def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
         order = list(cases) if number % 2 == 0 else list(cases)[::-1]
         for name in order:
             values[name].append(cases[name]())
-    return {name: Sample(tuple(found)) for name, found in values.items()}
+    return values
 
 
-def ratio(numerator: Sample, denominator: Sample) -> Sample:
+def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> list[float]:
     """The ratio round by round: each of two measurements that were made next to each other."""
-    pairs = zip(numerator.values, denominator.values, strict=True)
-    return Sample(tuple(above / below for above, below in pairs))
+    return [above / below for above, below in zip(numerator, denominator, strict=True)]
+
+
+def summary(values: Sequence[float]) -> dict[str, object]:
+    """Median, lowest and highest of the rounds, and every round's value in order."""
+    return {
+        "median": statistics.median(values),
+        "low": min(values),
+        "high": max(values),
+        "rounds": list(values),
+    }

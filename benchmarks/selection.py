@@ -19,11 +19,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from machine import keep_to_one_core
 from numpy.typing import NDArray
-from results import Results
-from rounds import run_rounds
-from table import Table, spread
+from results import Results, Table, spread
+from rounds import keep_to_one_core, run_rounds, summary
 
 PARTS = ("authors", "selection")
 BATCHES = (1, 16, 64, 256, 1024)
@@ -129,7 +127,7 @@ def measure(results: Results, toy: bool) -> None:
         results.add(
             case,
             {"part": part, "rows": int(rows_text), "unit": "microseconds per step"}
-            | sample.as_json(),
+            | summary(sample),
         )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from checkpoints import LARGE_JUNIOR, TINY_JUNIOR, TINY_SENIOR, Shape, make
+from checkpoints import LARGE_JUNIOR, LOGITS, TINY_JUNIOR, TINY_SENIOR, Shape, make
 from engine_process import (
     ENGINE_ARGUMENTS,
     PROMPT,
@@ -28,12 +28,9 @@ from engine_process import (
     environment,
 )
 from parts import Part, main
-from results import Results
-from rounds import Sample, ratio, run_rounds
-from table import Table, spread
+from results import Results, Table, spread
+from rounds import ratio, run_rounds, summary
 
-LOGITS = 0.07
-"""The standard deviation of the logits, at which two such models share 0.96 of a distribution."""
 SENIOR = LARGE_JUNIOR
 SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, vocabulary=512)
 DRAFTS = 4
@@ -92,24 +89,10 @@ def measure(results: Results, toy: bool) -> None:
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
     juniors = {"equal": (shapes[0], [*sizes]), "small junior": (shapes[1], [SMALL_JUNIOR_AT])}
-    with ExitStack() as stack:
-        single: EngineProcess | None = None
-        for name, (shape, chosen) in juniors.items():
-            missing = [batch for batch in chosen if f"{name}, batch {batch}" not in results]
-            if not missing:
-                continue
-            single = single or stack.enter_context(EngineProcess(senior, runner="v2", **arguments))
-            junior = make(folder, shape, 1, LOGITS)
-            with ExitStack() as both:
-                engines = {SINGLE: single}
-                for mode, tandem in MODES.items():
-                    engine = EngineProcess(senior, junior, runner="v2", tandem=tandem, **arguments)
-                    engines[mode] = both.enter_context(engine)
-                for batch in missing:
-                    figures = _measure(engines, batch, sizes[batch])
-                    figures |= {"junior": name, "models": MODELS}
-                    figures |= {"engine_arguments": ENGINE_ARGUMENTS | arguments}
-                    results.add(f"{name}, batch {batch}", figures)
+    for name, (shape, chosen) in juniors.items():
+        models = (senior, make(folder, shape, 1, LOGITS))
+        named = {"junior": name, "models": MODELS}
+        _add_cases(results, {batch: sizes[batch] for batch in chosen}, models, named, **arguments)
 
 
 def measure_real(results: Results, toy: bool) -> None:
@@ -120,20 +103,32 @@ def measure_real(results: Results, toy: bool) -> None:
     prompts = _sums(junior)
     sizes = dict.fromkeys(REAL_SIZES, Size(4, 1)) if toy else REAL_SIZES
     for method in ("GRPO", "TRL"):
-        missing = [batch for batch in sizes if f"{method}, batch {batch}" not in results]
-        if not missing:
-            continue
-        senior = seniors / method
-        with ExitStack() as stack:
-            engines = {SINGLE: stack.enter_context(EngineProcess(senior, runner="v2"))}
-            for mode, tandem in MODES.items():
-                engine = EngineProcess(senior, junior, runner="v2", tandem=tandem)
-                engines[mode] = stack.enter_context(engine)
-            for batch in missing:
-                figures = _measure(engines, batch, sizes[batch], prompts)
-                figures |= {"junior": method, "models": REAL_MODELS}
-                figures |= {"engine_arguments": ENGINE_ARGUMENTS}
-                results.add(f"{method}, batch {batch}", figures)
+        named = {"junior": method, "models": REAL_MODELS}
+        _add_cases(results, sizes, (seniors / method, junior), named, prompts)
+
+
+def _add_cases(
+    results: Results,
+    sizes: Mapping[int, Size],
+    models: tuple[Path, Path],
+    named: Mapping[str, str],
+    prompts: Prompts = None,
+    **arguments: Any,
+) -> None:
+    """One case a batch size that has none yet: the senior alone, and both models in every mode."""
+    cases = {f"{named['junior']}, batch {batch}": batch for batch in sizes}
+    missing = {name: batch for name, batch in cases.items() if name not in results}
+    if not missing:
+        return
+    senior, junior = models
+    with ExitStack() as stack:
+        engines = {SINGLE: stack.enter_context(EngineProcess(senior, runner="v2", **arguments))}
+        for mode, tandem in MODES.items():
+            engine = EngineProcess(senior, junior, runner="v2", tandem=tandem, **arguments)
+            engines[mode] = stack.enter_context(engine)
+        for name, batch in missing.items():
+            figures = {**_measure(engines, batch, sizes[batch], prompts), **named}
+            results.add(name, figures | {"engine_arguments": ENGINE_ARGUMENTS | arguments})
 
 
 def _sums(folder: Path) -> list[list[int]]:
@@ -169,10 +164,12 @@ def _measure(
         cases["speculative, solo"] = partial(speed, "speculative, solo", "speculative", SOLO)
     samples = run_rounds(cases, size.rounds)
     rows = []
-    for name in cases:
+    for name, sample in samples.items():
         # The first is of the warm-up.
-        row = {"engine": name, "wall": Sample(tuple(walls[name][1:])).as_json()}
-        rows.append(row | _compared(name, samples) | draft_figures(counters[name]))
+        row = {"engine": name, "wall": summary(walls[name][1:]), **summary(sample)}
+        row["ratio_to_single"] = summary(ratio(sample, samples[SINGLE]))
+        row["ratio_to_lockstep"] = summary(ratio(sample, samples["lockstep"]))
+        rows.append(row | draft_figures(counters[name]))
     return {
         "batch": batch,
         "rounds": size.rounds,
@@ -180,14 +177,6 @@ def _measure(
         "threads": int(environment()["OMP_NUM_THREADS"]),
         "kernels": "compiled" if torch.cuda.is_available() else "interpreted",
     }
-
-
-def _compared(case: str, samples: Mapping[str, Sample]) -> dict[str, Any]:
-    """Tokens a second of a tandem engine, and in those of the engines beside it."""
-    sample = samples[case]
-    ratios = {"single": samples[SINGLE], "lockstep": samples["lockstep"]}
-    compared = {f"ratio_to_{name}": ratio(sample, one).as_json() for name, one in ratios.items()}
-    return sample.as_json() | compared
 
 
 def table(content: Mapping[str, Any]) -> Table:

@@ -117,6 +117,15 @@ def worked(problem: str) -> str:
     return f"{first} {sign} {second} = {total}. The answer is \\boxed{{{total}}}."
 
 
+def different_sums(held_out: int) -> tuple[list[Any], list[Any]]:
+    """(training, held out): all that were drawn of :data:`TAUGHT`, each once."""
+    from tandem_plugin.lab.data import read_problems
+
+    drawn = read_problems(f"{TAUGHT},count=600,seed=2").problems
+    different = list({one.text: one for one in drawn}.values())
+    return different[held_out:], different[:held_out]
+
+
 def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
     """Fine-tune the model in a folder, in place, on the answers of so many batches of sums."""
     import torch

@@ -17,9 +17,11 @@
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 # shellcheck shell=bash
 
-# take_protocol [--protocol paper|release] ARGUMENT...: sets protocol, its settings as protocol_NAME,
-# and arguments, which the trainer gets.
-take_protocol() {
+# take_method METHOD [--protocol paper|release] ARGUMENT...: sets method, protocol, its settings as
+# protocol_NAME, and arguments, which the trainer gets.
+take_method() {
+  method=${1:-}
+  shift || true
   protocol=paper
   if [ "${1:-}" = --protocol ]; then
     protocol=${2:-}
@@ -30,10 +32,21 @@ take_protocol() {
   eval "$settings_of_protocol"
 }
 
-# run_folder DEFAULT METHOD: sets out, steps, model, gpus, validation from the environment, and ends
-# where the run is done already.
+# usage: says which methods there are, and ends.
+usage() {
+  echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [the trainer's own arguments ...]" >&2
+  exit 2
+}
+
+# has_flash_attn: without it, responses are padded and not packed, and attention is PyTorch's own.
+has_flash_attn() {
+  python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null
+}
+
+# run_folder TRAINER: sets out, steps, model and gpus from the environment, and ends where the run is
+# done already.
 run_folder() {
-  out=${OUT:-$1}
+  out=${OUT:-runs/$1/$method}
   steps=${STEPS:-${protocol_steps:-250}}
   model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
   gpus=${GPUS:-2}
@@ -42,7 +55,7 @@ run_folder() {
     "arguments=${arguments[*]-}" >"$out/protocol"
   if [ "$(cat "$out/done" 2>/dev/null)" = "$steps" ]; then
     echo "$out has all of its $steps steps; remove it to train anew, or give more STEPS."
-    next_commands "$2"
+    next_commands
     exit 0
   fi
 }
@@ -52,22 +65,22 @@ logged() {
   "$@" 2>&1 | tee -a "$out/train.log"
 }
 
-# finish METHOD FOLDER: that folder is the senior, and the run is done.
+# finish FOLDER: that folder is the senior, and the run is done.
 finish() {
-  ln -sfn "$(realpath --relative-to "$out" "$2")" "$out/senior"
+  ln -sfn "$(realpath --relative-to "$out" "$1")" "$out/senior"
   echo "$steps" >"$out/done"
-  next_commands "$1"
+  next_commands
 }
 
-# next_commands METHOD: prints what to type next. Dumps of a run without tandem say nothing of authors.
+# next_commands: prints what to type next. Dumps of a run without tandem say nothing of authors.
 next_commands() {
   printf '\nThe senior: %q, the best by the run'"'"'s own validation (the last without any). Next:\n\n' \
     "$out/senior"
-  if [ "$1" = trl ]; then
+  if [ "$method" = trl ]; then
     command_line tandem view "$out/rollouts" --tokenizer "$model" --out "$out/rollouts.html"
   fi
   # shellcheck disable=SC2086
-  command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$1=$out/senior" \
+  command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$method=$out/senior" \
     --junior "base=$model" --benchmark "heldout=$validation" --out "$out/results" ${EVAL:-}
   command_line tandem report "$out/results" --out "$out/report"
 }

@@ -24,8 +24,7 @@ for folder in (HERE, BENCHMARKS):
         sys.path.insert(0, str(folder))
 
 from parts import LIMIT, Part, main  # noqa: E402
-from results import Results  # noqa: E402
-from table import Table  # noqa: E402
+from results import Results, Table  # noqa: E402
 
 __all__ = ["PARTS"]
 

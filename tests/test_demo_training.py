@@ -45,9 +45,10 @@ def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on()
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
     import run
 
-    training, held_out = run.sums()
+    held_back = run.REAL_EVALUATION_PROBLEMS
+    training, held_out = run.real_model.different_sums(held_back)
     asked = [[problem.text for problem in problems] for problems in (training, held_out)]
-    assert len(asked[1]) == run.REAL_EVALUATION_PROBLEMS
+    assert len(asked[1]) == held_back
     assert len(asked[0]) >= 100
     assert len(set(asked[0] + asked[1])) == len(asked[0]) + len(asked[1])
     for problem in training + held_out:
@@ -64,7 +65,7 @@ def test_the_evaluation_asks_what_the_training_asks(tmp_path: Path) -> None:
 
     from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
-    problems = run.sums()[1][:3]
+    problems = run.real_model.different_sums(3)[1]
     file = run.write_problems(problems, tmp_path / "data")
     trained = [row["prompt"] for row in parquet.read_table(file).to_pylist()]
     assert trained == [list(problem.messages) for problem in problems]

@@ -14,16 +14,17 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 pytest.importorskip("torch", reason="the study trains with PyTorch")
 pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy's")
 
-from light.judging import TOO_FEW, Claim, detectable, judge, judge_all, power
-from light.notes import write_json
-from light.page import write_page
-from light.runs import Training, taught, trainings
-from light.size import GRPO, METHODS, TRL, LightSize
-from light.table import CHOICES, MEASURES, START, Found, read_found
+from light.grpo import GRPO, TRL
+from light.judging import START, TOO_FEW, Claim, detectable, judge, power
+from light.page import CHOICES, MEASURES, Curves, couple, judge_all, read_curves, row, write_page
+from light.runs import METHODS, LightSize, Training, trainings
 
-MORE = Claim("more", "step", "GRPO", 1, "", 0.02)
-LESS = Claim("less", "kl", "GRPO", -1, "", 0.02)
-ALIKE = Claim("alike", "solo", "GRPO", 0, "", 0.02, margin=0.02)
+from tandem_plugin.lab.evaluation.results import write_json
+from tandem_plugin.lab.evaluation.significance import unit_error
+
+MORE = Claim("more", "step", "GRPO", "")
+LESS = Claim("less", "kl", "GRPO", "")
+ALIKE = Claim("alike", "step", "GRPO", "", margin=0.02)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,12 @@ def test_error_rates_are_those_that_are_announced():
 def test_announced_power_is_that_of_simulated_studies():
     rng = np.random.default_rng(1)
     for claim, difference, expected in (
-        (MORE, detectable(MORE, 8), 0.8),
+        (MORE, detectable(MORE.spread, 8), 0.8),
         (MORE, 0.01, power(MORE, 0.01, 8)),
         (LESS, -0.01, power(LESS, -0.01, 8)),
         (ALIKE, 0.0, power(ALIKE, 0.0, 8)),
     ):
-        found = [judge(claim, rng.normal(difference, 0.02, 8))[1] for _ in range(600)]
+        found = [judge(claim, rng.normal(difference, claim.spread, 8))[1] for _ in range(600)]
         assert abs(found.count("agrees") / 600 - expected) < 4 * (0.25 / 600) ** 0.5
 
 
@@ -85,7 +86,7 @@ def point(step: int, solo: float, value: float, validation: float = 0.0) -> dict
 
 
 @pytest.fixture
-def found() -> Found:
+def found() -> Curves:
     curves = {}
     for one in trainings(SIZE):
         off = 0.1 * (one.seed - 1) + 0.2 * (one.start - 1)
@@ -93,25 +94,24 @@ def found() -> Found:
             GRPO: [point(10, 0.8, 4.0 + off, 0.9), point(20, 1.0, 6.0 + off, 0.7)],
             TRL: [point(10, 0.5, 1.0 - off, 0.1), point(20, 0.6, 2.0 - off, 0.2)],
         }.get(one.method, [point(10, 0.7, 1.0, 0.5), point(20, 0.7, 2.0, 0.5)])
-    notes = {start: {"senior": point(0, 0.4, 0.0)} for start in (1, 2)}
-    return Found(SIZE, notes, curves)
+    return {one: [point(0, 0.4, 0.0), *curve] for one, curve in curves.items()}
 
 
-def test_best_checkpoint_is_chosen_by_each_runs_own_validation(found: Found):
-    assert found.row("GRPO", "best").values["step"] == pytest.approx([4.0, 4.1, 4.2, 4.3])
-    assert found.row("TRL", "best").mean("step") == pytest.approx(1.85)
-    assert found.row("KL-Reg 0.05", "best").mean("step") == 1.0  # the first of equals
-    assert found.row("GRPO", "last").mean("step") == pytest.approx(6.15)
-    assert found.row(START, "last").values["solo"].tolist() == [0.4] * 4
+def test_best_checkpoint_is_chosen_by_each_runs_own_validation(found: Curves):
+    assert row(found, "GRPO", "best").values["step"] == pytest.approx([4.0, 4.1, 4.2, 4.3])
+    assert row(found, "TRL", "best").mean("step") == pytest.approx(1.85)
+    assert row(found, "KL-Reg 0.05", "best").mean("step") == 1.0  # the first of equals
+    assert row(found, "GRPO", "last").mean("step") == pytest.approx(6.15)
+    assert row(found, START, "last").values["solo"].tolist() == [0.4] * 4
 
 
-def test_errors_are_over_starts(found: Found):
+def test_errors_are_over_starts(found: Curves):
     """Means 6.05 and 6.25 of two starts: half of their difference."""
-    assert found.row("GRPO", "last").error("step") == pytest.approx(0.1)
+    assert row(found, "GRPO", "last").error("step") == pytest.approx(0.1)
 
 
-def test_matched_rows_are_where_both_runs_are_as_accurate_alone(found: Found):
-    trl, grpo = found.couple("TRL", "GRPO", "matched")
+def test_matched_rows_are_where_both_runs_are_as_accurate_alone(found: Curves):
+    trl, grpo = couple(found, "TRL", "GRPO", "matched")
     assert trl.values["solo"] == pytest.approx([0.6] * 4)
     assert grpo.values["solo"] == pytest.approx([0.6] * 4)
     assert grpo.values["step"][0] == pytest.approx(2.0)  # halfway to the first checkpoint
@@ -119,7 +119,7 @@ def test_matched_rows_are_where_both_runs_are_as_accurate_alone(found: Found):
     assert trl.values["step"] == pytest.approx([2.0, 1.9, 1.8, 1.7])
 
 
-def test_claims_are_judged_start_by_start_and_only_where_they_say_something(found: Found):
+def test_claims_are_judged_start_by_start_and_only_where_they_say_something(found: Curves):
     judged = {choice: judge_all(found, choice) for choice in CHOICES}
     for choice, lines in judged.items():
         couples = {(one.claim.text, one.method, one.against) for one in lines}
@@ -132,17 +132,16 @@ def test_claims_are_judged_start_by_start_and_only_where_they_say_something(foun
         if one.claim.measure == "step" and (one.method, one.against) == ("TRL", "GRPO")
     ]
     assert team.by_start == pytest.approx((-4.1, -4.5))
-    assert team.error == pytest.approx(0.2)
+    assert unit_error(team.by_start) == pytest.approx(0.2)
     assert team.verdict == TOO_FEW
 
 
-def test_page_has_every_row_and_a_verdict_on_every_claim(found: Found, tmp_path: Path):
+def test_page_has_every_row_and_a_verdict_on_every_claim(found: Curves, tmp_path: Path):
     pytest.importorskip("matplotlib", reason="the page has a figure")
-    for start, note in found.start.items():
-        write_json(taught(tmp_path, start), note)
-    for one, curve in found.curves.items():
+    for one, (start, *curve) in found.items():
+        write_json(Training(one.start).note(tmp_path), {"senior": start})
         write_json(one.note(tmp_path), {"curve": curve})
-    assert read_found(tmp_path, SIZE).curves.keys() == found.curves.keys()
+    assert read_curves(tmp_path, SIZE) == found
     said = write_page(tmp_path, SIZE).read_text().splitlines()
     for method in (START, *(one.name for one in METHODS)):
         rows = [line for line in said if line.startswith(f"| {method} | ") and " ± " in line]

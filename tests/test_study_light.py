@@ -17,11 +17,9 @@ torch = pytest.importorskip("torch", reason="the light loop is PyTorch")
 pytest.importorskip("transformers", reason="the light loop is held to Hugging Face's models")
 
 from light import grpo  # noqa: E402
-from light.evaluate import Evaluation  # noqa: E402
-from light.generate import Responses, generate  # noqa: E402
 from light.model import LanguageModel, Shape, load_model, save_model  # noqa: E402
-from light.problem import draw_problems  # noqa: E402
-from light.task import LONGEST, Task  # noqa: E402
+from light.responses import Evaluation, Responses, generate  # noqa: E402
+from light.task import LONGEST, Task, draw_problems  # noqa: E402
 
 TEMPERATURE = 0.6
 

@@ -14,8 +14,9 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 pytest.importorskip("torch", reason="the study trains with PyTorch")
 pytest.importorskip("scipy.stats", reason="its power is computed with SciPy")
 
-from light.notes import write_json
 from real import GRPO, MEASURES, TRL, Run, Size, all_runs, page, power_line
+
+from tandem_plugin.lab.evaluation.results import write_json
 
 
 def note(out: Path, run: Run, curve: list[dict[str, Any]]) -> None:

@@ -12,15 +12,13 @@ sys.path.append(str(Path(__file__).parents[1] / "examples" / "study"))
 
 pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
 
-from light.problem import draw_problem, draw_problems
-from light.task import LONGEST, Task
-from light.teaching import Facts, Teaching
+from light.task import LONGEST, Facts, Task, draw_facts, draw_problem, draw_problems, solution
 
 from tandem_plugin.lab.data.problem import Problem as AskedProblem
 from tandem_plugin.lab.data.problem import PromptTemplate
 
 SIGNS = {"plus": "+", "minus": "-", "times": "*"}
-NOTHING_WRONG = Facts({})
+NOTHING_WRONG: Facts = {}
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +37,19 @@ def test_answer_is_the_result_modulo_ten():
 def test_solution_without_mistakes_is_right_in_every_notation(task: Task):
     rng = random.Random(0)
     for jargon in (0.0, 0.5, 1.0):
-        teaching = Teaching(NOTHING_WRONG, jargon, slips=0.0)
         problems = [draw_problem(rng) for _ in range(50)]
-        solutions = [task.ids(teaching.solution(problem, rng)) for problem in problems]
+        texts = [solution(one, NOTHING_WRONG, rng, jargon, slips=0.0) for one in problems]
+        solutions = [task.ids(text) for text in texts]
         assert task.rewards(solutions, problems).tolist() == [1.0] * 50
-        assert {len(solution) for solution in solutions} == {31}  # and the token that ends it
+        assert {len(ids) for ids in solutions} == {31}  # and the token that ends it
     assert LONGEST > 32
 
 
 def test_text_becomes_its_tokens_and_back(task: Task):
     rng = random.Random(4)
-    teaching = Teaching(Facts.draw(1), 0.5)
+    facts = draw_facts(1, 0.25)
     for _ in range(50):
-        text = teaching.solution(draw_problem(rng), rng)
+        text = solution(draw_problem(rng), facts, rng)
         assert task.text([*task.ids(text), task.end]) == text
         assert task.tokenizer.decode(task.ids(text)) == text
     with pytest.raises(ValueError, match="does not know all words"):

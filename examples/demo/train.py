@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,10 @@ REAL = Training(
 """The same for SmolLM2-135M-Instruct on sums of two one-digit numbers."""
 
 
-def verl_settings(model: Path, data: Path, out: Path, training: Training) -> dict[str, Any]:
-    """The settings of ``verl.trainer.main_ppo``, but for those of Ray."""
+def verl_settings(
+    model: Path, data: Path, out: Path, ray_folder: Path, training: Training
+) -> dict[str, Any]:
+    """The settings of ``verl.trainer.main_ppo``."""
     rollout, actor = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
     return {
         # the algorithm
@@ -155,12 +157,7 @@ def verl_settings(model: Path, data: Path, out: Path, training: Training) -> dic
         "trainer.project_name": "tandem",
         "trainer.experiment_name": "demo",
         "hydra.run.dir": out / "verl" / "hydra",
-    }
-
-
-def machine_settings(ray_folder: Path) -> dict[str, Any]:
-    """One process of each kind, on this machine alone."""
-    return {
+        # one process of each kind, on this machine alone
         "trainer.device": "cpu",
         "trainer.nnodes": 1,
         "trainer.n_gpus_per_node": 1,
@@ -200,13 +197,13 @@ def train(
     data: Path,
     out: Path,
     training: Training,
-    overrides: Sequence[str] = (),
-    on_step: Callable[[int, Metrics], None] = lambda step, metrics: None,
+    in_tandem: bool,
+    on_step: Callable[[int, Metrics], None],
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``overrides`` come last and win. ``on_step`` is called with (step, metrics) as they appear. What
-    an earlier run in the same folder left running, because it was killed, is ended first.
+    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
+    folder left running, because it was killed, is ended first.
 
     Raises:
         TrainingError: verl stopped before the last step.
@@ -217,8 +214,13 @@ def train(
     metrics.unlink(missing_ok=True)
     (out / "verl").mkdir(parents=True, exist_ok=True)
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
-    settings = verl_settings(model, data, out, training) | machine_settings(ray_folder)
-    arguments = [f"{name}={_hydra_value(value)}" for name, value in settings.items()]
+    settings = verl_settings(model, data, out, ray_folder, training)
+    overrides = [TANDEM, MEASURES] if in_tandem else []
+    # Hydra reads paths in quotes.
+    arguments = [
+        f"{name}='{value}'" if isinstance(value, Path) else f"{name}={value}"
+        for name, value in settings.items()
+    ]
     with (out / "train.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides],
@@ -244,11 +246,6 @@ def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     records = [json.loads(line) for line in lines if line]
     return [(int(record["step"]), record["data"]) for record in records]
-
-
-def _hydra_value(value: object) -> str:
-    """A value as Hydra's command line reads it; paths are quoted."""
-    return f"'{value}'" if isinstance(value, Path) else str(value)
 
 
 def _follow(

@@ -19,10 +19,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=examples/recipe.sh
 source "$here/../recipe.sh"
-method=${1:-}
-shift || true
-take_protocol "$@"
-set -- ${arguments[@]+"${arguments[@]}"}
+take_method "$@"
 train=${TRAIN:-data/train.jsonl}
 validation=${VALIDATION:-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
@@ -33,7 +30,6 @@ case $method in
     # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
     settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap "$protocol_cap"
       --tandem.validation "$protocol_validation" --algo.kl.init_coef 0)
-    dumps=1
     ;;
   grpo) settings=(--algo.kl.init_coef 0) ;;
   grpo-g16)
@@ -45,26 +41,23 @@ case $method in
     settings=(--tandem.schedule solo-word --tandem.p 0.5 --tandem.cap "$protocol_cap" --algo.kl.init_coef 0)
     ;;
   kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef "${KL:-0.001}") ;;
-  *)
-    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]" >&2
-    exit 2
-    ;;
+  *) usage ;;
 esac
-run_folder "runs/openrlhf/$method" "$method"
-if [ "${dumps:-}" = 1 ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
+run_folder openrlhf
+if [ "$method" = trl ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
 
 # Where there is no GPU (a trial of this script), nothing sleeps.
-placement=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep)
-if [ "${TRIAL:-}" = 1 ]; then placement=(); fi
-# Without flash-attn, responses are padded and not packed, and attention is PyTorch's own.
-if python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null; then
-  attention=(--ds.packing_samples)
+if [ "${TRIAL:-}" != 1 ]; then
+  settings+=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep)
+fi
+if has_flash_attn; then
+  settings+=(--ds.packing_samples)
 else
-  attention=(--ds.attn_implementation sdpa)
+  settings+=(--ds.attn_implementation sdpa)
   PYTHONPATH="$(tandem path without-flash-attn)${PYTHONPATH:+:$PYTHONPATH}"
   export PYTHONPATH
 fi
-if [ "$gpus" = 1 ]; then placement+=(--ds.adam_offload); fi
+if [ "$gpus" = 1 ]; then settings+=(--ds.adam_offload); fi
 
 mkdir -p "$out/checkpoints"
 # OpenRLHF ends with its prompts, of which a step takes 16.
@@ -111,11 +104,9 @@ logged python -m "$command" \
   --ckpt.path "$out/checkpoints" \
   --ckpt.output_dir "$out/last" \
   "${settings[@]}" \
-  ${placement[@]+"${placement[@]}"} \
-  "${attention[@]}" \
-  "$@"
+  ${arguments[@]+"${arguments[@]}"}
 
 # OpenRLHF keeps a Hugging Face folder with every checkpoint, and counts none of them.
 best=$(find "$out/checkpoints" -maxdepth 1 -name 'best_global_step*_hf' | sort -V | tail -n 1)
 find "$out/checkpoints" -maxdepth 1 -name '*global_step*_hf' ! -path "$best" -exec rm -r {} +
-finish "$method" "${best:-$out/last}"
+finish "${best:-$out/last}"

@@ -27,7 +27,6 @@ Settings = Mapping[str, Any]
 
 
 def verl(settings: Settings, data: Path, out: Path) -> list[str]:
-    tandem = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     own = {
         "algorithm.adv_estimator": "grpo",
@@ -57,9 +56,9 @@ def verl(settings: Settings, data: Path, out: Path) -> list[str]:
         "trainer.rollout_data_dir": out / "rollouts",
         "trainer.default_local_dir": out / "checkpoints",
     }
-    flags = [f"{name}={value}" for name, value in own.items()]
-    own_tandem = [f"{tandem}.{name}={value}" for name, value in settings["tandem"].items()]
-    return ["-m", "verl.trainer.main_ppo", *flags, *own_tandem]
+    tandem = f"+{rollout}.engine_kwargs.vllm.additional_config.tandem"
+    own |= {f"{tandem}.{name}": value for name, value in settings["tandem"].items()}
+    return ["verl.trainer.main_ppo", *(f"{name}={value}" for name, value in own.items())]
 
 
 def openrlhf(settings: Settings, data: Path, out: Path) -> list[str]:
@@ -86,11 +85,8 @@ def openrlhf(settings: Settings, data: Path, out: Path) -> list[str]:
         "reward.remote_url": reward_file("openrlhf"),
         "ckpt.output_dir": out / "senior",
     }
-    flags = [part for name, value in own.items() for part in (f"--{name}", str(value))]
     switches = ["--train.colocate_all", "--vllm.enable_sleep", "--data.apply_chat_template"]
-    tandem = {**settings["tandem"], "rollouts": str(out / "rollouts")}
-    own_tandem = [f"--tandem.{name}={value}" for name, value in tandem.items()]
-    return ["-m", "tandem_openrlhf.train_ppo_ray", *own_tandem, *flags, *switches]
+    return ["tandem_openrlhf.train_ppo_ray", *_options(settings, out, own), *switches]
 
 
 def trl(settings: Settings, data: Path, out: Path) -> list[str]:
@@ -113,10 +109,14 @@ def trl(settings: Settings, data: Path, out: Path) -> list[str]:
         "logging_steps": 1,
         "output_dir": out / "senior",
     }
+    return ["tandem_trl.grpo", *_options(settings, out, own), "--use_vllm", "True"]
+
+
+def _options(settings: Settings, out: Path, own: Mapping[str, Any]) -> list[str]:
+    """Of tandem and the trainer's own, as OpenRLHF and TRL read them."""
+    tandem = {**settings["tandem"], "rollouts": out / "rollouts"}
     flags = [part for name, value in own.items() for part in (f"--{name}", str(value))]
-    tandem = {**settings["tandem"], "rollouts": str(out / "rollouts")}
-    own_tandem = [f"--tandem.{name}={value}" for name, value in tandem.items()]
-    return ["-m", "tandem_trl.grpo", *own_tandem, *flags, "--use_vllm", "True"]
+    return [*(f"--tandem.{name}={value}" for name, value in tandem.items()), *flags]
 
 
 BACKENDS = {"verl": verl, "openrlhf": openrlhf, "trl": trl}
@@ -133,7 +133,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     settings = json.loads(given.settings.read_text(encoding="utf-8"))
     out = given.out / given.backend
-    command = [sys.executable, *BACKENDS[given.backend](settings, given.data, out), *given.more]
+    program = BACKENDS[given.backend](settings, given.data, out)
+    command = [sys.executable, "-m", *program, *given.more]
     print(shlex.join(command), flush=True)
     if given.dry_run:
         return 0

@@ -18,10 +18,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=examples/recipe.sh
 source "$here/../recipe.sh"
-method=${1:-}
-shift || true
-take_protocol "$@"
-set -- ${arguments[@]+"${arguments[@]}"}
+take_method "$@"
 validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
@@ -41,28 +38,21 @@ case $method in
       actor_rollout_ref.actor.kl_loss_type=low_var_kl
     )
     ;;
-  *)
-    echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]" >&2
-    exit 2
-    ;;
+  *) usage ;;
 esac
 # vLLM from 0.29 rejects verl's sync of a model whose head is its embedding unless one bucket holds all
 # its weights (8.9 GB of Qwen3-4B's); with tandem it does not.
 if [ "$method" != trl ] && [ "$method" != grpo-half ]; then
   settings+=("actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=${BUCKET:-10240}")
 fi
-run_folder "runs/verl/$method" "$method"
+run_folder verl
 
 offload=False
 if [ "$gpus" = 1 ]; then offload=True; fi
 
-# Without flash-attn, responses are padded and not packed, and attention is PyTorch's own.
-attention=()
-if ! python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null; then
-  attention=(
-    ++actor_rollout_ref.model.override_config.attn_implementation=sdpa
-    actor_rollout_ref.model.use_remove_padding=False
-  )
+if ! has_flash_attn; then
+  settings+=(++actor_rollout_ref.model.override_config.attn_implementation=sdpa
+    actor_rollout_ref.model.use_remove_padding=False)
 fi
 
 # verl finds the callback that keeps seniors there.
@@ -113,9 +103,8 @@ logged python -m verl.trainer.main_ppo \
   trainer.default_local_dir="$out/checkpoints" \
   trainer.rollout_data_dir="$out/rollouts" \
   trainer.validation_data_dir="$out/validation" \
-  ${attention[@]+"${attention[@]}"} \
   ${settings[@]+"${settings[@]}"} \
-  "$@"
+  ${arguments[@]+"${arguments[@]}"}
 
 senior=$(python "$here/keep_seniors.py" "$out") || exit 0  # it was told to keep none
-finish "$method" "$senior"
+finish "$senior"

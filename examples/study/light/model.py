@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from tandem_plugin.files import replacing
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,11 +27,6 @@ class Shape:
     head_dim: int = 32
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
-
-    @property
-    def width(self) -> int:
-        """Of all heads together."""
-        return self.num_attention_heads * self.head_dim
 
 
 class Cache:
@@ -51,66 +47,48 @@ class Cache:
         return held[0, :, :, :stop], held[1, :, :, :stop]
 
 
-class _Attention(nn.Module):
+class _Layer(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        self.q_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, shape.width, bias=False)
-        self.o_proj = nn.Linear(shape.width, shape.hidden_size, bias=False)
-        self.q_norm = nn.RMSNorm(shape.head_dim, eps=shape.rms_norm_eps)
-        self.k_norm = nn.RMSNorm(shape.head_dim, eps=shape.rms_norm_eps)
+        size, inner = shape.hidden_size, shape.intermediate_size
+        width = shape.num_attention_heads * shape.head_dim
+        sides = {"q_proj": (size, width), "k_proj": (size, width), "v_proj": (size, width)}
+        self.self_attn = _linears(**sides, o_proj=(width, size))
+        for name in ("q_norm", "k_norm"):
+            self.self_attn[name] = nn.RMSNorm(shape.head_dim, eps=shape.rms_norm_eps)
+        self.mlp = _linears(gate_proj=(size, inner), up_proj=(size, inner), down_proj=(inner, size))
+        self.input_layernorm = nn.RMSNorm(size, eps=shape.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(size, eps=shape.rms_norm_eps)
 
     def forward(
+        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, layer: int
+    ) -> Tensor:
+        x = x + self._attend(self.input_layernorm(x), turn, cache, layer)
+        y, mlp = self.post_attention_layernorm(x), self.mlp
+        out: Tensor = x + mlp.down_proj(functional.silu(mlp.gate_proj(y)) * mlp.up_proj(y))
+        return out
+
+    def _attend(
         self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, layer: int
     ) -> Tensor:
         batch, length, _ = x.shape
         heads = (batch, length, self.shape.num_attention_heads, self.shape.head_dim)
-        queries = _turned(self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2), turn)
-        keys = _turned(self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2), turn)
-        values = self.v_proj(x).view(heads).transpose(1, 2)
+        own = self.self_attn
+        queries = _turned(own.q_norm(own.q_proj(x).view(heads)).transpose(1, 2), turn)
+        keys = _turned(own.k_norm(own.k_proj(x).view(heads)).transpose(1, 2), turn)
+        values = own.v_proj(x).view(heads).transpose(1, 2)
         if cache is not None:
             keys, values = cache.extend(layer, keys, values)
         seen = functional.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
-        out: Tensor = self.o_proj(seen.transpose(1, 2).reshape(batch, length, self.shape.width))
+        out: Tensor = own.o_proj(seen.transpose(1, 2).flatten(2))
         return out
 
 
-class _MLP(nn.Module):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
-
-
-class _Layer(nn.Module):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.self_attn = _Attention(shape)
-        self.mlp = _MLP(shape)
-        self.input_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
-
-    def forward(
-        self, x: Tensor, turn: tuple[Tensor, Tensor], cache: Cache | None, layer: int
-    ) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), turn, cache, layer)
-        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
-        return out
-
-
-class _Decoder(nn.Module):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.num_hidden_layers))
-        self.norm = nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps)
+def _linears(**sizes: tuple[int, int]) -> nn.ModuleDict:
+    """Linear maps without biases, by name: from and to so many values."""
+    made = {name: nn.Linear(*size, bias=False) for name, size in sizes.items()}
+    return nn.ModuleDict(made)
 
 
 class LanguageModel(nn.Module):
@@ -119,7 +97,13 @@ class LanguageModel(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        self.model = _Decoder(shape)
+        self.model = nn.ModuleDict(
+            {
+                "embed_tokens": nn.Embedding(shape.vocab_size, shape.hidden_size),
+                "layers": nn.ModuleList(_Layer(shape) for _ in range(shape.num_hidden_layers)),
+                "norm": nn.RMSNorm(shape.hidden_size, eps=shape.rms_norm_eps),
+            }
+        )
         frequencies = shape.rope_theta ** (-torch.arange(0, shape.head_dim, 2) / shape.head_dim)
         self.register_buffer("frequencies", frequencies, persistent=False)
         for parameter in self.parameters():
@@ -161,10 +145,8 @@ def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 
 def save_model(model: LanguageModel, file: Path) -> None:
     """Write shape and weights, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_suffix(".tmp")
-    torch.save({"shape": asdict(model.shape), "weights": model.state_dict()}, temporary)
-    temporary.rename(file)
+    with replacing(file) as temporary:
+        torch.save({"shape": asdict(model.shape), "weights": model.state_dict()}, temporary)
 
 
 def load_model(file: Path) -> LanguageModel:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from results import Results
-from table import Table
+from results import Results, Table
 
 __all__ = ["Cases", "check_table"]
 
