@@ -26,9 +26,6 @@ for folder in (HERE, BENCHMARKS):
 from parts import LIMIT, Part, main  # noqa: E402
 from results import Results, Table  # noqa: E402
 
-__all__ = ["PARTS"]
-
-
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     # Functions are sent to the engine's worker, which finds them by name.

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.errors import AuthorshipError
 
-__all__ = ["Authorship", "Span"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

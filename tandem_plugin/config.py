@@ -13,8 +13,6 @@ from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
-__all__ = ["DEFAULT_DRAFT_TOKENS", "MAX_DRAFT_TOKENS", "TandemConfig"]
-
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import RequestError
 
-__all__ = ["MAX_SEED", "check_seed", "draw_into", "draws", "draws_table"]
-
 MAX_SEED = 2**63 - 1
 """The largest tandem seed: seeds travel through JSON, msgpack and int64 tensors."""
 

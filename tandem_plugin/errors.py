@@ -19,25 +19,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-__all__ = [
-    "AuthorshipError",
-    "ConfigError",
-    "DataError",
-    "EngineError",
-    "EvaluationError",
-    "FingerprintError",
-    "GradingError",
-    "OutputError",
-    "RequestError",
-    "TandemError",
-    "TokenizerError",
-    "is_code",
-    "printable",
-    "refusal_groups",
-    "shown",
-    "validation_reason",
-]
-
 _Error = TypeVar("_Error", bound="TandemError")
 
 

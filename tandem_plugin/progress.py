@@ -21,8 +21,6 @@ from rich.progress import (
 
 from tandem_plugin.errors import printable
 
-__all__ = ["ShownProgress", "waiting"]
-
 EVERY_S = 30.0
 """Seconds between two lines."""
 

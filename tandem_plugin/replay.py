@@ -18,8 +18,6 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.schedule import has_walk, step_through
 
-__all__ = ["TokenIds", "Walk", "replay", "replay_batch", "walk_batch"]
-
 TokenIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 """Token ids of one response, ``[length]``."""
 

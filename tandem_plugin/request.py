@@ -11,8 +11,6 @@ from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import RequestError
 from tandem_plugin.files import parse_json
 
-__all__ = ["MAX_WIRE_LENGTH", "OFF", "RIGHT_FORM", "TandemRequest"]
-
 OFF = "off"
 """Means that the senior answers alone; also ``{"schedule": "off"}``."""
 

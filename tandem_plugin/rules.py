@@ -41,8 +41,6 @@ from tandem_plugin.schedules import (
 )
 from tandem_plugin.schedules.parameters import typed
 
-__all__ = ["ResolvedRequest", "Rule", "TandemRules", "fingerprint"]
-
 _MOST_RULES = 256
 
 

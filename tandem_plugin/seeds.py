@@ -8,8 +8,6 @@ import operator
 
 from tandem_plugin.draws import check_seed
 
-__all__ = ["derive_seed", "sample_seed"]
-
 
 def derive_seed(base: int, *parts: int | str) -> int:
     """A tandem seed for the given ``parts``, such as step, prompt, sibling and call.

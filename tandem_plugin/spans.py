@@ -12,20 +12,6 @@ from typing import Any, NamedTuple
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.schedules import SoloWordSchedule
 
-__all__ = [
-    "JUNIOR",
-    "OTHER",
-    "SENIOR",
-    "UNKNOWN",
-    "UNTRAINED",
-    "AuthoredText",
-    "Piece",
-    "TokenBytes",
-    "authored_text",
-    "coloured",
-    "writers",
-]
-
 JUNIOR, SENIOR, OTHER, UNKNOWN, UNTRAINED = range(5)
 """Who wrote a token; OTHER for text that neither model wrote, such as the output of a tool; UNKNOWN
 if two calls could have written it with different authors; UNTRAINED for the senior's where the

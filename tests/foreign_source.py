@@ -6,8 +6,6 @@ import ast
 import importlib.util
 from pathlib import Path
 
-__all__ = ["function_of", "source_of"]
-
 
 def source_of(module: str) -> str:
     """The source of an installed library's module."""

@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 
-__all__ = ["Scripts", "content_of", "view"]
-
 
 def view(rollouts: Path, tokenizer: Path, *options: str) -> tuple[int, Any, Any]:
     """Run ``tandem view --json``; exit code, result, and the data of the page, if there is one."""

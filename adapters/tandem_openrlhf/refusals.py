@@ -21,8 +21,6 @@ from tandem_plugin.training.refusals import (
     untested,
 )
 
-__all__ = ["ARGUMENTS", "UNPROVEN", "check_run"]
-
 SOUND_ESTIMATORS = (
     "group_norm",
     "rloo",

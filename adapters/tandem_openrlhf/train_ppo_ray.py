@@ -28,8 +28,6 @@ from tandem_plugin.training.command import (
 from tandem_plugin.training.ray_workers import start_jobs_in_tandem
 from tandem_plugin.training.refusals import check_settings
 
-__all__ = ["main", "prepare"]
-
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
 

@@ -15,8 +15,6 @@ from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
-__all__ = ["TandemTrainer", "check_sample", "mask_of_the_junior", "row_of_sample"]
-
 
 class TandemTrainer(TandemRun):
     """One run's settings and rules, and the last admitted batch."""

@@ -16,8 +16,6 @@ from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
 
-__all__ = ["TandemEngine", "TandemExecutor", "narrowed", "response_length"]
-
 
 class TandemExecutor(Delegate):
     """Wraps OpenRLHF's executor or the user's: calls are in tandem, responses are narrowed."""

@@ -13,8 +13,6 @@ from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.trajectory import Trajectory
 
-__all__ = ["TandemEngine", "start_next_engine_in_tandem"]
-
 _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
 

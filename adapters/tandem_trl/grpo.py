@@ -18,8 +18,6 @@ from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
 
-__all__ = ["main", "prepare"]
-
 
 def prepare(arguments: Sequence[str]) -> list[str]:
     """Enable tandem for the trainer of TRL's script, and return the script's own arguments.

@@ -18,8 +18,6 @@ from tandem_plugin.training.refusals import (
     untested,
 )
 
-__all__ = ["SOUND_LOSSES", "UNPROVEN", "check_trainer"]
-
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
 UNPROVEN = {

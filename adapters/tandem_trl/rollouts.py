@@ -15,8 +15,6 @@ from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
 from tandem_trl.refusals import UNPROVEN, check_trainer
 from tandem_trl.trainer import TandemTrainer
 
-__all__ = ["TandemRollouts", "tandem_rollouts"]
-
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
     """The ``rollout_func`` for the next ``GRPOTrainer`` created in this process.

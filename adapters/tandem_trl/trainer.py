@@ -17,8 +17,6 @@ from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl.engine import TandemEngine
 
-__all__ = ["Batch", "TandemTrainer"]
-
 Ids = Sequence[int]
 
 

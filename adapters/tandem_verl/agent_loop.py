@@ -16,8 +16,6 @@ from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.switch import running_config
 
-__all__ = ["MANAGER", "ROW", "ManagerInTandem", "TandemAgentLoopManager", "WorkerInTandem"]
-
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
 

@@ -16,8 +16,6 @@ from tandem_verl.agent_loop import MANAGER
 from tandem_verl.refusals import MANAGER_KEY, UNPROVEN, check_run
 from tandem_verl.switch import OUR_MODE, running_config
 
-__all__ = ["prepare", "read_the_base", "trainer_class"]
-
 
 def prepare(config: Any) -> None:
     """Check a tandem run, and name tandem's classes in its configuration.

@@ -20,8 +20,6 @@ from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
 
-__all__ = ["JUNIOR_TOKENS", "LAMBDA_JUN", "ImitatingWorker", "replace_workers", "send_to_workers"]
-
 LAMBDA_JUN = "tandem_lambda_jun"
 """The weight of the junior-imitation term, among a batch's settings on its way to the workers."""
 

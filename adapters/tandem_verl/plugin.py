@@ -16,8 +16,6 @@ from typing import Any
 
 from tandem_verl.switch import FLAG, MODES, OUR_MODE, check_places, tandem_node
 
-__all__ = ["activate", "prepare_runs", "register_trainers"]
-
 
 def activate() -> None:
     """Wait for the two modules of verl in which something is wrapped or registered."""

@@ -24,8 +24,6 @@ from tandem_plugin.training.refusals import (
 )
 from tandem_verl.agent_loop import MANAGER
 
-__all__ = ["MANAGER_KEY", "UNPROVEN", "check_run"]
-
 SOUND_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",

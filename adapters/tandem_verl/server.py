@@ -9,8 +9,6 @@ from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_verl.switch import tandem_node
 
-__all__ = ["ReplicaInTandem", "ServerInTandem", "register_replica"]
-
 
 def register_replica() -> None:
     """Let verl make a run's vLLM replicas of a subclass of ours; repeatable."""

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
 
-__all__ = ["FLAG", "MODES", "OUR_MODE", "check_places", "running_config", "tandem_node"]
-
 FLAG = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 """The configuration node whose presence turns tandem on."""
 

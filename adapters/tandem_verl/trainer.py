@@ -29,8 +29,6 @@ from tandem_verl.agent_loop import ROW, ManagerInTandem
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
-__all__ = ["TrainerInTandem", "restore_mode", "rows_of_keys", "started_run"]
-
 _LISTS = ("inputs", "outputs", "gts", "scores")
 """The columns that verl dumps for each row."""
 

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["chosen"]
-
 
 def chosen(lines: Sequence[str], count: int, seed: int = 0) -> list[str]:
     """``count`` of the lines, each as often as any other or once more."""

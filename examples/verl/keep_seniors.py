@@ -20,8 +20,6 @@ from typing import Any
 
 from tandem_plugin.errors import TandemError
 
-__all__ = ["KeepSeniors", "best_senior"]
-
 _STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
 _ACCURACY = re.compile(
     r"((?:team/)?)val-core/(\S+?)/(acc|reward)/mean@\d+:(?:np\.\w+\()?(-?\d[\d.]*(?:e[+-]?\d+)?)"

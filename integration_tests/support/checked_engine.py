@@ -12,8 +12,6 @@ from support.boundary_ids import step_boundaries, word_boundaries
 from support.engine import AsyncEngine
 from support.reference import Reference
 
-__all__ = ["TIGHT", "CheckedEngine"]
-
 PATIENCE = 900
 """Seconds after which a request without an end is lost."""
 TIGHT: dict[str, Any] = {

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from support.processes import members
 
-__all__ = ["ENGINE", "TANDEM", "run", "stopped"]
-
 TANDEM = [sys.executable, "-c", "from tandem_plugin.cli import main; main()"]
 """The command ``tandem``."""
 

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
-__all__ = ["FileCheckpointEngine"]
-
 _PATIENCE = 300.0
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from tandem_plugin.lab.data import ProblemSet, prepare
 
-__all__ = ["GROUP", "LENGTHS", "PROMPTS", "STEPS", "UPDATES", "VALIDATION", "Learner"]
-
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo"
 sys.path.append(str(DEMO))
 RUNS = DEMO.parents[1] / "runs" / "tests"

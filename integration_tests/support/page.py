@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-__all__ = ["page_script", "write_problems"]
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 

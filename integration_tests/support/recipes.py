@@ -9,8 +9,6 @@ from pathlib import Path
 from support.commands import ENGINE, run
 from support.trainer_run import TrainerRun
 
-__all__ = ["EVALUATION", "follow"]
-
 EVALUATION = " ".join(["--n 2 --team-n 2 --max-tokens 24 --frequent 1", *ENGINE])
 """Sizes of the printed evaluation, for the recipe's ``EVAL``."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["PROMPTS", "generate", "greedy"]
-
 PROMPTS = ["import numpy\n", "class Foo(object):\n    def", "return x of the tokens"]
 
 

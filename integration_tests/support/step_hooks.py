@@ -6,8 +6,6 @@ from typing import Any
 
 from support.drafting import has_drafting
 
-__all__ = ["Hook", "drafting_hooks", "excepted", "hooks"]
-
 Hook = tuple[Any, str]
 """A class and the name of its method."""
 

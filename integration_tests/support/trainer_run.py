@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = ["TrainerRun", "assert_stopped", "end_marked", "given", "marked", "run_trainer"]
-
 _MARKER = "TANDEM_TEST_RUN"
 """The environment variable by which every process of a run is known."""
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from support.trainer_run import TrainerRun, run_trainer
 
-__all__ = ["TRLBench", "TRLRun"]
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -11,17 +11,6 @@ from tandem_plugin.boundaries.vocabulary import Vocabulary, first_missed
 from tandem_plugin.boundaries.vocabulary_families import BLANK_LINES, LEADING_SPACE_MARKERS, NEWLINE
 from tandem_plugin.errors import TokenizerError
 
-__all__ = [
-    "LINE_BREAKS",
-    "SENTENCE_TERMINALS",
-    "ends_sentence",
-    "every_boundary",
-    "newline_boundaries",
-    "sentence_boundaries",
-    "step_boundaries",
-    "word_boundaries",
-]
-
 
 def every_boundary(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """True for every id: bool ``[vocab]``."""

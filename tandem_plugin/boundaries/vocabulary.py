@@ -28,8 +28,6 @@ from tandem_plugin.errors import AuthorshipError, TokenizerError
 from tandem_plugin.files import parse_json
 from tandem_plugin.files.checkpoints import hub_access, may_be_on_hub
 
-__all__ = ["MAX_TOKEN_ID", "BoundarySet", "Vocabulary", "first_missed"]
-
 MAX_TOKEN_ID = 2**24 - 1
 """The largest token id that a vocabulary may hold, far above any tokenizer's."""
 

@@ -11,20 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import TandemError, TokenizerError
 
-__all__ = [
-    "BLANK_LINES",
-    "LEADING_SPACE_MARKERS",
-    "NEWLINE",
-    "Family",
-    "byte_level_piece",
-    "declared_family",
-    "foreign_code",
-    "guess_family",
-    "sample_encodings",
-    "special_ids",
-    "texts_of",
-]
-
 NEWLINE = "a\nb"
 """Two lines."""
 

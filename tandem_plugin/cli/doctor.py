@@ -22,17 +22,6 @@ from tandem_plugin._version import __version__
 from tandem_plugin.patching.versions import judge_version
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
-__all__ = [
-    "Finding",
-    "Machine",
-    "doctor",
-    "findings",
-    "graphics_cards",
-    "installed_versions",
-    "probe",
-    "run_probe",
-]
-
 Status: TypeAlias = Literal["ok", "missing", "warning", "problem"]
 """``missing`` is what is not installed and was not asked for."""
 

@@ -12,8 +12,6 @@ from tandem_plugin.terminal.output import JsonOption, print_json, table_console
 if TYPE_CHECKING:
     from tandem_plugin.plugins import Catalogue, Registration
 
-__all__ = ["plugins"]
-
 
 def plugins(
     strict: Annotated[

@@ -18,19 +18,6 @@ from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
-__all__ = [
-    "check_input",
-    "check_nobody_asked",
-    "check_prefix",
-    "check_prompt",
-    "check_request",
-    "check_sampling",
-    "refuse_beam_search",
-    "sample_params",
-    "say_in_full",
-    "tandem_argument",
-]
-
 _UNDRAFTED: dict[str, Any] = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,

@@ -16,8 +16,6 @@ from tandem_plugin.engine.junior import junior_config
 from tandem_plugin.engine.layer_tensors import tensors_of
 from tandem_plugin.errors import EngineError
 
-__all__ = ["check_base", "check_may_load", "check_may_sleep", "is_shared", "join_base"]
-
 
 def is_shared(vllm_config: Any) -> bool:
     """Whether an engine's junior is the base of its senior's adapters."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-__all__ = ["AdditionalConfig", "keep_all_reduces_plain", "keep_compile_ranges"]
-
 logger = logging.getLogger(__name__)
 
 _COMPILED = ("junior", "mode", "drafts")

@@ -21,17 +21,6 @@ from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.spans import SENIOR, AuthoredText, TokenBytes, authored_text, coloured, writers
 
-__all__ = [
-    "NOTHING",
-    "SeedSource",
-    "SentRequest",
-    "TandemCompletion",
-    "TandemParams",
-    "resolve_requests",
-    "signed_completion",
-    "with_tandem",
-]
-
 TandemParams: TypeAlias = int | str | Mapping[str, Any] | None
 """A tandem seed; a mapping such as ``{"seed": 7, "p": 0.3}``; ``"off"``; None for the defaults."""
 

@@ -19,8 +19,6 @@ from tandem_plugin.engine.patches.cpu_weights import check_cpu_weights, pack_cpu
 from tandem_plugin.engine.speculative import senior as speculative
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
-__all__ = ["composite_class"]
-
 Weight = tuple[str, Tensor]
 
 

@@ -28,8 +28,6 @@ from tandem_plugin.patching.versions import check_version
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters
 
-__all__ = ["create_tandem_config"]
-
 logger = logging.getLogger(__name__)
 
 _TRAINER_OF = {

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.engine.step_authors import Authors
 
-__all__ = ["Heads", "in_seniors_ids", "without_foreign_ids"]
-
 
 class Heads:
     """Computes, row by row, the logits of the row's author over the senior's vocabulary.

@@ -12,15 +12,6 @@ from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import check_model
 
-__all__ = [
-    "is_seniors_checkpoint",
-    "junior_config",
-    "junior_model_config",
-    "load_junior",
-    "senior_model_config",
-    "with_overrides",
-]
-
 
 def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
     """Whether the junior's name refers to the senior's checkpoint.

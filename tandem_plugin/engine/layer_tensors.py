@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["kept_tensors", "tensors_of"]
-
 _LAYERS = ("vllm.model_executor.", "vllm.v1.attention.", "vllm.attention.")
 """Packages whose objects keep a layer's tensors: kernels and attention backends."""
 

@@ -29,8 +29,6 @@ from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["TandemLLM"]
-
 Key = TypeVar("Key")
 
 

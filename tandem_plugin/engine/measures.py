@@ -19,18 +19,6 @@ from tandem_plugin.engine.token_scores import TokenLog
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
 
-__all__ = [
-    "Head",
-    "KeptStates",
-    "MeasureSums",
-    "Measures",
-    "SampledRows",
-    "measured_steps",
-    "measures_of",
-    "token_scores",
-    "totals",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class MeasureSums:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-__all__ = ["register"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from tandem_plugin.rules import Rule
 
-__all__ = ["AuthoredRequest", "AuthorshipRecord"]
-
 
 @dataclass(slots=True)
 class AuthoredRequest:

@@ -10,15 +10,6 @@ from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import EngineError
 
-__all__ = [
-    "AttentionShape",
-    "check_arguments",
-    "check_attention_shapes",
-    "check_config",
-    "check_experts",
-    "check_junior",
-]
-
 
 def check_arguments(args: Any) -> None:
     """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""

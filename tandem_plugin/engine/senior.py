@@ -30,8 +30,6 @@ from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
 from tandem_plugin.schedules import SoloWordSchedule
 
-__all__ = ["members", "state_class"]
-
 JUNIOR_PREFIX = "tandem_junior."
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["Authors", "StepAuthors", "step_authors_of"]
-
 Authors: TypeAlias = "NDArray[np.bool_] | torch.Tensor"
 """bool ``[rows]``, true = senior: on the host (NumPy), or on the device if the host cannot know.
 """

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from tandem_plugin.engine.wire_names import RPC_TOKEN_SCORES
 from tandem_plugin.errors import EngineError
 
-__all__ = ["RequestScores", "TokenLog", "sample_name", "scores_of"]
-
 _STEPS = 256
 """Number of steps whose scores stay on the device before one copy to the host."""
 

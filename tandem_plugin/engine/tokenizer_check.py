@@ -10,8 +10,6 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError, TokenizerError
 from tandem_plugin.rules import TandemRules
 
-__all__ = ["check_vocabularies", "engine_rules", "shared_vocabulary"]
-
 logger = logging.getLogger(__name__)
 
 _rules: dict[str, TandemRules] = {}

@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "AUTHORS_PROCESSOR",
-    "COMPOSITE",
-    "PREFIX",
-    "RPC_DRAFT_STATS",
-    "RPC_MEASURES",
-    "RPC_TOKEN_SCORES",
-    "SPECULATIVE_PREFIX",
-    "TOKEN_LOG_NAME",
-    "asks_for_tandem",
-    "without_prefix",
-]
-
-
 PREFIX = "Tandem"
 """Prefix of an architecture's name in tandem: ``TandemQwen3ForCausalLM``."""
 

@@ -15,16 +15,6 @@ from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
 
-__all__ = [
-    "check_model",
-    "checkpoint_folder",
-    "fingerprint_checkpoint",
-    "hub_access",
-    "is_hub_name",
-    "may_be_on_hub",
-    "model_files",
-]
-
 _PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
 _WEIGHTS = (".safetensors", ".bin")
 _BLOCK = 2**22

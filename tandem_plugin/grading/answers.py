@@ -29,8 +29,6 @@ from tandem_plugin.grading.tree import (
 )
 from tandem_plugin.grading.units import unit_at
 
-__all__ = ["Reader", "UnreadableError", "read", "words_of"]
-
 _MAX_PARTS = 64
 _SET_OPERATIONS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus"}
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}

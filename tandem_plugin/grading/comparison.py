@@ -19,8 +19,6 @@ from tandem_plugin.grading.tree import (
     shows,
 )  # fmt: skip
 
-__all__ = ["Comparison", "Decision", "OpenError", "Proof"]
-
 
 class Decision(NamedTuple):
     """Whether the answer is equal, and the rule that decided it."""

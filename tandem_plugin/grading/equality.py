@@ -9,12 +9,10 @@ import contextlib
 import re
 from functools import lru_cache
 
-from tandem_plugin.grading.answers import UnreadableError, read, words_of
+from tandem_plugin.grading.answers import read, words_of
 from tandem_plugin.grading.comparison import Comparison, Decision, OpenError, Proof
 from tandem_plugin.grading.spelling import same_text, spelled
-from tandem_plugin.grading.tree import Node, UndefinedError, parts_of
-
-__all__ = ["AS_WRITTEN", "decide", "is_copied"]
+from tandem_plugin.grading.tree import Node, UndefinedError, UnreadableError, parts_of
 
 AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules that find the answer to be the gold as written."""

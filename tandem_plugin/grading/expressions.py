@@ -15,8 +15,6 @@ from tandem_plugin.grading.spelling import GREEK
 from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, UnreadableError, num
 from tandem_plugin.grading.units import unit_at
 
-__all__ = ["COLON", "DEGREES", "JOINER", "SCALE", "TEMPERATURE", "Expressions"]
-
 _OTHER_NAMES = (
     "varepsilon vartheta varrho varphi Upsilon ell hbar aleph nabla partial imath jmath Re Im odot"
 )

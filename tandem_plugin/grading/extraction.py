@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["Extraction", "extract_answer", "read_golds"]
-
 Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)

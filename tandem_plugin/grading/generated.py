@@ -14,8 +14,6 @@ from typing import Any
 
 from tandem_plugin.errors import DataError, GradingError
 
-__all__ = ["check_task", "gold_of", "is_generated", "judge"]
-
 _MARK = '{"reasoning_gym": '
 _READ = frozenset(
     {

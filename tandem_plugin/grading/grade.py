@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias, get_args
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["OUTCOMES", "Grade", "GradingLimits", "Outcome"]
-
 Outcome: TypeAlias = Literal["correct", "incorrect", "copied", "no_answer", "timeout", "error"]
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)

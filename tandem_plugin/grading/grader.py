@@ -17,8 +17,6 @@ from tandem_plugin.grading.grade import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
 
-__all__ = ["Grader", "default_grader", "grade", "grade_batch"]
-
 _MAX_CHARS = 2_000
 """A longer answer is not read."""
 _MAX_DEPTH = 24

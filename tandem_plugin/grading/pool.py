@@ -24,8 +24,6 @@ from tandem_plugin.grading.comparison import Decision
 from tandem_plugin.grading.grade import GradingLimits
 from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
-__all__ = ["Reply", "WorkerPool"]
-
 _START_SECONDS = 120.0
 _ATTEMPTS = 3
 _PATIENCE = 6

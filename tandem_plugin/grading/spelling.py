@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
 
-__all__ = ["GREEK", "RULES", "is_readable", "nesting", "same_text", "spelled"]
-
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
 _SIGNS = {

@@ -25,24 +25,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-__all__ = [
-    "INFINITY",
-    "SCALARS",
-    "SETS",
-    "TURNED",
-    "Node",
-    "UndefinedError",
-    "UnreadableError",
-    "exact",
-    "is_name",
-    "measured_place",
-    "names_of",
-    "num",
-    "parts_of",
-    "rounds_to",
-    "shows",
-]
-
 
 class Node(NamedTuple):
     """One node; two are equal where kind and parts are."""

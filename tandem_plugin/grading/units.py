@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-__all__ = ["unit_at"]
-
 _ALIASES = {
     "m": "metre meter", "cm": "centimetre centimeter", "mm": "millimetre millimeter",
     "km": "kilometre kilometer", "nm": "nanometre nanometer", "in": "inch inches",

@@ -14,8 +14,6 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files import open_file, parse_json, read_file
 from tandem_plugin.files.checkpoints import check_model, hub_access
 
-__all__ = ["PlannedModel", "cpu_arguments", "kv_block_bytes", "longest_sequence", "read_checkpoint"]
-
 _LONGEST_HEADER = 2**27
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["PROTOCOLS", "RELEASE", "Stated", "defaults", "record", "training_settings"]
-
 RELEASE = "7ba85e0f6cee0ba76fb49a11fc7457828b24e4bc"
 """The commit of CSSLab/Tandem-RLVR that the protocol ``release`` follows."""
 

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
-__all__ = ["after_import", "missed_modules", "missing_modules"]
-
 Callback = Callable[[ModuleType], None]
 
 

@@ -8,8 +8,6 @@ from types import ModuleType
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import, missed_modules, missing_modules
 
-__all__ = ["check_in_place", "is_in_place", "put_in_place"]
-
 _PLACED: dict[str, tuple[str, ...]] = {}
 """The modules that patches wait for, by framework."""
 

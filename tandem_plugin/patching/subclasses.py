@@ -13,8 +13,6 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ForeignBase", "Patch", "actor_in_tandem", "check_part", "in_place_of", "in_tandem"]
-
 ForeignBase: Any = object
 """The base of mixins, whose ``super()`` is the foreign class that they precede."""
 

@@ -10,8 +10,6 @@ from typing import Literal
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["MADE_FOR", "check_version", "installed_version", "judge_version", "running_version"]
-
 MADE_FOR = {
     "vllm": ("0.24", "0.32"),
     "verl": ("0.9.1", "0.9.1"),

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Delegate", "replaced", "wrap_once"]
-
 _MARK = "_tandem_wrapped"
 
 

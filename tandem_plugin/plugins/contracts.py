@@ -13,14 +13,6 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 
-__all__ = [
-    "TAKEN",
-    "check_on_torch",
-    "check_resolver_function",
-    "check_schedule_class",
-    "check_table",
-]
-
 TAKEN = frozenset(
     {
         # The settings of tandem itself, which share one flat mapping with the parameters.

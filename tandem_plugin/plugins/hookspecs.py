@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tandem_plugin.boundaries.vocabulary import Vocabulary
 
-__all__ = ["PROJECT", "hookimpl", "register_boundaries", "register_schedules"]
-
 PROJECT = "tandem_plugin"
 """The name of the hooks' project, and of the entry-point group that plugins are found in."""
 

@@ -37,19 +37,6 @@ from tandem_plugin.schedules.handover import HandoverSchedule
 from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
 
-__all__ = [
-    "BUILT_IN",
-    "BrokenPlugin",
-    "Catalogue",
-    "Plugin",
-    "Provider",
-    "Registration",
-    "build_catalogue",
-    "catalogue",
-    "using_plugins",
-]
-
-
 logger = logging.getLogger(__name__)
 
 HOOKS = ("register_schedules", "register_boundaries")

@@ -16,15 +16,6 @@ from tandem_plugin.plugins.loading import catalogue
 from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.parameters import typed
 
-__all__ = [
-    "check_resolver",
-    "make_schedule",
-    "parameter_names",
-    "resolve_boundaries",
-    "resolvers",
-    "schedules",
-]
-
 
 def schedules() -> dict[str, type[Schedule]]:
     """Every schedule that can be selected, by name: the built-in ones and those of plugins.

@@ -11,16 +11,6 @@ from numpy.typing import NDArray
 from tandem_plugin.schedules.parameters import check_count, check_probability
 from tandem_plugin.schedules.schedule import Tensor, tokens_since
 
-__all__ = [
-    "BernoulliSchedule",
-    "ChunkSchedule",
-    "SentenceSchedule",
-    "SoloWordSchedule",
-    "StepBernoulliSchedule",
-    "TokenSchedule",
-    "WordSchedule",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BernoulliSchedule:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from tandem_plugin.schedules.parameters import check_choice, check_index
 from tandem_plugin.schedules.schedule import Tensor
 
-__all__ = ["HandoverSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class HandoverSchedule:

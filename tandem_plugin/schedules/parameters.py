@@ -13,20 +13,6 @@ import numpy as np
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.schedule import Schedule
 
-__all__ = [
-    "MAX_COUNT",
-    "TRAINING_STEP",
-    "Parameter",
-    "check_choice",
-    "check_count",
-    "check_index",
-    "check_probability",
-    "schedule_parameters",
-    "schedule_signature",
-    "takes_training_step",
-    "typed",
-]
-
 MAX_COUNT = 2**31 - 1
 """The largest count: counts meet int64 tensors, on any device."""
 

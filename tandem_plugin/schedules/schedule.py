@@ -8,8 +8,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Schedule", "Tensor", "has_walk", "step_through", "tokens_since"]
-
 Tensor: TypeAlias = Any
 """A NumPy array or a torch tensor. Schedules use operators only, so that one code serves both."""
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.schedules.schedule import Tensor
 
-__all__ = ["JuniorSchedule", "SoloSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class SoloSchedule:

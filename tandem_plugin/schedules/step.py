@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from tandem_plugin.schedules.parameters import check_choice
 from tandem_plugin.schedules.schedule import Tensor, tokens_since
 
-__all__ = ["StepSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepSchedule:

@@ -15,8 +15,6 @@ import typer
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import parse_json
 
-__all__ = ["SettingsOption", "assignments", "rows_of_stdin"]
-
 _Given = TypeVar("_Given", str, Path)
 
 SettingsOption = Annotated[

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = [
-    "INTERRUPTED",
-    "JsonOption",
-    "cell",
-    "echo",
-    "print_error",
-    "print_fields",
-    "print_json",
-    "table_console",
-]
-
 _WIDE = 10_000
 
 INTERRUPTED = 130

@@ -16,8 +16,6 @@ from typer.core import TyperGroup
 from tandem_plugin.errors import TandemError, printable, validation_reason
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 
-__all__ = ["TandemGroup"]
-
 _AS_JSON = "tandem_plugin.cli.as_json"
 
 

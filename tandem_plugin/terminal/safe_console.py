@@ -9,8 +9,6 @@ from rich.segment import Segment
 
 from tandem_plugin.errors import printable
 
-__all__ = ["SafeConsole"]
-
 
 class SafeConsole(Console):
     """rich's console: its own colours and bars reach the terminal, no text's control characters."""

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 
-__all__ = ["ERROR", "FACTS", "GRADED", "JUNIOR_MASK", "Facts", "bits_of", "ranges_of"]
-
 
 def ranges_of(bits: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """The runs of true in ``bits``, as (start, stop)."""

@@ -13,13 +13,6 @@ from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import Facts, bits_of
 from tandem_plugin.training.rows import Row
 
-__all__ = [
-    "AdmittedBatch",
-    "AdmittedTexts",
-    "check_rows",
-    "check_validation_rows",
-]
-
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     """Raise unless every row's authorship is its replay and its masks are the senior's, exactly.

@@ -15,8 +15,6 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.training.refusals import Settings
 
-__all__ = ["VARIABLE", "running_config", "settings_of_command", "tandem_config"]
-
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["IMITATION_METRIC", "imitation_loss"]
-
 IMITATION_METRIC = "junior_imitation_loss"
 """The term's name in a trainer's log, without its weight."""
 

@@ -13,8 +13,6 @@ from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.training.authorship_wire import GRADED, Facts, bits_of
 from tandem_plugin.training.rows import Row
 
-__all__ = ["EngineLog", "batch_metrics", "counters_of_engines", "graded"]
-
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """All metrics of one training batch that can be computed from its rows."""

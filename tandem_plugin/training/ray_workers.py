@@ -19,8 +19,6 @@ from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
 
-__all__ = ["FAILURE", "check_worker", "confirmed_actor", "start_jobs_in_tandem", "worker_hook"]
-
 FAILURE = "TANDEM_NOT_READY"
 """The environment variable with the reason why a worker process could not be prepared."""
 

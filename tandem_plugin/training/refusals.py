@@ -16,18 +16,6 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.versions import check_version, judge_version, running_version
 from tandem_plugin.schedules import TRAINING_STEP
 
-__all__ = [
-    "Refusal",
-    "Settings",
-    "Unproven",
-    "broken",
-    "check_refusals",
-    "check_settings",
-    "check_versions",
-    "is_on",
-    "untested",
-]
-
 
 class Unproven:
     """The unproven settings that one run allows, and those that it uses."""

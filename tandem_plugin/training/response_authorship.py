@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import Rule
 
-__all__ = ["AuthoredResponse", "Call", "author_response"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stretch:

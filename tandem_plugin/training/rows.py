@@ -15,8 +15,6 @@ from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.files import write_file
 from tandem_plugin.training.authorship_wire import Facts
 
-__all__ = ["Row", "dumped_columns", "masked_log_probs", "write_step"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

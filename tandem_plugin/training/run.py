@@ -26,8 +26,6 @@ from tandem_plugin.training.validation import Answerer
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["TandemRun", "announcement"]
-
 
 def announcement(config: TandemConfig, rule: Rule) -> str:
     """One line with the active settings: proof for users, and context for bug reports.

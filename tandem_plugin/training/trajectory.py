@@ -18,8 +18,6 @@ from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import Facts, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
-__all__ = ["ClientDelegate", "KeyedLabel", "Numbering", "StartedCall", "Trajectory"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StartedCall:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from tandem_plugin.errors import ConfigError
 
-__all__ = ["ANSWERED_BY", "ANSWERER", "answerer_of", "answerers", "dump_folder", "named"]
-
 Answerer = Literal["senior", "team"]
 
 ANSWERER = "tandem_answerer"

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 import pytest
 from shared_rollouts import LONGEST, Rollout, reference_gradients, relative_error, rollouts
 
-__all__ = ["HeldToTheRollouts"]
-
 
 class HeldToTheRollouts:
     """The shared rollouts, and the masked GRPO of an independent loop in float64."""

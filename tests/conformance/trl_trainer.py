@@ -7,8 +7,6 @@ from typing import Any
 
 from shared_rollouts import PIECES
 
-__all__ = ["grpo_trainer"]
-
 
 def grpo_trainer(model: Any, folder: Path, **arguments: Any) -> Any:
     """A trainer whose loss is TRL's, as in one training step over one batch."""

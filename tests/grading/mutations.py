@@ -6,8 +6,6 @@ import random
 import re
 from collections.abc import Iterator
 
-__all__ = ["mutations", "restyled"]
-
 _OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "+"}
 _ENDS = {"(": "[", ")": "]", "[": "(", "]": ")"}
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

@@ -12,8 +12,6 @@ from tandem_plugin.training.command import running_config
 from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
-__all__ = ["Engine", "Generator", "ResumedGenerator", "named_metrics"]
-
 
 class Engine(ForeignBase):  # type: ignore[misc]
     """Starts every engine in tandem, and runs each trajectory of its agent executor in tandem.

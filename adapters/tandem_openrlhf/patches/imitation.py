@@ -18,8 +18,6 @@ from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 
-__all__ = ["PATCHES", "TOKENS", "ImitatingTrainer", "Imitation", "counted_windows"]
-
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
 
 TOKENS = "tandem_junior_tokens"

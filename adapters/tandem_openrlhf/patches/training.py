@@ -13,8 +13,6 @@ from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.metrics import counters_of_engines
 
-__all__ = ["Maker", "MaskedTrainer", "Policy", "SynchronousTrainer", "Trainer", "masked_mean"]
-
 _NO_TOKENS = 1e-30
 """Replaces 0 when OpenRLHF divides by the number of trained tokens; changes no other sum."""
 

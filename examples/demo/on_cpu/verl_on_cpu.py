@@ -33,9 +33,6 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry, get_platform
 
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 
-__all__ = ["CPUDevice", "CPUPlatform"]
-
-
 _OF_MEMORY = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "memory_allocated")
 _OF_MEMORY += ("memory_reserved", "max_memory_allocated", "max_memory_reserved")
 

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from tandem_plugin.files import replacing
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tandem_plugin.files import replacing
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from typing import ClassVar
 from tandem_plugin.schedules import Tensor
 from tandem_plugin.schedules.parameters import check_count, check_index, check_probability
 
-__all__ = ["CurriculumSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class CurriculumSchedule:

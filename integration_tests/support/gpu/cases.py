@@ -9,8 +9,6 @@ from typing import Any
 
 from results import Results, Table
 
-__all__ = ["Cases", "check_table"]
-
 
 class Cases:
     """Checks of one engine or trainer, each a case of the part's results.

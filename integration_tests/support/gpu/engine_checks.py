@@ -17,17 +17,6 @@ from support.gpu.parity import Judge
 from support.lora import RANK
 from support.metrics import metric
 
-__all__ = [
-    "check_each",
-    "check_engines",
-    "check_juniors",
-    "check_lora",
-    "check_tensor_parallel",
-    "check_waits",
-    "judge",
-    "judge_of",
-]
-
 SCHEDULES: list[dict[str, Any]] = [
     {},
     {"p": 0.3, "cap": 9},

@@ -16,16 +16,6 @@ from support.engine import async_engine
 from support.gpu import in_worker
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
-__all__ = [
-    "TANDEM",
-    "Asked",
-    "Running",
-    "adapter",
-    "checkpoints",
-    "running",
-    "tokenizer",
-]
-
 TANDEM: dict[str, Any] = {"schedule": "word", "cap": 4}
 
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64]

@@ -24,8 +24,6 @@ from transformers import AutoModelForCausalLM
 from support.reference import Reference, along
 from support.traffic import Response, authors_by_plain_loop
 
-__all__ = ["ALLOWED", "FLOOR", "Judge", "Measured", "Verdict", "measured", "verdict"]
-
 ALLOWED = 4
 """How many roundings a token may lie below its author's likeliest."""
 

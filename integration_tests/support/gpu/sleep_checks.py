@@ -12,8 +12,6 @@ from support.gpu.cases import Cases
 from support.gpu.engine_checks import SCHEDULES, check_each, judge, judge_of
 from support.gpu.engines import Asked, Running, checkpoints, tokenizer
 
-__all__ = ["check_sleep"]
-
 LEAST_GIB = 0.2
 """What a level must give back at least: the KV cache alone has more."""
 

@@ -13,8 +13,6 @@ from results import Results
 from support.gpu.cases import Cases
 from support.gpu.engines import checkpoints, tokenizer
 
-__all__ = ["check_openrlhf", "check_verl"]
-
 TIMEOUT = 215
 STEPS = 2
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-__all__ = ["CAPTURE_SIZES", "platform_has_graphs", "with_graphs"]
-
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96]
 
 

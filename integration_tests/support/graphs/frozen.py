@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-__all__ = ["FrozenMetadata", "MovedError", "Outside"]
-
 _BOUNDS = ("max_query_len", "max_seq_len")
 _BUILT_ANEW = ("scheduler_metadata",)
 """What the CPU's builder makes for each step, and those of GPUs keep in one place."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-__all__ = ["Block", "Pool"]
-
 _GRAIN = 512
 """Bytes: PyTorch's allocator rounds sizes to it."""
 _SEGMENT = 2 * 2**20

@@ -14,8 +14,6 @@ from support.graphs.frozen import Outside
 from support.graphs.pool import Block, Pool
 from support.graphs.waiting import watched
 
-__all__ = ["Capture", "Graph"]
-
 _aten = torch.ops.aten
 _UNWRITTEN = {_aten.empty, _aten.empty_like, _aten.empty_strided, _aten.new_empty}
 """Operations that give memory, and write nothing there."""

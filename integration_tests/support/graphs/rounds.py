@@ -15,8 +15,6 @@ from typing import Any
 from support.graphs.frozen import FrozenMetadata
 from support.graphs.recording import Capture
 
-__all__ = ["record_rounds"]
-
 
 def record_rounds(replays: Counter[str]) -> None:
     """Let captures hold kernels of Triton's, the contexts of passes and what attention reads.

@@ -23,8 +23,6 @@ from support.graphs.rounds import record_rounds
 from support.graphs.waiting import let_wait, watch
 from support.step_hooks import drafting_hooks, excepted, hooks
 
-__all__ = ["GraphsWorker", "replays"]
-
 replays: Counter[str] = Counter()
 """How many graphs of each mode were asked for."""
 

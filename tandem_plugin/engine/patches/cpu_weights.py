@@ -10,8 +10,6 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["check_cpu_weights", "keep_cpu_weights", "pack_cpu_weights_anew"]
-
 
 def keep_cpu_weights() -> None:
     """Keep the weights of linear layers after vLLM's CPU build has packed them.

@@ -8,8 +8,6 @@ from typing import Any
 from tandem_plugin.engine.wire_names import COMPOSITE, PREFIX, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["register_architectures", "wrap_engine_config"]
-
 
 def wrap_engine_config() -> None:
     """Route engine arguments with tandem through :mod:`~tandem_plugin.engine.configure`.

@@ -9,12 +9,6 @@ from tandem_plugin.engine.base_junior import check_may_load
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = [
-    "keep_the_mappers_former_name",
-    "refuse_reloading_a_shared_base",
-    "refuse_weights_without_a_place",
-]
-
 
 def keep_the_mappers_former_name() -> None:
     """Let verl send an adapter to an engine of vLLM 0.29.

@@ -10,14 +10,6 @@ from tandem_plugin.engine.wire_names import PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.request import RIGHT_FORM
 
-__all__ = [
-    "wrap_beam_search",
-    "wrap_model_check",
-    "wrap_offline_beam_search",
-    "wrap_request_admission",
-    "wrap_samples",
-]
-
 
 def wrap_request_admission() -> None:
     """Check a request's tandem parameters before it enters a tandem engine.

@@ -9,8 +9,6 @@ from tandem_plugin.engine.base_junior import check_may_sleep
 from tandem_plugin.engine.wire_names import RPC_MEASURES, RPC_TOKEN_SCORES
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = ["let_workers_tell_of_measures", "prepare_sleep"]
-
 
 def prepare_sleep() -> None:
     """Complete pending measurements before a sleep, and reject one that loses a shared base.

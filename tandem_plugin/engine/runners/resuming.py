@@ -12,8 +12,6 @@ from tandem_plugin.draws import draw_into
 from tandem_plugin.replay import Walk
 from tandem_plugin.rules import Rule
 
-__all__ = ["Resumed", "fill_draws", "walk_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Resumed:

@@ -6,8 +6,6 @@ import torch
 
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
-__all__ = ["ChainAuthors"]
-
 
 class ChainAuthors(DeviceAuthors):
     """The authors of several tokens at once, given drafts for the tokens before each.

@@ -10,8 +10,6 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
 
-__all__ = ["ask_for_drafts", "check_drafting", "make_junior_the_draft"]
-
 _OLDEST = (0, 29)
 """The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
 

@@ -21,8 +21,6 @@ from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.errors import EngineError
 
-__all__ = ["JuniorPass", "TandemJunior", "junior_of", "read_step"]
-
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 """A weak reference: a junior is freed with its engine, even if another engine starts later."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["DraftStats", "Rounds", "worker_draft_stats"]
-
 
 @dataclass(frozen=True, slots=True)
 class DraftStats:

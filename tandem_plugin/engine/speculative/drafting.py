@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Drafting", "asks_for_masks"]
-
 _NOTHING: dict[str, Any] = {
     "top_p": 1.0,
     "min_p": 0.0,

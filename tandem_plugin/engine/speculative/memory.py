@@ -16,14 +16,6 @@ import torch
 
 from tandem_plugin.errors import EngineError
 
-__all__ = [
-    "CHUNK_BYTES",
-    "DraftMemory",
-    "draft_memory",
-    "row_chunks",
-    "set_aside",
-]
-
 CHUNK_BYTES = 2**30
 """The maximum size of one chunk's logits in float32, as in vLLM's rejection sampler."""
 

@@ -10,14 +10,6 @@ from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, SPECULATIVE_PREFIX,
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
-__all__ = [
-    "capture_each_batch_size",
-    "draft_with_the_junior",
-    "give_drafts_their_targets_ids",
-    "let_runner_v2_draft",
-    "let_workers_tell_of_drafts",
-]
-
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
 

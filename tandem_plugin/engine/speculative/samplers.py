@@ -23,16 +23,6 @@ from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sam
 
 from tandem_plugin.errors import EngineError
 
-__all__ = [
-    "CheckingSampler",
-    "UndraftedSampler",
-    "agreed",
-    "excess",
-    "of_rows",
-    "standing",
-    "with_standing",
-]
-
 
 class UndraftedSampler:
     """vLLM's sampler for steps without drafts: each token comes from its author's logits.

@@ -14,8 +14,6 @@ from tandem_plugin.engine.speculative.patches import let_workers_tell_of_drafts
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import shared_vocabulary
 
-__all__ = ["members", "state_class"]
-
 
 def members() -> dict[str, Any]:
     """Attributes of the senior's class in this mode, by name."""

@@ -31,8 +31,6 @@ from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
 from tandem_plugin.engine.speculative.drafting import Drafting
 
-__all__ = ["JuniorSpeculator", "RoundDescriptor", "RoundGraphs", "draft_lengths"]
-
 _FIRST, _FOLLOWING = 2, 1
 """Tokens per request read by a round's first pass, and by each later pass."""
 

@@ -26,8 +26,6 @@ from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, se
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
 
-__all__ = ["SpeculativeState"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Attention:

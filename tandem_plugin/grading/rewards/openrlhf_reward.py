@@ -17,8 +17,6 @@ from typing import Any
 from tandem_plugin.grading import Grade, default_grader
 from tandem_plugin.grading.rewards import outcome_flags
 
-__all__ = ["reward_func"]
-
 _TAIL = 48
 
 default_grader()  # raises at startup if SymPy is missing

@@ -15,8 +15,6 @@ from tandem_plugin.errors import DataError
 from tandem_plugin.grading import OUTCOMES, default_grader
 from tandem_plugin.grading.rewards import prompt_of
 
-__all__ = ["math_reward"]
-
 _COLUMNS = ("reward_model", "answer", "solution", "ground_truth")
 """Where a data set may have the right answers: first as ``tandem data prepare`` writes them."""
 

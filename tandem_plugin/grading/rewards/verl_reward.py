@@ -15,8 +15,6 @@ from typing import Any
 from tandem_plugin.grading import default_grader
 from tandem_plugin.grading.rewards import outcome_flags, prompt_of
 
-__all__ = ["compute_score"]
-
 default_grader()  # raises at startup if SymPy is missing
 
 

@@ -13,21 +13,6 @@ from sympy.core.function import UndefinedFunction
 
 from tandem_plugin.grading.tree import Node
 
-__all__ = [
-    "FAILS",
-    "GUARD_BITS",
-    "MAX_PROOF_BITS",
-    "NO_NUMBER",
-    "TooLargeError",
-    "UnknownError",
-    "evaluated",
-    "expression",
-    "is_zero",
-    "separation_bits",
-    "set_of",
-    "solutions",
-]
-
 MAX_PROOF_BITS = 24_000
 GUARD_BITS = 330
 NO_NUMBER = (sympy.oo, -sympy.oo, sympy.nan, sympy.zoo)

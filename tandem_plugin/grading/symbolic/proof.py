@@ -32,8 +32,6 @@ from tandem_plugin.grading.symbolic.algebra import (
 )
 from tandem_plugin.grading.tree import SETS, Node, measured_place, rounds_to, shows
 
-__all__ = ["proof"]
-
 POINTS = 4
 _TRIES = 40
 _UNDEFINED = (sympy.nan, sympy.zoo)

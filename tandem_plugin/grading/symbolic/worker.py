@@ -30,8 +30,6 @@ from tandem_plugin.grading.equality import decide
 from tandem_plugin.grading.spelling import spelled
 from tandem_plugin.grading.symbolic.proof import proof
 
-__all__ = ["SealedError", "blocked", "seal", "warm_up", "work"]
-
 _ALLOWED = frozenset(
     ("array.__new__", "builtins.id", "code.__new__", "cpython.PyInterpreterState_Clear",
      "cpython._PySys_ClearAuditHooks", "import", "marshal.load", "marshal.loads",

@@ -18,8 +18,6 @@ import socket
 import traceback
 from typing import NamedTuple
 
-__all__ = ["READY", "main"]
-
 READY = b"ready"
 _PATROL_MS = 2_000
 

@@ -10,9 +10,6 @@ import typer
 from tandem_plugin.lab.commands.options import OverOption
 from tandem_plugin.terminal.output import JsonOption, echo, print_json, table_console
 
-__all__ = ["compare", "report"]
-
-
 KOption = Annotated[
     int | None,
     typer.Option("--k", min=1, help="The k for tables with a single pass@k. Default: 8, or fewer."),

@@ -14,8 +14,6 @@ from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import ProblemSet
 
-__all__ = ["data"]
-
 data = typer.Typer(
     help="Problem sets, prepared for a trainer.",
     no_args_is_help=True,

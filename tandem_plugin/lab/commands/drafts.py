@@ -21,8 +21,6 @@ from tandem_plugin.lab.commands.options import (
 from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import JsonOption, print_json
 
-__all__ = ["drafts", "table_of"]
-
 Speeds = Mapping[int, Mapping[int, float]]
 """Tokens per second, by batch size and number of drafts; lockstep is under 0."""
 

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
     from tandem_plugin.lab.evaluation.measures import Over
 
-__all__ = ["evaluate"]
-
-
 Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
 """What is evaluated."""
 

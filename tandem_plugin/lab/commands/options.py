@@ -12,21 +12,6 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.protocols import defaults
 from tandem_plugin.terminal.arguments import assignments
 
-__all__ = [
-    "EngineOption",
-    "JuniorOption",
-    "MaxTokensOption",
-    "OverOption",
-    "ProtocolOption",
-    "SamplesOption",
-    "SeedOption",
-    "SeniorOption",
-    "TemperatureOption",
-    "TopKOption",
-    "TopPOption",
-    "engine_arguments",
-]
-
 
 def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
     """The protocol's settings become the defaults of the other options."""

@@ -12,8 +12,6 @@ from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_
 if TYPE_CHECKING:
     from tandem_plugin.lab.planning import PlannedModel
 
-__all__ = ["plan"]
-
 _GIB = 2**30
 _BLOCK = 16
 """Tokens per KV block: vLLM's default on a GPU."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.rollouts.audit import RuleBook
     from tandem_plugin.rules import Rule
 
-__all__ = ["replay"]
-
 
 def replay(
     rollouts: Annotated[

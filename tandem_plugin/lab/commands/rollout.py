@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.data.problem import Message
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
-__all__ = ["RolloutRun", "prompt_of", "read_prompts", "rollout", "write_rollouts"]
-
 
 def rollout(
     senior: SeniorOption,

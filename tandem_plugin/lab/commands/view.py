@@ -13,8 +13,6 @@ from tandem_plugin.terminal.output import JsonOption, echo, print_json
 if TYPE_CHECKING:
     from tandem_plugin.lab.viewer.page import ShownResponses
 
-__all__ = ["view"]
-
 
 def view(
     rollouts: Annotated[

@@ -14,8 +14,6 @@ from tandem_plugin.lab.data.problem import BadRow, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 from tandem_plugin.lab.data.rows import given_answer, is_generated_source, problems_of
 
-__all__ = ["NAMED_SETS", "NamedSet", "check_source", "is_named", "load_named"]
-
 
 @dataclass(frozen=True, slots=True)
 class NamedSet:

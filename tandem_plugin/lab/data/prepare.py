@@ -16,8 +16,6 @@ from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import check_outputs, parse_json, replacing, write_file
 from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate, words_of
 
-__all__ = ["Prepared", "Trainer", "is_prepared", "prepare", "split"]
-
 Trainer: TypeAlias = Literal["verl", "openrlhf"]
 _MANIFEST = "manifest.json"
 

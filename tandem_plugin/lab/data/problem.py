@@ -10,17 +10,6 @@ from typing import Any
 
 from tandem_plugin.errors import DataError
 
-__all__ = [
-    "INSTRUCTION",
-    "BadRow",
-    "Message",
-    "Problem",
-    "ProblemSet",
-    "PromptTemplate",
-    "prompt_ids",
-    "words_of",
-]
-
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Requests a final answer in a box; the paper does so without giving the wording."""
 

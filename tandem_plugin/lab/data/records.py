@@ -12,8 +12,6 @@ from tandem_plugin.errors import DataError
 from tandem_plugin.files import open_file, parse_json, read_file, system_reason
 from tandem_plugin.files.checkpoints import hub_access, is_hub_name
 
-__all__ = ["HubSource", "is_hub_source", "read_hub", "read_records"]
-
 _LISTS = ("data", "rows", "problems", "examples", "train", "test")
 
 

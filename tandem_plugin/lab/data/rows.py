@@ -16,17 +16,6 @@ from tandem_plugin.grading.generated import check_task, gold_of
 from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 
-__all__ = [
-    "GOLD_FIELDS",
-    "TEXT_FIELDS",
-    "given_answer",
-    "is_generated_source",
-    "problem_of",
-    "problems_of",
-    "read_generated",
-    "read_problems",
-]
-
 TEXT_FIELDS = ("problem", "question", "prompt", "messages", "input", "query")
 GOLD_FIELDS = (
     "answer",

@@ -11,16 +11,6 @@ from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.measures import Over
 from tandem_plugin.lab.evaluation.results import KINDS, Summary, check_comparable, find_summaries
 
-__all__ = [
-    "BySenior",
-    "Comparison",
-    "Groups",
-    "compare",
-    "ordered_seniors",
-    "read_seniors",
-    "runs_by_label",
-]
-
 BySenior: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by senior, then by label."""
 

@@ -26,24 +26,6 @@ from tandem_plugin.lab.evaluation.results import (
 )
 from tandem_plugin.progress import waiting
 
-__all__ = [
-    "FREQUENT",
-    "SMOOTHING",
-    "TOP",
-    "drift_metrics",
-    "kl_divergence",
-    "log_ratio",
-    "marginal",
-    "mean_recovery",
-    "most_displaced",
-    "read_counts",
-    "recovery",
-    "run_drift",
-    "survival",
-    "token_counts",
-    "write_counts",
-]
-
 SMOOTHING = 0.5
 """Added to every token's count, so that a token that one model never wrote has a finite log-ratio.
 The paper gives no value; 1/2 is Jeffreys' prior."""

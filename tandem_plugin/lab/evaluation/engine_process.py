@@ -34,8 +34,6 @@ from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.seeds import derive_seed
 
-__all__ = ["TextHandoff", "generate"]
-
 _PR_SET_PDEATHSIG = 1
 _BLANK_LINE = "\n\n"
 _AUTHORS = ("solo", "junior")

@@ -17,17 +17,6 @@ from tandem_plugin.schedules import schedule_parameters
 from tandem_plugin.schedules.parameters import check_count
 from tandem_plugin.seeds import derive_seed
 
-__all__ = [
-    "TEXT",
-    "GenerationFile",
-    "Sampling",
-    "engine_settings",
-    "is_complete",
-    "read_generations",
-    "schedule_label",
-    "team_schedule",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -15,16 +15,6 @@ from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
 from tandem_plugin.lab.data.prepare import checksum, is_prepared
 from tandem_plugin.lab.data.rows import is_generated_source
 
-__all__ = [
-    "Benchmark",
-    "Checkpoint",
-    "checked_name",
-    "find_checkpoint",
-    "named_path",
-    "pieces_of",
-    "read_benchmark",
-]
-
 _UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 

@@ -22,16 +22,6 @@ from tandem_plugin.lab.evaluation.results import Summary, run_folder, solo_summa
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 from tandem_plugin.progress import ShownProgress, waiting
 
-__all__ = [
-    "HFModel",
-    "Head",
-    "ResponseScore",
-    "chunk_length",
-    "chunk_scores",
-    "run_legibility",
-    "score_response",
-]
-
 Head: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """The last hidden states of some positions ``[positions, width]`` to logits ``[positions, V]``."""
 

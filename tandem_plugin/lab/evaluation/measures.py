@@ -15,20 +15,6 @@ from numpy.typing import NDArray
 from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import RESAMPLES, Direction, bootstrap_errors
 
-__all__ = [
-    "Measure",
-    "Measured",
-    "Over",
-    "headline",
-    "mean_metric",
-    "measured",
-    "measures",
-    "pass_at_k",
-    "pass_rates",
-    "powers_of_two",
-    "shown_measures",
-]
-
 Over: TypeAlias = Literal["problems", "positions", "responses"]
 """Whether a benchmark's legibility is the mean over problems, positions or responses."""
 

@@ -10,20 +10,6 @@ from typing import Any, TypeAlias
 
 from tandem_plugin.errors import printable
 
-__all__ = [
-    "DASH",
-    "Cell",
-    "PaperTable",
-    "Row",
-    "best",
-    "escaped",
-    "html_page",
-    "markdown",
-    "number",
-    "probability",
-    "table_json",
-]
-
 DASH = "–"
 """A cell without a number."""
 

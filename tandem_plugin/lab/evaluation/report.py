@@ -31,8 +31,6 @@ from tandem_plugin.lab.evaluation.tables import paper_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["build_report", "looks"]
-
 _Runs: TypeAlias = Mapping[str, Mapping[str, Summary]]
 """Runs by label, then by senior."""
 

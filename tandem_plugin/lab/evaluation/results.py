@@ -31,19 +31,6 @@ from tandem_plugin.errors import EvaluationError, shown
 from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.patching.versions import installed_version
 
-__all__ = [
-    "KINDS",
-    "Summary",
-    "check_comparable",
-    "find_summaries",
-    "read_summary",
-    "run_folder",
-    "solo_summary",
-    "versions",
-    "write_json",
-    "write_summary",
-]
-
 _SUMMARY = "summary.json"
 KINDS = ("solo", "handoff", "legibility", "drift")
 """In the order of tables."""

@@ -12,19 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.seeds import derive_seed
 
-__all__ = [
-    "FEWEST_UNITS",
-    "RESAMPLES",
-    "Direction",
-    "TTest",
-    "bootstrap_errors",
-    "paired_test",
-    "seed_test",
-    "unit_error",
-    "unit_means",
-    "unit_test",
-]
-
 Direction: TypeAlias = Literal["greater", "less"]
 
 _LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))

@@ -39,8 +39,6 @@ from tandem_plugin.lab.rollouts.rollout_file import (
 from tandem_plugin.progress import ShownProgress
 from tandem_plugin.rules import TandemRules
 
-__all__ = ["check_handoffs", "run_handoff", "run_solo"]
-
 _BATCH = 64
 """Responses that are graded together."""
 

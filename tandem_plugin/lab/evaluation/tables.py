@@ -35,8 +35,6 @@ from tandem_plugin.lab.evaluation.significance import (
     unit_test,
 )
 
-__all__ = ["paper_tables"]
-
 Runs: TypeAlias = Mapping[str, Summary]
 """The runs of one label by senior."""
 

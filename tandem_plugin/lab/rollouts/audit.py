@@ -18,8 +18,6 @@ from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
-__all__ = ["Audit", "Difference", "RuleBook"]
-
 BATCH_ROWS = 128
 """Rows replayed together."""
 

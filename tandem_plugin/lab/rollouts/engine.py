@@ -12,8 +12,6 @@ from tandem_plugin.errors import EngineError, TandemError
 from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import ShownProgress, waiting
 
-__all__ = ["deciding", "response_progress", "start_engine"]
-
 _NEUTRAL = {
     "disable_log_stats",
     "enable_chunked_prefill",

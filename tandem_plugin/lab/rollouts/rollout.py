@@ -13,17 +13,6 @@ from tandem_plugin.draws import check_seed
 from tandem_plugin.errors import TandemError, validation_reason
 from tandem_plugin.files import open_file, parse_json, system_reason
 
-__all__ = [
-    "Bit",
-    "MalformedRow",
-    "Rollout",
-    "RolloutError",
-    "Segment",
-    "TokenId",
-    "read_rollout",
-    "read_rollouts",
-]
-
 MAX_TOKEN_ID = 2**31 - 1
 
 

@@ -27,19 +27,6 @@ from tandem_plugin.files.checkpoints import is_hub_name
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, read_rollouts
 
-__all__ = [
-    "Grades",
-    "RolloutFile",
-    "file_step",
-    "find_tokenizer",
-    "grades_file",
-    "input_digest",
-    "placed_rows",
-    "rollout_files",
-    "run_file",
-    "text_digest",
-]
-
 _FOLDERS = ("tokenizer", "checkpoint")
 _GRADES = ".grades.jsonl"
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")

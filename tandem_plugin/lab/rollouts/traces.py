@@ -23,8 +23,6 @@ from tandem_plugin.lab.rollouts.audit import Difference
 from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
-__all__ = ["LawTest", "TraceAudit", "read_traces"]
-
 LEVEL = 0.001
 """The probability that both tests together reject traces that follow the schedule."""
 

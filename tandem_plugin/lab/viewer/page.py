@@ -22,8 +22,6 @@ from tandem_plugin.lab.rollouts.rollout_file import Grades, file_step, grades_fi
 from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["Listed", "ShownResponses", "make_page", "page_index"]
-
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
 _COLUMNS = 32

@@ -24,8 +24,6 @@ from tandem_plugin.spans import (
     writers,
 )
 
-__all__ = ["Decoding", "prompt_of", "turns_of", "view_response"]
-
 _TEXTS = ("response", "output")
 """Fields in which ``tandem rollout`` and verl's dumps record a response's text."""
 

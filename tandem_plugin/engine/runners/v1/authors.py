@@ -14,8 +14,6 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["BatchAuthors", "Written"]
-
 _last = itemgetter(-1)
 
 

@@ -20,8 +20,6 @@ from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 
-__all__ = ["AuthorsLogitsProcessor"]
-
 
 class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is untyped here
     """Keeps the schedule state of every request in the batch."""

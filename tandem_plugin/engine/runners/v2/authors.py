@@ -19,8 +19,6 @@ from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule
 
-__all__ = ["DeviceAuthors", "DrawsTable", "Memory", "SlotRequest", "to_device"]
-
 Memory: TypeAlias = Callable[[int], tuple[NDArray[np.float64], torch.Tensor]]
 """Allocates memory for draws, as seen by the host and by the device: float64 ``[places]``."""
 

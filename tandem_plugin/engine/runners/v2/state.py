@@ -23,8 +23,6 @@ from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, 
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
 
-__all__ = ["NO_END", "AuthorsState", "End", "ends_of", "shared_memory", "within"]
-
 AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 
 
