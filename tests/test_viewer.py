@@ -101,6 +101,14 @@ def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
     assert data["responses"][2]["facts"] == ["gold 4", "seed 7", "with models/small"]
 
 
+def test_the_gold_of_a_generated_task_is_shown_as_its_answer(view: Any):
+    entry = '{"reasoning_gym": "chain_sum", "answer": "-1", "metadata": {}}'
+    row = tandem_row(input="Q", output="a ab.", gts=entry, score=0.0)
+    _, _, data = view(row, row | {"gts": [entry]}, row | {"gts": entry[:30]})
+    golds = [response["facts"][0] for response in data["responses"]]
+    assert golds == ["gold -1", "gold -1", f"gold {entry[:30]}"]
+
+
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):
     row = tandem_row(authorship=[1, 0, 0, 0], tandem_segments=[[7, 0, 1], [9, 2, 4]])
     _, _, data = view(row)

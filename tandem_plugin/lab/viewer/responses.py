@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
-from tandem_plugin.files import is_number
+from tandem_plugin.files import is_number, parse_json
+from tandem_plugin.grading.generated import is_generated
 from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
     JUNIOR,
@@ -150,8 +152,13 @@ def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
     graded = row.fields if grade is None else grade
     golds = (row.fields.get(name) for name in _GOLDS)
     gold = next((value for value in golds if value not in (None, [])), None)
+    if isinstance(gold, list) and len(gold) == 1:
+        gold = gold[0]
+    if isinstance(gold, str) and is_generated(gold):
+        with suppress(ValueError, KeyError, TypeError):
+            gold = parse_json(gold)["answer"]
     if gold is not None:
-        yield f"gold {_cut(gold[0] if isinstance(gold, list) and len(gold) == 1 else gold)}"
+        yield f"gold {_cut(gold)}"
     if isinstance(graded.get("outcome"), str):
         yield f"outcome {graded['outcome'][:40]}"
     if answer := graded.get("pred" if grade is None else "answer"):
