@@ -58,15 +58,23 @@ def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on()
         assert json.loads(gold)["answer"] == str(right)
 
 
-def test_the_evaluation_asks_what_the_training_asks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_real", [True, False])
+def test_training_and_evaluation_ask_what_the_model_was_taught(
+    tmp_path: Path, is_real: bool
+) -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import model
     import run
 
     from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
-    problems = run.real_model.different_sums(3)[1]
-    file = run.write_problems(problems, tmp_path / "data")
-    trained = [row["prompt"] for row in parquet.read_table(file).to_pylist()]
-    assert trained == [list(problem.messages) for problem in problems]
-    assert [q["messages"] for q in read_benchmark(f"problems={file}").questions()] == trained
+    if is_real:
+        problems = run.real_model.different_sums(3)[1]
+        taught = [list(problem.messages) for problem in problems]
+    else:
+        words = model.draw_distinct(3, 1)
+        problems, taught = [one.problem for one in words], [one.messages for one in words]
+    file = run.write_problems(problems, tmp_path / "data", run.REAL_PROMPT if is_real else None)
+    assert [row["prompt"] for row in parquet.read_table(file).to_pylist()] == taught
+    assert [q["messages"] for q in read_benchmark(f"problems={file}").questions()] == taught

@@ -41,8 +41,8 @@ EVALUATION_SEED, TRAINING_SEED = 11, 13
 REAL_EVALUATION_PROBLEMS = 64
 AUTHORS = {"solo": "senior alone", "word": "team"}
 """Who answers, by the schedule of the evaluation."""
-QUESTION = PromptTemplate("{problem}")
-"""The model was taught to answer in a box, or the problem asks for it."""
+REAL_PROMPT = PromptTemplate("{problem}")
+"""The sum alone, as the real model was taught."""
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
 CONSOLE = Console(highlight=False)
 TRAINING_REWARD = "critic/score/mean"
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
     problems = real_problems if options.real else word_problems
     parts = problems(out / "model", training)
     train_file, evaluation_file = (
-        write_problems(part, out / "data" / name)
+        write_problems(part, out / "data" / name, REAL_PROMPT if options.real else None)
         for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
 
@@ -117,10 +117,12 @@ def run(options: argparse.Namespace) -> None:
         CONSOLE.print(line, soft_wrap=True, markup=False)
 
 
-def write_problems(problems: Sequence[Problem], folder: Path) -> Path:
-    """The file that verl reads, and ``tandem eval``."""
+def write_problems(
+    problems: Sequence[Problem], folder: Path, template: PromptTemplate | None
+) -> Path:
+    """The file that verl reads, and ``tandem eval``; without a template they ask for a box."""
     named = ProblemSet("demo", tuple(problems))
-    return prepare(named, "verl", folder, template=QUESTION).files["train"]
+    return prepare(named, "verl", folder, template=template).files["train"]
 
 
 @contextmanager
