@@ -270,6 +270,7 @@ def draw_curves(records: Records, evaluations: Records, path: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend()
     panels[-1, 0].set_xlabel("step")
+    panels[-1, 0].locator_params(axis="x", integer=True)
     figure.savefig(path, dpi=150)
 
 
