@@ -55,8 +55,6 @@ REAL_SIZES = {1: Size(10, 3)}
 REAL = Path("runs/study-real")
 """Where ``make study-real`` leaves its seniors and the models they were trained from."""
 TOY = {batch: Size(12, 1) for batch in (1, 4)}
-SMALL_JUNIOR_AT = 1
-"""The batch size that is measured beside a small junior as well."""
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
@@ -88,11 +86,9 @@ def measure(results: Results, toy: bool) -> None:
     sizes, arguments = (TOY, TOY_ARGUMENTS) if toy else (SIZES, ARGUMENTS)
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
-    juniors = {"equal": (shapes[0], [*sizes]), "small junior": (shapes[1], [SMALL_JUNIOR_AT])}
-    for name, (shape, chosen) in juniors.items():
+    for name, shape in zip(("equal", "small junior"), shapes, strict=True):
         models = (senior, make(folder, shape, 1, LOGITS))
-        named = {"junior": name, "models": MODELS}
-        _add_cases(results, {batch: sizes[batch] for batch in chosen}, models, named, **arguments)
+        _add_cases(results, sizes, models, {"junior": name, "models": MODELS}, **arguments)
 
 
 def measure_real(results: Results, toy: bool) -> None:
