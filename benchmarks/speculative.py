@@ -55,6 +55,8 @@ REAL_SIZES = {1: Size(10, 3)}
 REAL = Path("runs/study-real")
 """Where ``make study-real`` leaves its seniors and the models they were trained from."""
 TOY = {batch: Size(12, 1) for batch in (1, 4)}
+SMALL_JUNIOR_AT = 1
+"""The batch size that is measured beside a small junior as well."""
 ARGUMENTS = {
     "kv_cache_memory_bytes": 5 * 2**29,
     "max_num_seqs": max(SIZES),
@@ -86,9 +88,11 @@ def measure(results: Results, toy: bool) -> None:
     sizes, arguments = (TOY, TOY_ARGUMENTS) if toy else (SIZES, ARGUMENTS)
     folder = results.path.parent / "checkpoints"
     senior = make(folder, shapes[0], 0, LOGITS)
-    for name, shape in zip(("equal", "small junior"), shapes, strict=True):
+    juniors = {"equal": (shapes[0], [*sizes]), "small junior": (shapes[1], [SMALL_JUNIOR_AT])}
+    for name, (shape, chosen) in juniors.items():
         models = (senior, make(folder, shape, 1, LOGITS))
-        _add_cases(results, sizes, models, {"junior": name, "models": MODELS}, **arguments)
+        named = {"junior": name, "models": MODELS}
+        _add_cases(results, {batch: sizes[batch] for batch in chosen}, models, named, **arguments)
 
 
 def measure_real(results: Results, toy: bool) -> None:
