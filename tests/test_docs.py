@@ -91,20 +91,20 @@ def test_costs_of_the_readme_are_those_of_the_measured_tables():
     costs = readme.split("\n## Cost\n", 1)[1].split("\n## ", 1)[0]
     table = measured.split("\n### Speculative\n", 1)[1].split("\n### ", 1)[0]
 
-    def ratios(kind: str, mode: str) -> list[str]:
-        """Those at one, 16 and 64 requests, relative to the single model; empty if not measured."""
-        rows = [rf"^\| {batch} \| {kind}, {mode} \|.*$" for batch in (1, 16, 64)]
-        found = [re.findall(row, table, re.MULTILINE) for row in rows]
-        return [line[0].split(" | ")[4].split(" (")[0] if line else "" for line in found]
+    def ratio(batch: int, kind: str, mode: str) -> str:
+        """To the single model."""
+        (row,) = re.findall(rf"^\| {batch} \| {kind}, {mode} \|.*$", table, re.MULTILINE)
+        return str(row.split(" | ")[4].split(" (")[0])
 
     stated = [
         re.split(r" *\| *", row) for row in re.findall(r"^\| ((?:lock|spec).*) \|$", costs, re.M)
     ]
+    modes = ("lockstep", r"speculative \| 4")
     assert [row[1:] for row in stated] == [
-        ratios(kind, mode)
-        for kind in ("equal", "small junior")
-        for mode in ("lockstep", r"speculative \| 4")
+        [ratio(batch, "equal", mode) for batch in (1, 16, 64)] for mode in modes
     ]
+    small = re.findall(r"one request: ([\d.]+) in lockstep, ([\d.]+) with 4 drafts", costs)
+    assert small == [tuple(ratio(1, "small junior", mode) for mode in modes)]
 
 
 def snippets(page: str, language: str = "python") -> list[str]:
