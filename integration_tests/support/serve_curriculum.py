@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[0] = str(Path(__file__).parents[1])  # not this folder, whose requests.py is not PyPI's
 
 SETTINGS: dict[str, Any] = {
     "schedule": "curriculum",
