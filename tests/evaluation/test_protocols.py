@@ -19,7 +19,6 @@ from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.prepare import split
 from tandem_plugin.lab.evaluation import solo_handoff
-from tandem_plugin.lab.evaluation.engine_process import TextHandoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
     engine_settings,
@@ -28,6 +27,7 @@ from tandem_plugin.lab.evaluation.generation import (
 )
 from tandem_plugin.lab.evaluation.measures import measured
 from tandem_plugin.lab.evaluation.results import read_summary, write_summary
+from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.protocols import defaults, training_settings
 
 RELEASE = Path(__file__).parent / "release"

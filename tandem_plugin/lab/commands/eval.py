@@ -97,7 +97,8 @@ def evaluate(
             "--samples",
             "--n",
             min=1,
-            help="Number of responses per problem by a senior alone. In handoff: --team-samples.",
+            help="Number of responses per problem by a senior alone. In handoff, the same as "
+            "--team-samples.",
         ),
     ] = 32,
     team_samples: Annotated[

@@ -67,7 +67,7 @@ class Sampling:
 
 TEXT = "step-text"
 """Strict alternation of texts up to a blank line, for a number of rounds: a schedule of calls, not
-of tokens (:class:`tandem_plugin.lab.evaluation.engine_process.TextHandoff`)."""
+of tokens (:mod:`tandem_plugin.lab.evaluation.text_handoff`)."""
 
 
 def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
