@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import philox
@@ -85,26 +87,31 @@ def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
     assert listed == set(TandemConfig.model_fields) | parameters
 
 
-def test_costs_of_the_readme_are_those_of_the_measured_tables():
+def test_costs_on_a_gpu_are_those_of_the_measured_rounds():
+    rounds = json.loads((DOCS.parent / "benchmarks" / "results" / "h200.json").read_text("utf-8"))
+    speeds = rounds["tokens_per_second"]
+
+    def ratio(engine: str, batch: int) -> str:
+        """Median over rounds of the ratio to the single model."""
+        pairs = zip(speeds[f"{engine}/{batch}"], speeds[f"single/{batch}"], strict=True)
+        return f"{median(tandem / single for tandem, single in pairs):.2f}"
+
+    batches = (1, 16, 64, 128)
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    measured = (DOCS / "performance.md").read_text(encoding="utf-8")
     costs = readme.split("\n## Cost\n", 1)[1].split("\n## ", 1)[0]
-    table = measured.split("\n### Speculative\n", 1)[1].split("\n### ", 1)[0]
-
-    def ratio(batch: int, kind: str, mode: str) -> str:
-        """To the single model."""
-        (row,) = re.findall(rf"^\| {batch} \| {kind}, {mode} \|.*$", table, re.MULTILINE)
-        return str(row.split(" | ")[4].split(" (")[0])
-
     stated = [
         re.split(r" *\| *", row) for row in re.findall(r"^\| ((?:lock|spec).*) \|$", costs, re.M)
     ]
-    modes = ("lockstep", r"speculative \| 4")
     assert [row[1:] for row in stated] == [
-        [ratio(batch, "equal", mode) for batch in (1, 16, 64)] for mode in modes
+        [ratio(engine, batch) for batch in batches] for engine in ("lockstep", "spec4")
     ]
-    small = re.findall(r"one request: ([\d.]+) in lockstep, ([\d.]+) with 4 drafts", costs)
-    assert small == [tuple(ratio(1, "small junior", mode) for mode in modes)]
+    page = (DOCS / "performance.md").read_text(encoding="utf-8").split("One H200", 1)[1]
+    for batch in batches:
+        (row,) = re.findall(rf"^\| {batch} \|.*$", page.split("One H100", 1)[0], re.MULTILINE)
+        cells = [cell.split(" (")[0] for cell in row.strip("|").split(" | ")]
+        for place, engine in enumerate(("lockstep", "streams", "spec4"), start=1):
+            assert cells[2 * place] == f"{median(speeds[f'{engine}/{batch}']):,.0f}"
+            assert cells[2 * place + 1].strip() == ratio(engine, batch)
 
 
 def snippets(page: str, language: str = "python") -> list[str]:

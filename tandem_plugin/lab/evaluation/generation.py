@@ -23,7 +23,7 @@ class Sampling:
     """Sampling settings.
 
     The defaults are those of the paper's validation during training, and its training's response
-    length (appendix A.3, table of hyperparameters): it states none for its evaluation.
+    length (appendix A.3, table of hyperparameters): its text states none for its evaluation.
     """
 
     samples: int
