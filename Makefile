@@ -39,12 +39,20 @@ STACK = verl-vllm-0.29.0
 VLLM ?= $(NEWEST_VLLM)
 VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
-.PHONY: constraints demo demo-real study study-real bench bench-speculative test-gpu bench-gpu soak \
+.PHONY: help constraints demo demo-real study study-real bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
   test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl \
   test-newest-openrlhf test-newest-trl test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-trainers test-engines \
   test-long browser release docs lint format clean
+
+help:
+	@echo 'make demo        teaches a toy model and trains it in tandem with verl, on the CPU'
+	@echo 'make demo-real   the same with SmolLM2-135M-Instruct'
+	@echo 'make test        units, real engines, real trainers'
+	@echo 'make test-fast   the unit tests alone'
+	@echo 'make lint        ruff and mypy'
+	@echo 'CONTRIBUTING.md lists the other targets.'
 
 # Makes the environment $(1) of the tested stack $(2), by its constraint file, and installs $(3) into it.
 define install
@@ -56,13 +64,15 @@ endef
 TRAINER = $(firstword $(subst -, ,$(STACK)))
 OVERRIDES = $(wildcard constraints/overrides-$(STACK:$(TRAINER)-%=%).txt)
 constraints:
-	echo '# Made by `make constraints`; see docs/compatibility.md.' > constraints/$(STACK).txt
-	$(if $(filter openrlhf,$(TRAINER)),echo openrlhf==0.11.2 >> constraints/$(STACK).txt)
+	mkdir -p build
+	echo '# Made by `make constraints`; see docs/compatibility.md.' > build/$(STACK).txt
+	$(if $(filter openrlhf,$(TRAINER)),echo openrlhf==0.11.2 >> build/$(STACK).txt)
 	uv pip compile pyproject.toml --quiet --no-header --no-annotate --universal \
 	  --python-version $(if $(filter %-0.32.0 trl-%,$(STACK)),3.11,3.10) \
 	  --override $(or $(OVERRIDES),constraints/overrides-torch.txt) --extra $(TRAINER) \
 	  --extra $(if $(filter verl,$(TRAINER)),cpu,$(TRAINER)-cpu) --extra math --extra data \
-	  --extra eval --extra dev --extra tasks >> constraints/$(STACK).txt
+	  --extra eval --extra dev --extra tasks >> build/$(STACK).txt
+	mv build/$(STACK).txt constraints/$(STACK).txt
 
 $(VENV)/.demo-ready: pyproject.toml constraints/$(STACK).txt
 	$(call install,$(VENV),$(STACK),--editable ".[cpu]")

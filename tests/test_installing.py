@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -71,3 +73,13 @@ def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str)
     assert {"vllm", "transformers"} <= set(named)
     found = pins(stack)
     assert {name: found[name] for name in named} == {n: {v} for n, v in named.items()}
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_bare_make_prints_help_and_no_target_opens_a_constraint_file_before_it_is_whole() -> None:
+    def would_run(*target: str) -> str:
+        command = ["make", "--dry-run", *target]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert all(line.startswith("echo ") for line in would_run().splitlines())
+    assert not re.search(r">\s*constraints/", would_run("constraints"))
