@@ -6,7 +6,7 @@
 # The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
 # both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
 # (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
-# resumes a run that was stopped. Variables of every recipe:
+# resumes a run that was stopped, and another one is refused in its folder. Variables of every recipe:
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, the optimizer's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
@@ -43,21 +43,37 @@ has_flash_attn() {
   python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null
 }
 
-# run_folder TRAINER: sets out, steps, model and gpus from the environment, and ends where the run is
-# done already.
+# run_folder TRAINER TRAIN VALIDATION: sets out, steps, model and gpus from the environment, notes in
+# the folder what defines the run, and ends where it is another run's, or done already.
 run_folder() {
   out=${OUT:-runs/$1/$method}
   steps=${STEPS:-${protocol_steps:-250}}
   model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
   gpus=${GPUS:-2}
   mkdir -p "$out"
-  printf '%s\n' "protocol=$protocol" "$settings_of_protocol" "steps=$steps" \
-    "arguments=${arguments[*]-}" >"$out/protocol"
+  local note
+  note=$(printf '%s\n' "protocol=$protocol" "$settings_of_protocol" "method=$method${KL:+ KL=$KL}" \
+    "model=$model" "train=$(contents "$2")" "validation=$(contents "$3")" "arguments=${arguments[*]-}")
+  # Without steps: the same run may go on for more of them.
+  if [ -e "$out/protocol" ] && ! difference=$(grep -v '^steps=' "$out/protocol" | diff - <(echo "$note")); then
+    {
+      echo "$out is the folder of another run. There (<) and here (>):"
+      grep '^[<>]' <<<"$difference"
+      echo "Give this run a folder of its own, OUT=..., or remove that one."
+    } >&2
+    exit 2
+  fi
+  printf '%s\n' "$note" "steps=$steps" >"$out/protocol"
   if [ "$(cat "$out/done" 2>/dev/null)" = "$steps" ]; then
     echo "$out has all of its $steps steps; remove it to train anew, or give more STEPS."
     next_commands
     exit 0
   fi
+}
+
+# contents FILE: its name, and the checksum of what it holds if it is there.
+contents() {
+  echo "$1$(if [ -f "$1" ]; then printf ' (checksum %s)' "$(cksum <"$1" | cut -d' ' -f1)"; fi)"
 }
 
 # logged COMMAND...: runs it, with all that it says in the run's log as well.

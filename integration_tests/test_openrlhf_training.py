@@ -141,11 +141,13 @@ def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
         *openrlhf.flags,
         *("--train.micro_batch_size", "1", "--train.num_episodes", "2"),
         *("--ckpt.path", str(openrlhf.bench.folder / "checkpoints"), "--ckpt.load_enable"),
+        *("--tandem.max_unknown_share", "0.2"),
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
         name="resumed",
     )
     assert run.exit_code == 0, run.log[-3000:]
+    assert "with changes: max_unknown_share=0.2 (was 0.1)" in run.log
     assert len(run.steps) == STEPS  # those of the second episode
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)

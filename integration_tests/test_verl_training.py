@@ -77,6 +77,7 @@ def resumed(bench: VerlBench, flags: list[str], trained: Trained) -> VerlRun:
         *LONG,
         "trainer.resume_mode=resume_path",
         f"trainer.resume_from_path={checkpoint}",
+        f"{TANDEM}.max_unknown_share=0.2",
         hook="fixed_noise",
         name="resumed",
     )
@@ -209,6 +210,7 @@ def test_resumed_run_goes_on_with_the_same_authors(
     trained: Trained, resumed: VerlRun, rule: Rule
 ) -> None:
     """The same prompts, seeds and, under equal noise, tokens: weights and data go on as saved."""
+    assert "with changes: max_unknown_share=0.2 (was 0.1)" in resumed.log
     later = [step["training/global_step"] for step in resumed.steps]
     assert later == list(range(SAVED + 1, STEPS + 1))
     for step in later:

@@ -156,7 +156,46 @@ def test_recipe_trains_by_the_protocol_and_records_it(
         assert f"total_training_steps={steps}" in text
     noted = (tmp_path / "run" / "protocol").read_text()
     assert f"protocol={protocol}\n" in noted
-    assert f"steps={steps}\narguments=an.argument=1\n" in noted
+    assert noted.endswith(f"arguments=an.argument=1\nsteps={steps}\n")
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
+    fake_python: dict[str, str], tmp_path: Path, trainer: str
+) -> None:
+    recipe, note = EXAMPLES / trainer / "train.sh", tmp_path / "run" / "protocol"
+    data = tmp_path / "problems"
+    data.write_text("one")
+
+    def run(*given: str, method: str = "trl", **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", str(recipe), method, *given],
+            env=fake_python | {"TRAIN": str(data), "MODEL": "A/B"} | variables,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run("lr=1").returncode == 9  # as the trainer's
+    (tmp_path / "run" / "done").write_text("250\n")  # a finished run is told apart, too
+    noted, changed = note.read_text(), tmp_path / "changed"
+    changed.write_text("two")
+    for arguments, variables, difference in (
+        (["lr=5"], {}, "> arguments=lr=5"),
+        (["lr=1"], {"MODEL": "A/C"}, "> model=A/C"),
+        (["lr=1"], {"TRAIN": str(changed)}, f"> train={changed} (checksum "),
+        (["lr=1"], {"method": "grpo"}, "> method=grpo"),
+        (["--protocol", "release", "lr=1"], {}, "> protocol=release"),
+    ):
+        done = run(*arguments, **variables)
+        assert done.returncode == 2
+        assert difference in done.stderr
+        assert "tandem eval" not in done.stdout
+        assert note.read_text() == noted
+    data.write_text("other problems under the same name")
+    assert "(checksum" in run("lr=1").stderr
+    data.write_text("one")
+    assert "has all of its 250 steps" in run("lr=1").stdout
+    assert run("lr=1", STEPS="300").returncode == 9  # the same run, for longer
+    assert note.read_text().endswith("steps=300\n")
 
 
 @pytest.mark.parametrize("trainer", ["verl", "openrlhf"])

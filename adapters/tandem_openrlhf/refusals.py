@@ -11,6 +11,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.schedules import takes_training_step
+from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import (
     Refusal,
     Settings,
@@ -39,6 +40,7 @@ UNPROVEN = {
 """The names that ``tandem.unproven`` may contain, and their meanings."""
 
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "--actor.model_name_or_path": {"type": str, "default": None},
     "--actor.policy_loss_type": {"type": str, "default": "ppo"},
     "--algo.advantage.estimator": {"type": str, "default": "gae"},
     "--algo.advantage.gamma": {"type": float, "default": 1},
@@ -87,6 +89,7 @@ def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
     Returns the unverified settings that the run uses.
     """
     unproven = Unproven(tandem, UNPROVEN)
+    check_start(arguments("--actor.model_name_or_path") or "", tandem)
     check_refusals(
         _REFUSALS, lambda flag: tandem if flag == "--tandem" else arguments(flag), unproven
     )

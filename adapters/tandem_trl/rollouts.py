@@ -11,6 +11,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
+from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
 from tandem_trl.refusals import UNPROVEN, check_trainer
 from tandem_trl.trainer import TandemTrainer
@@ -76,6 +77,7 @@ class TandemRollouts:
             raise EngineError("TP658")
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
         self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
+        note_checkpoints(self._tandem, trainer)
         trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
         return self._tandem
 

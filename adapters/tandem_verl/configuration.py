@@ -10,6 +10,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
+from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_versions
 from tandem_verl import trainer
 from tandem_verl.agent_loop import MANAGER
@@ -29,6 +30,7 @@ def prepare(config: Any) -> None:
     check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
     unproven.say()
+    check_start(str(config.actor_rollout_ref.model.path), tandem)
     read_the_base(config, tandem)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode

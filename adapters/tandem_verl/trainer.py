@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
+from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
 from tandem_plugin.training.metrics import counters_of_engines, graded
 from tandem_plugin.training.rows import Row, dumped_columns
 from tandem_plugin.training.run import TandemRun
@@ -134,6 +136,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
 
     config: Any
     tokenizer: Any
+    global_steps: int
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
@@ -164,6 +167,27 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
             from tandem_verl import imitation
 
             imitation.replace_workers(self.role_worker_mapping)
+
+    @property
+    def _tandem_note(self) -> CheckpointNote:
+        return self._tandem.note(str(self.config.actor_rollout_ref.model.path))
+
+    def _tandem_checkpoint(self) -> Path:
+        """The folder of the current step's checkpoint."""
+        return Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+
+    def _load_checkpoint(self) -> None:
+        """Compare the run's settings with those of the checkpoint that it resumes."""
+        super()._load_checkpoint()
+        if self.global_steps:
+            named = self.config.trainer.resume_mode == "resume_path"
+            folder = self.config.trainer.resume_from_path if named else self._tandem_checkpoint()
+            check_resumed(folder, self._tandem_note)
+
+    def _save_checkpoint(self) -> None:
+        """Put the run's settings into the checkpoint first: a callback may take things from it."""
+        self._tandem_note.write(self._tandem_checkpoint())
+        super()._save_checkpoint()
 
     def _tandem_servers(self) -> list[Any]:
         """The managers of the run's vLLM servers."""

@@ -10,7 +10,7 @@
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
 #                     (data/train.jsonl, data/heldout.jsonl)
 #
-# The folder gets protocol (settings and arguments), problems.jsonl (those that so many steps see),
+# The folder gets protocol (what defines the run), problems.jsonl (those that so many steps see),
 # train.log, rollouts/ (a file a step, of trl alone), checkpoints/ (the newest, to go on with, and the
 # best), last/ (the senior after the last step) and senior, the best by the run's own evaluations, as a
 # Hugging Face folder.
@@ -43,7 +43,7 @@ case $method in
   kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef "${KL:-0.001}") ;;
   *) usage ;;
 esac
-run_folder openrlhf
+run_folder openrlhf "$train" "$validation"
 if [ "$method" = trl ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
 
 # Where there is no GPU (a trial of this script), nothing sleeps.

@@ -19,6 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from tandem_plugin.errors import TandemError
+from tandem_plugin.training.checkpoint_note import NOTE
 
 _STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
 _ACCURACY = re.compile(
@@ -38,6 +39,8 @@ class KeepSeniors:
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         (Path(checkpoint_dir) / "actor" / "huggingface").rename(place)
+        if (note := Path(checkpoint_dir) / NOTE).exists():  # a run without tandem writes none
+            shutil.copy(note, place)
         best = best_senior(self._run)
         for step in _accuracies(self._run).keys() & _seniors(self._run).keys():
             if _seniors(self._run)[step] != best:

@@ -10,7 +10,7 @@
 #                     (data/train.parquet, data/heldout.parquet)
 #   BUCKET            MB of a weight sync's bucket without tandem, at least the model's (10240)
 #
-# The folder gets protocol (settings and overrides), train.log, rollouts/ and validation/ (a file a step),
+# The folder gets protocol (what defines the run), train.log, rollouts/ and validation/ (a file a step),
 # checkpoints/ (the newest, to go on with), seniors/ (the best so far and the newest, as Hugging Face
 # folders) and senior, the best.
 set -euo pipefail
@@ -19,6 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=examples/recipe.sh
 source "$here/../recipe.sh"
 take_method "$@"
+train=${TRAIN:-data/train.parquet}
 validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
@@ -45,7 +46,7 @@ esac
 if [ "$method" != trl ] && [ "$method" != grpo-half ]; then
   settings+=("actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=${BUCKET:-10240}")
 fi
-run_folder verl
+run_folder verl "$train" "$validation"
 
 offload=False
 if [ "$gpus" = 1 ]; then offload=True; fi
@@ -61,7 +62,7 @@ logged python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=grpo \
   algorithm.norm_adv_by_std_in_grpo=True \
   algorithm.use_kl_in_reward=False \
-  data.train_files="${TRAIN:-data/train.parquet}" \
+  data.train_files="$train" \
   data.val_files="$validation" \
   data.train_batch_size=16 \
   data.max_prompt_length=1024 \

@@ -13,6 +13,7 @@ from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.checks import (
     AdmittedBatch,
     check_rows,
@@ -73,6 +74,10 @@ class TandemRun:
         # Not logging: a trainer's level hides it, and this line is the user's proof.
         print(announcement(config, run.rules.default), flush=True)
         return run
+
+    def note(self, start: str) -> CheckpointNote:
+        """What this run's checkpoints say of it; start: the model that the senior started from."""
+        return CheckpointNote.of_run(start, self.config, self.rules.default.fingerprint)
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on."""

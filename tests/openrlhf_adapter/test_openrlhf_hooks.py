@@ -51,6 +51,9 @@ HOOKS = {
     TRAINER: {
         "BasePPOTrainer.init_checkpoint_states": "self",
         "BasePPOTrainer.train_step": "self",
+        "BasePPOTrainer.fit": "self global_step",
+        "BasePPOTrainer.save_logs_and_checkpoints": "self global_step",
+        "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step",
     },
     ASYNC: {"GenerateSamplesActor.fit": "self episode total_consumed_prompts"},
     "openrlhf.models.utils": {"masked_mean": "tensor mask dim"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,11 @@ from refused import refused
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.imitation import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
+from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import TandemExecutor
-from tandem_plugin import TandemConfig
+from tandem_plugin import TandemConfig, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.trajectory import Numbering
 
 
@@ -27,6 +30,10 @@ class Foreign:
     def init_checkpoint_states(self) -> Any: ...
 
     def train_step(self, samples: Any) -> Any: ...
+
+    def save_logs_and_checkpoints(self, step: int) -> None: ...
+
+    def save_best_checkpoint(self, metrics: Any, step: int) -> None: ...
 
     def init_model_from_pretrained(self) -> None: ...
 
@@ -49,14 +56,24 @@ def test_generator_and_policy_that_are_not_tandems_stop() -> None:
         in_tandem(Foreign, Policy)().init_model_from_pretrained()
 
 
+def started(**settings: Any) -> TandemTrainer:
+    arguments = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=4))
+    config = TandemConfig.from_mapping({"schedule": "word", "seed": 3, **settings})
+    return TandemTrainer.start(config, Vocabulary(("a", "Ġb"), "a test"), arguments)
+
+
 class Resumed:
     """OpenRLHF's trainer at a checkpoint behind step 3, with 12 prompts drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path = Path("nowhere"), start: str = "A/base") -> None:
+        self.args = SimpleNamespace(
+            ckpt=SimpleNamespace(path=str(place), output_dir=str(place / "last")),
+            actor=SimpleNamespace(model_name_or_path=start),
+        )
         self.vllm_engines: list[Any] = []
         self.tokenizer = SimpleNamespace(decode=str)
         self.experience_maker = object.__new__(Maker)
-        self.experience_maker.tandem = SimpleNamespace(dump=lambda *dumped: None)
+        self.experience_maker.tandem = started()
         self.samples_generator = object.__new__(Generator)
         self.samples_generator.numbering = Numbering()
 
@@ -65,6 +82,51 @@ class Resumed:
 
     def train_step(self, samples: Any) -> tuple[dict[str, float], int]:
         return {}, 4
+
+    def fit(self, global_step: int = 0) -> None: ...
+
+    def save_logs_and_checkpoints(self, global_step: int) -> None:
+        self._save(f"global_step{global_step}")
+
+    def save_best_checkpoint(self, metrics: Any, global_step: int) -> None:
+        if metrics:  # the best so far
+            self._save(f"best_global_step{global_step}")
+
+    def _save(self, tag: str) -> None:
+        """As DeepSpeed does, and beside it the senior's export."""
+        place = Path(self.args.ckpt.path)
+        for folder in (place / "_actor" / tag, place / f"{tag}_hf"):
+            folder.mkdir(parents=True)
+        (place / "_actor" / "latest").write_text(tag)
+
+
+@pytest.mark.parametrize("ours", [Trainer, SynchronousTrainer])
+def test_checkpoints_and_exports_say_with_which_settings_they_were_made(
+    ours: type, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = in_tandem(Resumed, ours)(tmp_path)
+    trainer.save_logs_and_checkpoints(3)
+    trainer.save_best_checkpoint({"acc": 1}, 4)
+    trainer.save_best_checkpoint({}, 5)
+    trainer.fit()
+    noted = {str(file.parent.relative_to(tmp_path)) for file in tmp_path.rglob(NOTE)}
+    tags = ("global_step3", "best_global_step4")
+    assert noted == {"last", *(f"_actor/{tag}" for tag in tags), *(f"{tag}_hf" for tag in tags)}
+
+    def resumed(start: str = "A/base", **settings: Any) -> str:
+        later = in_tandem(Resumed, ours)(tmp_path, start)
+        later.experience_maker.tandem = started(**settings)
+        capsys.readouterr()
+        if ours is SynchronousTrainer:
+            later.init_checkpoint_states()
+        else:
+            later.fit(3)
+        return capsys.readouterr().out
+
+    assert resumed() == ""
+    assert "with changes: p=0.25 (was null); fingerprint=" in resumed(p=0.25)
+    with refused("TP423", junior="A/base"):
+        resumed("A/trained")
 
 
 def test_prompts_are_numbered_on_from_a_checkpoint_for_the_step_that_follows() -> None:

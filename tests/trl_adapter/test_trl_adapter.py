@@ -21,6 +21,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
+from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl.engine import _lora_arguments  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
@@ -240,3 +242,34 @@ def lora_arguments(
     given = {"model": "a/base", "quantization": None, "enable_sleep_mode": False, **own}
     config = TandemConfig.from_mapping({"schedule": "word", **(settings or {})})
     return _lora_arguments(generation, given, config)
+
+
+def test_checkpoints_say_with_which_settings_they_were_made(
+    begun: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trained(step: int, start: str = "A/base", named: Any = None, **settings: Any) -> Any:
+        """The callback of a training that begins after a step."""
+        callbacks: list[Any] = []
+        trainer = made_trainer(output_dir=str(tmp_path), resume_from_checkpoint=named)
+        trainer.model.name_or_path, trainer.state.global_step = start, step
+        trainer.add_callback = callbacks.append
+        note_checkpoints(begun(trainer, **settings), trainer)
+        (callback,) = callbacks
+        return callback, trainer.args
+
+    callback, args = trained(0)
+    for step, is_main in ((4, True), (8, False)):
+        state = SimpleNamespace(global_step=step, is_world_process_zero=is_main)
+        callback.on_save(args, state, None)
+    assert [file.parent.name for file in tmp_path.rglob(NOTE)] == ["checkpoint-4"]
+    callback.on_train_end(args, SimpleNamespace(is_world_process_zero=True), None)
+    assert (tmp_path / NOTE).exists()
+    trained(4)
+    assert capsys.readouterr().out == ""
+    for named in (None, True, str(tmp_path / "checkpoint-4")):
+        trained(4, named=named, p=0.25)
+        assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
+    with refused("TP423", junior="A/base"):
+        trained(4, "A/trained")
+    with refused("TP425"):  # the senior that this training has exported
+        trained(0, str(tmp_path))

@@ -45,6 +45,8 @@ HOOKS = {
         "PPOTrainer._update_actor": "self batch metrics",
         "PPOTrainer._update_critic": "self batch metrics",
         "PPOTrainer._setup": "self",
+        "PPOTrainer._load_checkpoint": "self",
+        "PPOTrainer._save_checkpoint": "self",
         "PPOTrainer._init_resource_pool_mgr": "self",
         "PPOTrainer.fit": "self agent_loop_manager",
         "register_trainer": "name",
@@ -99,6 +101,12 @@ def test_everything_that_is_extended_is_among_the_hooks() -> None:
 WORKERS = "verl.workers.engine_workers"
 GROUPER = "verl.trainer.ppo.prefix_grouper_utils"
 SAID = [
+    # A checkpoint is written to, and resumed from, the folder that tandem notes its settings in.
+    (f"{V1}:PPOTrainer._save_checkpoint", "global_step_{self.global_steps}"),
+    (
+        f"{V1}:PPOTrainer._load_checkpoint",
+        "_folder = self.config.trainer.resume_from_path",
+    ),
     # Validation takes its prompts where they are addressed.
     (f"{V1}:PPOTrainer._validate", " in self.val_dataloader:"),
     (f"{V1}:PPOTrainer._validate", "self._dump_generations(inputs="),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration
 from tandem_plugin import TandemRules
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
+from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_verl import imitation
 from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
@@ -101,6 +103,12 @@ class TrainerV1:
         self.tokenizer = TOKENIZER
 
     def _setup(self) -> None: ...
+
+    def _load_checkpoint(self) -> None:
+        self.global_steps = 5 if Path(self.config.trainer.default_local_dir).exists() else 0
+
+    def _save_checkpoint(self) -> None:
+        assert (self._tandem_checkpoint() / NOTE).exists()  # a callback may take it from there
 
     def _init_resource_pool_mgr(self) -> None: ...
 
@@ -265,3 +273,27 @@ def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(sta
     plain.replay_buffer.sample()
     assert plain._update_actor(queue.filled, {}).extra_info == {"epochs": 1}
     assert not any("junior_mask" in row for row in queue.rows.values())
+
+
+def test_checkpoint_says_with_which_settings_it_was_made(
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def settings(mode: str = "auto", **tandem: Any) -> Any:
+        place = {"default_local_dir": str(tmp_path / "run"), "resume_mode": mode}
+        resumed = {"resume_from_path": str(tmp_path / "run" / "global_step_5")}
+        return configuration({"schedule": "word", "cap": 4, **tandem}, **place, **resumed)
+
+    trainer, _ = start(settings())
+    trainer._load_checkpoint()  # nothing to resume
+    trainer.global_steps = 5
+    trainer._save_checkpoint()
+    capsys.readouterr()
+    for mode in ("auto", "resume_path"):
+        trainer, _ = start(settings(mode, p=0.25))
+        trainer._load_checkpoint()
+        assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
+    other = settings()
+    other.actor_rollout_ref.model.path = str(tmp_path / "run")
+    trainer, _ = start(other)
+    with refused("TP423"):
+        trainer._load_checkpoint()

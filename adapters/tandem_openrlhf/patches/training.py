@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tandem_openrlhf.patches.generation import Generator
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.metrics import counters_of_engines
 
@@ -44,10 +46,11 @@ class Maker(ForeignBase):  # type: ignore[misc]
 
 
 class Trainer(ForeignBase):  # type: ignore[misc]
-    """Tells the batch check about the engines, and dumps each step's responses.
+    """Tells the batch check about the engines, dumps each step's responses, and notes settings.
 
-    Touches: ``__init__`` and ``train_step`` of ``PPOTrainer`` and of ``TrainingActor``, an
-    asynchronous run's. Goes when: OpenRLHF offers plugins hooks on steps, and dumps responses.
+    Touches: ``__init__``, ``fit``, ``train_step``, ``save_logs_and_checkpoints`` and
+    ``save_best_checkpoint`` of ``PPOTrainer`` and of ``TrainingActor``, an asynchronous run's. Goes
+    when: OpenRLHF offers plugins hooks on steps and checkpoints, and dumps responses.
     """
 
     def __init__(self, *rest: Any, **more: Any) -> None:
@@ -61,6 +64,38 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         tandem.dump(rollout_samples, int(step), partial(decode, skip_special_tokens=True))
         return status, step
 
+    def fit(self, global_step: int = 0) -> None:
+        if global_step:
+            self._tandem_check_resumed()
+        super().fit(global_step)
+        self._tandem_note.write(self.args.ckpt.output_dir)  # where the last senior is exported to
+
+    def save_logs_and_checkpoints(self, global_step: int, *rest: Any, **more: Any) -> None:
+        super().save_logs_and_checkpoints(global_step, *rest, **more)
+        self._tandem_note_checkpoint(f"global_step{global_step}")
+
+    def save_best_checkpoint(self, metrics: Any, global_step: int, *rest: Any) -> None:
+        super().save_best_checkpoint(metrics, global_step, *rest)
+        self._tandem_note_checkpoint(f"best_global_step{global_step}")
+
+    @property
+    def _tandem_note(self) -> CheckpointNote:
+        start = str(self.args.actor.model_name_or_path)
+        return self.experience_maker.tandem.note(start)  # type: ignore[no-any-return]
+
+    def _tandem_note_checkpoint(self, tag: str) -> None:
+        """Put the run's settings into a checkpoint and its export, if they were saved."""
+        place = Path(self.args.ckpt.path)
+        folders = (place / "_actor" / tag, place / f"{tag}_hf")
+        self._tandem_note.write(*(folder for folder in folders if folder.is_dir()))
+
+    def _tandem_check_resumed(self) -> None:
+        """Compare the run's settings with those of the checkpoint that it resumes."""
+        actor = Path(self.args.ckpt.path) / "_actor"
+        latest = actor / "latest"  # DeepSpeed's
+        tag = latest.read_text().strip() if latest.exists() else ""
+        check_resumed(actor / tag, self._tandem_note)
+
 
 class SynchronousTrainer(Trainer):
     """Resumes numbering at a checkpoint or after a step.
@@ -72,6 +107,8 @@ class SynchronousTrainer(Trainer):
     def init_checkpoint_states(self) -> Any:
         check_part(self.samples_generator, Generator)
         states = super().init_checkpoint_states()
+        if states["global_step"]:
+            self._tandem_check_resumed()
         numbering = self.samples_generator.numbering
         numbering.next_prompt = int(states["total_consumed_prompts"])
         numbering.step = int(states["global_step"]) + 1

@@ -1,0 +1,49 @@
+"""Settings beside TRL's checkpoints, and their comparison when a training resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
+from tandem_trl.trainer import TandemTrainer
+
+
+def note_checkpoints(tandem: TandemTrainer, trainer: Any) -> None:
+    """Check where a training begins, and let every checkpoint say with which settings it was made.
+
+    trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
+    :func:`check_start` and :func:`check_resumed` do.
+    """
+    start = str(trainer.model.name_or_path)
+    note = tandem.note(start)
+    if step := trainer.state.global_step:
+        check_resumed(_resumed_folder(trainer.args, step), note)
+    else:
+        check_start(start, tandem.config)
+    trainer.add_callback(_Notes(note))
+
+
+class _Notes(TrainerCallback):  # type: ignore[misc]
+    """Writes the note into each checkpoint, and beside the model that a script saves at the end."""
+
+    def __init__(self, note: CheckpointNote) -> None:
+        self._note = note
+
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.is_world_process_zero:
+            self._note.write(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.is_world_process_zero:
+            self._note.write(args.output_dir)
+
+
+def _resumed_folder(args: Any, step: int) -> Path:
+    """The checkpoint that a training resumes, which TRL does not keep: the named or the usual."""
+    named = args.resume_from_checkpoint
+    if isinstance(named, str) and Path(named).is_dir():
+        return Path(named)
+    return Path(args.output_dir) / f"checkpoint-{step}"

@@ -1,0 +1,133 @@
+"""What a checkpoint says of the tandem run that wrote it: ``tandem.json`` beside its weights.
+
+A run that resumes compares its settings with the note's; one that starts from an exported senior
+learns from it that this model was trained beside another junior.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin._version import __version__
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.files import parse_json, read_file, write_file
+
+NOTE = "tandem.json"
+"""The note's name in a checkpoint's folder, and in that of an exported senior."""
+
+_ABOVE = 2
+"""How many folders above a model's its run's note may be: verl exports to actor/huggingface."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointNote:
+    """One run's settings, as far as they decide who writes and what is learned."""
+
+    start: str
+    """The model that the senior started from: an absolute path, or a name on the Hub."""
+    settings: Mapping[str, Any]
+    """Those of :meth:`TandemConfig.settings`."""
+    fingerprint: str
+    """That of the run's own rule."""
+    version: str
+    """tandem-plugin's."""
+
+    @classmethod
+    def of_run(cls, start: str, config: TandemConfig, fingerprint: str) -> CheckpointNote:
+        """The note of a run whose senior started from the model ``start``."""
+        settings = json.loads(json.dumps(config.settings()))
+        return cls(_whole(start), settings, fingerprint, __version__)
+
+    @classmethod
+    def read(cls, folder: Path) -> CheckpointNote | None:
+        """The note in a folder; None if there is none that can be read."""
+        try:
+            fields = parse_json(read_file(folder / NOTE))
+            note = cls(**fields)
+        except (OSError, ValueError, TypeError):
+            return None
+        texts = (note.start, note.fingerprint, note.version)
+        readable = all(isinstance(one, str) for one in texts) and isinstance(note.settings, dict)
+        return note if readable else None
+
+    def write(self, *folders: str | Path) -> None:
+        """Write the note into each of the folders; raises :class:`OutputError`."""
+        for folder in folders:
+            write_file(Path(folder) / NOTE, json.dumps(asdict(self), indent=1) + "\n")
+
+    @property
+    def junior(self) -> str:
+        """The junior's checkpoint."""
+        return _whole(self.settings.get("junior") or self.start)
+
+    def changes(self, before: CheckpointNote) -> list[str]:
+        """What differs from an earlier note, each as ``name=value (was value)``."""
+        new, old = (
+            {**one.settings, "senior's start": one.start, "tandem-plugin": one.version,
+             "fingerprint": one.fingerprint}
+            for one in (self, before)
+        )  # fmt: skip
+        names = [*new, *(name for name in old if name not in new)]
+        return [
+            f"{name}={_shown(new, name)} (was {_shown(old, name)})"
+            for name in names
+            if _shown(new, name) != _shown(old, name)
+        ]
+
+
+def check_resumed(folder: str | Path, now: CheckpointNote) -> None:
+    """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
+
+    Raises :class:`ConfigError` if the junior would change although no setting names one: it would
+    be the model that the senior now starts from.
+    """
+    before = CheckpointNote.read(Path(folder))
+    if before is None:
+        print(
+            f"tandem: the checkpoint {str(folder)!r} has no {NOTE}: it does not say whether, and "
+            "with which settings, tandem wrote it.",
+            flush=True,
+        )
+        return
+    if now.junior != before.junior and now.settings.get("junior") is None:
+        raise ConfigError("TP423", folder=folder, junior=before.junior, now=now.junior)
+    if changes := now.changes(before):
+        print(f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True)
+
+
+def check_start(model: str, config: TandemConfig) -> None:
+    """Check a run that starts anew from a model which a tandem run may have trained.
+
+    model: a folder, or a name on the Hub. Raises :class:`ConfigError` if that senior would be its
+    own junior without anyone having said so, or if the run would repeat the earlier one's seeds.
+    """
+    before = _note_of_model(model)
+    if before is None:
+        return
+    if config.junior is None:
+        raise ConfigError("TP425", model=model, junior=before.junior)
+    if config.seed == before.settings.get("seed"):
+        raise ConfigError("TP430", model=model, seed=config.seed)
+
+
+def _note_of_model(model: str) -> CheckpointNote | None:
+    folder = Path(os.path.realpath(os.path.expanduser(model)))
+    if not model or not folder.is_dir():
+        return None
+    places = (folder, *folder.parents[:_ABOVE])
+    return next(filter(None, map(CheckpointNote.read, places)), None)
+
+
+def _whole(model: str) -> str:
+    path = os.path.expanduser(model)
+    return os.path.realpath(path) if os.path.exists(path) else model
+
+
+def _shown(settings: Mapping[str, Any], name: str) -> str:
+    return json.dumps(settings.get(name))

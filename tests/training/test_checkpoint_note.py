@@ -1,0 +1,134 @@
+"""Settings beside checkpoints: what a resumed run says, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refused import refused
+
+from tandem_plugin import TandemConfig, Vocabulary, __version__
+from tandem_plugin.training.checkpoint_note import (
+    NOTE,
+    CheckpointNote,
+    check_resumed,
+    check_start,
+)
+from tandem_plugin.training.run import TandemRun
+
+VOCABULARY = Vocabulary(("a", "Ġb", "c"), "a test")
+
+
+def config(**settings: Any) -> TandemConfig:
+    return TandemConfig.from_mapping({"schedule": "word", **settings})
+
+
+def note(start: str, **settings: Any) -> CheckpointNote:
+    return TandemRun.start(config(**settings), VOCABULARY).note(start)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    folder = tmp_path / "base"
+    folder.mkdir()
+    return str(folder)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, base: str) -> Path:
+    """A checkpoint of a run that started from the base, with its export as verl places it."""
+    folder = tmp_path / "global_step_5"
+    (folder / "actor" / "huggingface").mkdir(parents=True)
+    note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative").write(folder)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.split("tandem is on", 1)[-1].partition("\n")[2]
+
+
+def test_note_says_what_defines_a_run_and_is_read_back(checkpoint: Path, base: str) -> None:
+    fields = json.loads((checkpoint / NOTE).read_text())
+    assert (fields["start"], fields["version"]) == (base, __version__)
+    assert fields["settings"]["drafts"] == {"1": 4, "8": 0}
+    written = CheckpointNote.read(checkpoint)
+    assert written == note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative")
+
+
+def test_same_settings_resume_without_a_word(
+    checkpoint: Path, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative")
+    check_resumed(checkpoint, now)
+    assert said(capsys) == ""
+
+
+def test_resumed_run_names_every_setting_that_it_changes(
+    checkpoint: Path, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_resumed(checkpoint, note(base, p=0.25, seed=4, schedule="token"))
+    line = said(capsys)
+    for change in (
+        'schedule="token" (was "word")', "p=0.25 (was null)", "seed=4 (was 3)",
+        'mode="lockstep" (was "speculative")', "drafts=null (was {", "fingerprint=",
+    ):  # fmt: skip
+        assert change in line
+    assert "validation=" not in line
+
+
+def test_changed_default_of_a_schedule_shows_in_its_fingerprint(
+    checkpoint: Path, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no setting differs: another version of a plugin, or another tokenizer."""
+    before = CheckpointNote.read(checkpoint)
+    assert before is not None
+    CheckpointNote(before.start, before.settings, "0" * 16, before.version).write(checkpoint)
+    check_resumed(checkpoint, note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative"))
+    assert 'fingerprint="' in said(capsys)
+
+
+def test_resuming_from_another_start_may_not_move_the_junior_there(
+    checkpoint: Path, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    with refused("TP423", junior=base, now=str(trained)):
+        check_resumed(checkpoint, note(str(trained)))
+    check_resumed(checkpoint, note(str(trained), junior=base))
+    assert "senior's start=" in said(capsys)
+    check_resumed(checkpoint, note(base, junior=str(trained)))  # a junior that somebody named
+    assert 'junior="' in said(capsys)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"start": 1}', '{"a": 1, "a": 2}'])
+def test_checkpoint_without_a_readable_note_is_resumed_with_a_word(
+    tmp_path: Path, base: str, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / NOTE).write_text(content)
+    check_resumed(tmp_path, note(base))
+    assert f"has no {NOTE}" in said(capsys)
+
+
+@pytest.mark.parametrize("export", ["", "actor/huggingface"])
+def test_trained_senior_does_not_become_its_own_junior_unsaid(
+    checkpoint: Path, base: str, tmp_path: Path, export: str
+) -> None:
+    model = str(checkpoint / export)
+    with refused("TP425", model=model, junior=base):
+        check_start(model, config(seed=4))
+    link = tmp_path / "senior"  # as the recipes leave one
+    link.symlink_to(checkpoint / export)
+    with refused("TP425"):
+        check_start(str(link), config(seed=4))
+    for junior in (base, model):
+        check_start(model, config(seed=4, junior=junior))
+        with refused("TP430", seed=3):
+            check_start(model, config(seed=3, junior=junior))
+
+
+def test_model_that_no_tandem_run_trained_starts_with_any_settings(base: str) -> None:
+    for model in (base, "Qwen/Qwen3-4B", "no such folder", ""):
+        check_start(model, config())
