@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
-from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
+from tandem_plugin.lab.evaluation.drift import TOP, Recovery, mean_recovery, read_counts
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
     mean_metric,
@@ -57,6 +57,21 @@ _UNGRADED = ("no_answer", "timeout", "error")
 _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
     "difference on these problems? Methods with one seed are omitted."
+)
+_NOISE_NOTE = (
+    "The noise is what two halves of the junior's own responses differ by, of half as many tokens "
+    "each: about twice what two whole samples of one model would. A KL below it shows no drift."
+)
+_RECOVERY_NOTE = (
+    "Measured as in the paper, a second sample of the baseline also moves most tokens back: both "
+    "ratios contain the baseline's noise, with opposite signs (null, on halves of its responses). "
+    "Cross-fitted, tokens are chosen on one half and moved from the other: only what differs from "
+    "50 % and 0 there speaks of recovery."
+)
+_NO_NULL = (
+    "These runs have no halves to compare, since they have an odd number of samples per problem or "
+    "an earlier version made them: they cannot tell drift or recovery from noise. Run `tandem eval "
+    "solo` with an even --samples, and `tandem eval drift` again."
 )
 _UNITS_NOTE = (
     "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
@@ -246,12 +261,21 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
     junior = label.removeprefix("drift").strip()
     moved = [mean_metric(run, "mean_absolute_log_ratio") for run in runs.values()]
     kl = [mean_metric(run, "kl") for run in runs.values()]
+    noise = [_noise_of(run) for run in runs.values()]
     section: _Section = [
         ("Model", list(runs)),
         (_KL.heading, _measure_cells(kl, None, _KL)),
+        ("noise: KL of the junior's halves", [number(value, 4) for value in noise]),
         ("mean |log-ratio| (↓)", [number(value, 4) for value in moved]),
     ]
-    return _table(label, f"Drift of the token distribution ({junior})", [section])
+    note = _NO_NULL if np.isnan(noise).any() else _NOISE_NOTE
+    return _table(label, f"Drift of the token distribution ({junior})", [section], note=note)
+
+
+def _noise_of(run: Summary) -> float:
+    """The divergence of one model from itself; NaN if a run does not have it."""
+    found = [one.content["metrics"].get("kl_of_juniors_halves") for one in run.each]
+    return float("nan") if None in found else float(np.mean(found))
 
 
 def _recovery_table(label: str, runs: Runs) -> PaperTable:
@@ -262,30 +286,35 @@ def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
-    sections = [
-        _recovery_section(drifted[baseline], senior, run)
+    found = {
+        senior: mean_recovery(drifted[baseline], run)
         for senior, run in drifted.items()
         if senior != baseline
-    ]
+    }
+    sections = [_recovery_section(drifted[baseline], *one) for one in found.items()]
+    note = _RECOVERY_NOTE if all(one.null for one in found.values()) else _NO_NULL
     about = label.removeprefix("drift").strip()
     title = f"Recovery of {baseline}'s drift from {about}"
-    return _table(f"recovery-{label}", title, sections, 2)
+    return _table(f"recovery-{label}", title, sections, 2, note)
 
 
-def _recovery_section(baseline: Summary, senior: str, run: Summary) -> _Section:
-    junior = read_counts(baseline.each[0])[1]
-    top = min(TOP, len(junior))
-    frequent = int((junior >= baseline.settings["frequent"]).sum())
-    moved_back, rho_top, rho_frequent = mean_recovery(baseline, run)
-    rows = {
-        f"top {top} moved back (%)": number(100 * moved_back, 1),
-        f"ρ, top {top}": number(rho_top, 2),
-        f"ρ, {frequent} frequent": number(rho_frequent, 2),
-    }
+def _recovery_section(baseline: Summary, senior: str, found: Recovery) -> _Section:
+    _, junior = read_counts(baseline.each[0])
+    top = min(TOP, len(junior.whole))
+    frequent = int((junior.whole >= baseline.settings["frequent"]).sum())
+
+    def cells(values: tuple[float, float, float] | None) -> list[str]:
+        if values is None:
+            return [DASH] * 3
+        moved_back, *rhos = values
+        return [number(100 * moved_back, 1), *(number(rho, 2) for rho in rhos)]
+
     return [
-        ("Model", _first(senior, len(rows))),
-        ("Measure", list(rows)),
-        ("measured", list(rows.values())),
+        ("Model", _first(senior, 3)),
+        ("Measure", [f"top {top} moved back (%)", f"ρ, top {top}", f"ρ, {frequent} frequent"]),
+        ("measured", cells(found.measured)),
+        ("null: the baseline against itself", cells(found.null)),
+        ("cross-fitted (null: 50, 0, 0)", cells(found.crossed)),
     ]
 
 
