@@ -171,7 +171,7 @@ def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Mea
     for mean in means[:-1]:
         difference = means[-1] - mean
         text = number(chosen.scale * difference, chosen.decimals, "+")
-        is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
+        is_better = float(text) != 0 and (difference > 0) is chosen.higher_is_better
         cells.append(Cell(text, bold=is_better))
     return cells
 
@@ -184,7 +184,9 @@ def _measure_cells(
     spreads = [""] * len(texts)
     if errors is not None:
         spreads = [number(chosen.scale * error, chosen.decimals) for error in errors]
-    marks = best(texts, chosen.higher_is_better)
+    marks = [False] * len(texts)
+    if chosen.higher_is_better is not None:
+        marks = best(texts, chosen.higher_is_better)
     return [Cell(*cell) for cell in zip(texts, spreads, marks, strict=True)]
 
 
@@ -378,13 +380,18 @@ def _significance_table(comparison: Comparison) -> PaperTable:
     tests = []
     for label, runs in comparison.of("handoff", "legibility"):
         each = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
-        for chosen in measures(runs[claimed]):
+        for chosen in _tested(measures(runs[claimed])):
             pooled = {senior: found[chosen].pooled for senior, found in each.items()}
             for other in others:
                 result = paired_test(pooled[claimed], pooled[other], chosen.direction)
                 tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
     title = "Paired one-sided t-tests on per-problem statistics"
     return _tests_table("significance", title, tests, (_DELTA, "t", "p"))
+
+
+def _tested(found: Sequence[Measure]) -> list[Measure]:
+    """Those of which one direction is better."""
+    return [one for one in found if one.higher_is_better is not None]
 
 
 class _Seeds(NamedTuple):
@@ -420,7 +427,7 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
             continue
         each = {m: [_macros(comparison, one) for one in run.each] for m, run in pooled.items()}
         first = next(iter(pooled.values()))
-        for chosen in [_KL] if first.kind == "drift" else measures(first):
+        for chosen in [_KL] if first.kind == "drift" else _tested(measures(first)):
             values = {m: [seed[chosen] for seed in seeds] for m, seeds in each.items()}
             units = {
                 method: _of_units(comparison, run, values[method])
