@@ -40,27 +40,29 @@ def test_scores_are_those_of_the_evaluation_of_legibility(padding: int) -> None:
     junior[:, :VOCABULARY] += senior[:, : VOCABULARY + padding] if padding <= 0 else senior
     tokens = torch.arange(rows) * 7
     found = token_scores(senior, junior, tokens)
-    cross_entropy, overlap = chunk_scores(senior, junior, tokens)
+    expected = chunk_scores(senior, junior, tokens)
+    of_senior = chunk_scores(junior, senior, tokens).cross_entropy
     assert found.dtype == torch.float32
-    assert 0.1 < float(overlap.mean()) < 0.9
-    torch.testing.assert_close(-found[:, 1].double(), cross_entropy, atol=1e-5, rtol=0)
-    torch.testing.assert_close(found[:, 2].double(), overlap, atol=1e-5, rtol=0)
-    of_senior, _ = chunk_scores(junior, senior, tokens)
-    torch.testing.assert_close(-found[:, 0].double(), of_senior, atol=1e-5, rtol=0)
+    assert 0.1 < float(expected.overlap.mean()) < 0.9
+    assert float(expected.kl.mean()) > 0.1
+    columns = [-of_senior, -expected.cross_entropy, *expected[1:]]
+    torch.testing.assert_close(found.double(), torch.stack(columns, 1), atol=1e-5, rtol=0)
 
 
 def test_totals_are_a_plain_loops_over_the_rows_that_wrote_in_tandem() -> None:
-    scores = torch.rand(40, 3, generator=torch.Generator().manual_seed(0)) - 0.5
+    scores = torch.rand(40, 5, generator=torch.Generator().manual_seed(0)) - 0.5
     authors, written = torch.arange(40) % 3 == 0, torch.arange(40) % 4 != 1
     scores[~written] = math.nan  # whatever rows without a token have
     expected = dict.fromkeys(FIELDS, 0.0)
-    for (senior, junior, overlap), author, counts in zip(
+    for (senior, junior, *more), author, counts in zip(
         scores.tolist(), authors.tolist(), written.tolist(), strict=True
     ):
         if counts and author:
             expected["senior_tokens"] += 1
             expected["junior_cross_entropy"] -= junior
-            expected["overlap"] += overlap
+            names = ("overlap", "senior_entropy", "kl_to_junior")
+            for name, value in zip(names, more, strict=True):
+                expected[name] += value
         elif counts:
             expected["junior_tokens"] += 1
             expected["senior_cross_entropy"] -= senior
@@ -69,16 +71,19 @@ def test_totals_are_a_plain_loops_over_the_rows_that_wrote_in_tandem() -> None:
 
 
 def test_means_are_over_each_authors_own_tokens_and_left_out_without_any() -> None:
-    sums = MeasureSums(4.0, 2.0, 3.0, 0.0, 0.0)
-    assert sums.means() == {"junior_cross_entropy": 0.5, "overlap": 0.75}
+    sums = MeasureSums(4.0, 2.0, 3.0, 1.0, 0.5, 0.0, 0.0)
+    assert sums.means() == {
+        "junior_cross_entropy": 0.5, "overlap": 0.75, "senior_entropy": 0.25, "kl_to_junior": 0.125
+    }  # fmt: skip
     assert MeasureSums().means() == {}
 
 
 def test_sums_since_an_earlier_look_are_the_difference_or_all_after_a_restart() -> None:
-    earlier, later = MeasureSums(2.0, 1.0, 1.5, 1.0, 0.5), MeasureSums(5.0, 2.0, 4.0, 1.0, 0.5)
-    assert later.since(earlier) == MeasureSums(3.0, 1.0, 2.5, 0.0, 0.0)
+    earlier = MeasureSums(2.0, 1.0, 1.5, 1.0, 0.5, 1.0, 0.5)
+    later = MeasureSums(5.0, 2.0, 4.0, 1.5, 1.0, 1.0, 0.5)
+    assert later.since(earlier) == MeasureSums(3.0, 1.0, 2.5, 0.5, 0.5, 0.0, 0.0)
     assert earlier.since(later) == earlier
-    assert earlier + later == MeasureSums(7.0, 3.0, 5.5, 2.0, 1.0)
+    assert earlier + later == MeasureSums(7.0, 3.0, 5.5, 2.5, 1.5, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 64])

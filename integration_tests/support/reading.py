@@ -28,14 +28,16 @@ class Readers:
         return cls(*(HFModel(find_checkpoint(str(one)), dtype, "cpu") for one in (senior, junior)))
 
     def scores(self, prompt: Sequence[int], response: Sequence[int]) -> NDArray[np.float64]:
-        """float64 ``[tokens, 3]``: both models' log p of each token, and their overlap there."""
+        """float64 ``[tokens, 5]``: both models' log p of each token, and there their overlap, the
+        senior's entropy and its KL to the junior."""
         senior, junior = (
             one.head(one.states(prompt, response)) for one in (self.senior, self.junior)
         )
         tokens = torch.tensor(response)
-        of_junior, overlap = chunk_scores(senior, junior, tokens)
-        of_senior, _ = chunk_scores(junior, senior, tokens)
-        return torch.stack([-of_senior, -of_junior, overlap], dim=1).numpy()
+        found = chunk_scores(senior, junior, tokens)
+        of_senior = chunk_scores(junior, senior, tokens).cross_entropy
+        columns = [-of_senior, -found.cross_entropy, found.overlap, found.entropy, found.kl]
+        return torch.stack(columns, dim=1).numpy()
 
     def means(
         self, responses: Iterable[tuple[Sequence[int], Sequence[int], Sequence[int]]]
@@ -45,10 +47,12 @@ class Readers:
         for prompt, response, authorship in responses:
             scores.append(self.scores(prompt, response))
             authors.append(np.array(authorship, dtype=np.bool_))
-        senior, junior, overlap = np.concatenate(scores).T
+        senior, junior, overlap, entropy, kl = np.concatenate(scores).T
         mine = np.concatenate(authors)
         return {
             "tandem/junior_cross_entropy": float(-junior[mine].mean()),
             "tandem/overlap": float(overlap[mine].mean()),
+            "tandem/senior_entropy": float(entropy[mine].mean()),
+            "tandem/kl_to_junior": float(kl[mine].mean()),
             "tandem/senior_cross_entropy": float(-senior[~mine].mean()),
         }

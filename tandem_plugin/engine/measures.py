@@ -34,21 +34,20 @@ class MeasureSums:
     """The sum of the junior's -log p over these."""
     overlap: float = 0.0
     """The sum of alpha over these: the sum over the vocabulary of the smaller probability."""
+    senior_entropy: float = 0.0
+    """The sum of the senior's own entropy over these."""
+    kl_to_junior: float = 0.0
+    """The sum of KL(senior || junior) over these."""
     junior_tokens: float = 0.0
     """Measured tokens that the junior wrote."""
     senior_cross_entropy: float = 0.0
     """The sum of the senior's -log p over these."""
 
     def means(self) -> dict[str, float]:
-        """``junior_cross_entropy``, ``overlap`` and ``senior_cross_entropy`` per token.
-
-        A mean over zero tokens is omitted.
-        """
-        sums = {
-            "junior_cross_entropy": (self.junior_cross_entropy, self.senior_tokens),
-            "overlap": (self.overlap, self.senior_tokens),
-            "senior_cross_entropy": (self.senior_cross_entropy, self.junior_tokens),
-        }
+        """Each sum per token of its author, by its name; a mean over zero tokens is omitted."""
+        names = ("junior_cross_entropy", "overlap", "senior_entropy", "kl_to_junior")
+        sums = {name: (getattr(self, name), self.senior_tokens) for name in names}
+        sums["senior_cross_entropy"] = self.senior_cross_entropy, self.junior_tokens
         return {name: total / tokens for name, (total, tokens) in sums.items() if tokens}
 
     def since(self, earlier: MeasureSums) -> MeasureSums:
@@ -66,24 +65,34 @@ class MeasureSums:
 
 
 def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Both models' log p of each token, and their overlap there: float32 ``[rows, 3]``.
+    """Both models' log p of each token, and there their overlap, the senior's entropy and its KL to
+    the junior: float32 ``[rows, 5]``.
 
     senior, junior: each model's own logits ``[rows, V]``, of any floating type; each is normalised
-    over its own vocabulary, and a token that only one of them has adds no overlap. tokens: int64
-    ``[rows]``, ids that both have. The overlap is alpha = sum over v of min(p_sen(v), p_jun(v)), at
-    temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
+    over its own vocabulary, and a token that only one of them has adds nothing to overlap and KL.
+    tokens: int64 ``[rows]``, ids that both have. The overlap is alpha = sum over v of
+    min(p_sen(v), p_jun(v)), at temperature 1. Source: section 4.5 of the paper; Leviathan et al.
+    (2023).
     """
     senior, junior = senior.float(), junior.float()
     senior_norm, junior_norm = _log_of_sum(senior), _log_of_sum(junior)
     shared = min(senior.shape[-1], junior.shape[-1])
-    smaller = torch.minimum(
-        senior[:, :shared] - senior_norm.float(), junior[:, :shared] - junior_norm.float()
-    ).exp_()
+    of_senior = senior - senior_norm.float()
+    of_junior = junior[:, :shared] - junior_norm.float()
+    probabilities = of_senior.exp()
+    entropy = torch.special.entr(probabilities)
+    probabilities, of_senior = probabilities[:, :shared], of_senior[:, :shared]
+    # 0 where the senior never writes a token, whatever its logarithm.
+    divergence = torch.where(probabilities > 0, probabilities * (of_senior - of_junior), 0.0)
+    smaller = torch.minimum(probabilities, of_junior.exp_())
     column = tokens.long().clamp(0, shared - 1)[:, None]  # arbitrary for rows without a token
     scores = [
         senior.gather(1, column) - senior_norm,
         junior.gather(1, column) - junior_norm,
-        smaller.sum(dim=-1, keepdim=True, dtype=torch.float64),
+        *(
+            one.sum(dim=-1, keepdim=True, dtype=torch.float64)
+            for one in (smaller, entropy, divergence)
+        ),
     ]
     return torch.cat(scores, dim=1).float()
 
@@ -101,12 +110,12 @@ def _log_of_sum(logits: torch.Tensor) -> torch.Tensor:
 
 def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
     """The rows' contribution to the sums, in the order of :class:`MeasureSums`' fields: float64
-    ``[5]``.
+    ``[7]``.
 
-    scores: ``[rows, 3]``, as :func:`token_scores` has them. authors: bool ``[rows]``, true =
+    scores: ``[rows, 5]``, as :func:`token_scores` has them. authors: bool ``[rows]``, true =
     senior. written: bool ``[rows]``; other rows are ignored, whatever their scores.
     """
-    senior_log_prob, junior_log_prob, overlap = scores.double().unbind(1)
+    senior_log_prob, junior_log_prob, *of_senior = scores.double().unbind(1)
     senior, junior = written & authors, written & ~authors
 
     def total(of: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -116,7 +125,7 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
         [
             senior.sum().double(),
             total(senior, -junior_log_prob),
-            total(senior, overlap),
+            *(total(senior, one) for one in of_senior),
             junior.sum().double(),
             total(junior, -senior_log_prob),
         ]
@@ -224,7 +233,7 @@ class Measures:
             self._sums = torch.zeros(fields, dtype=torch.float64, device=scores.device)
         self._sums += totals(scores, rows.authors, rows.written)
         if self.token_log is not None:
-            self.token_log.add(rows.names, scores, rows.positions, rows.written)
+            self.token_log.add(rows.names, scores[:, :3], rows.positions, rows.written)
 
     def sums(self) -> MeasureSums:
         """The sums since startup; waits for the device."""
@@ -237,7 +246,7 @@ class Measures:
         return {} if self.token_log is None else self.token_log.take(names)
 
     def _scores(self, kept: KeptStates, tokens: torch.Tensor) -> torch.Tensor | None:
-        """float32 ``[rows, 3]``, in chunks of rows: vLLM's profiling does not see this memory."""
+        """float32 ``[rows, 5]``, in chunks of rows: vLLM's profiling does not see this memory."""
         assert self._heads is not None
         senior_head, junior_head = self._heads
         found = []

@@ -91,7 +91,7 @@ class RequestScores:
         return str(next(self._numbers))
 
     def fetch(self, lengths: dict[str, int]) -> dict[str, NDArray[np.float32]]:
-        """float32 ``[length, 3]`` of each response: see :func:`token_scores`.
+        """float32 ``[length, 3]`` of each response: the first three of :func:`token_scores`.
 
         lengths: number of tokens of each response, by name. Raises :class:`EngineError` if the
         workers lack the scores of any token.
@@ -110,7 +110,8 @@ class RequestScores:
 def scores_of(
     workers: Iterable[Mapping[str, Sequence[Sequence[float]]]], name: str, length: int
 ) -> NDArray[np.float32]:
-    """The scores of a request's response, float32 ``[length, 3]``: see :func:`token_scores`.
+    """The scores of a request's response, float32 ``[length, 3]``: log p by senior and junior, and
+    overlap.
 
     workers: each worker's answer. Raises :class:`EngineError` if no worker has every token's.
     """

@@ -110,8 +110,9 @@ class EngineLog:
         that it accepted; ``tandem/tokens_per_round``: per forward pass of the senior;
         ``tandem/forwards_per_token``: of both models; ``tandem/junior_cross_entropy`` and
         ``tandem/overlap``: means of the junior's -log p and of alpha over the senior's tokens
-        (section 4.5 of the paper); ``tandem/senior_cross_entropy``: of the senior's -log p over the
-        junior's tokens.
+        (section 4.5 of the paper); ``tandem/senior_entropy`` and ``tandem/kl_to_junior``: of the
+        senior's entropy and KL(senior || junior) over the same; ``tandem/senior_cross_entropy``: of
+        the senior's -log p over the junior's tokens.
         """
         now = [self._kind(**one) for one in engines]
         before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_results import read_problem, write_run
 
-from tandem_plugin.lab.evaluation.drift import drift_metrics, token_counts, write_counts
+from tandem_plugin.lab.evaluation.drift import Counts, drift_metrics, token_counts, write_counts
 
 SAMPLING = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 50, "seed": 0}
 STEP = {"schedule": "step", "first": "senior"}
@@ -48,8 +48,11 @@ def make_results(tmp_path: Path) -> Callable[..., Path]:
 
 
 def _write_drift(out: Path, senior: str, right: int) -> None:
-    ours = token_counts([[i % 8 for i in range(40 + 3 * right)], [2] * right], 8)
-    theirs = token_counts([[i, i + 4] for i in range(4) for _ in range(10)], 8)
+    wrote = [[i % 8 for i in range(40 + 3 * right)], [2] * right]
+    junior = [[i, i + 4] for i in range(4) for _ in range(10)]
+    ours, theirs = (
+        Counts(token_counts(rows, 8), token_counts(rows[::2], 8)) for rows in (wrote, junior)
+    )
     settings = {"smoothing": 0.5, "frequent": 2}
     metrics = drift_metrics(ours, theirs, 2)
     folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)

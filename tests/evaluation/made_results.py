@@ -10,7 +10,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.drift import token_counts, write_counts
+from tandem_plugin.lab.evaluation.drift import Counts, token_counts, write_counts
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 
@@ -63,17 +63,27 @@ def read_problem(problem: int, nats: float, overlap: float, tokens: int = 9) -> 
     }  # fmt: skip
 
 
-def write_drift(out: Path, senior: str, wrote: list[int], junior: list[int]) -> None:
-    """A drift run with the counts of these tokens, and a divergence by the senior's name."""
+def write_drift(
+    out: Path, senior: str, wrote: list[int], junior: list[int], halves: bool = True
+) -> None:
+    """A drift run with the counts of these tokens, and a divergence by the senior's name.
+
+    halves: whether every second token is a half of them, as every second response is.
+    """
     kl = {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior]
     metrics = {
         "kl": kl,
+        "kl_of_juniors_halves": 0.0625 if halves else None,
         "mean_absolute_log_ratio": 0.125,
         "survival": {"thresholds": [], "shares": []},
     }
     settings = {"smoothing": 0.5, "frequent": 2}
     folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)
-    write_counts(folder, *(token_counts([ids], 6) for ids in (wrote, junior)))
+    write_counts(folder, *(counted(ids, halves) for ids in (wrote, junior)))
+
+
+def counted(ids: list[int], halves: bool = True) -> Counts:
+    return Counts(token_counts([ids], 6), token_counts([ids[::2]], 6) if halves else None)
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:

@@ -328,3 +328,27 @@ def test_benchmarks_given_in_another_order_are_still_compared_problem_by_problem
     turned = found_tables(tmp_path / "turned/x", tmp_path / "turned/y")
     assert turned == same
     assert texts(same["significance"])[0][-1].startswith("<")
+
+
+def test_sharpness_is_shown_beside_legibility_where_the_results_have_it(
+    make_results: Any,
+) -> None:
+    """The senior's entropy is no better high or low: it is neither bold nor tested."""
+    for senior, values in {"GRPO": (0.5, 0.25), "TRL": (0.75, 0.125)}.items():
+        out = make_results(senior, [1, 2, 3], kinds=("legibility",))
+
+        def sharpen(content: Any, values: tuple[float, float] = values) -> None:
+            for row in content["benchmarks"]["sums"]:
+                row |= dict(zip(("entropy", "kl"), values, strict=True))
+
+        edit(out / senior / "legibility/base/summary.json", sharpen)
+    found = found_tables(out / "GRPO", out / "TRL")
+    rows = found["legibility-base"]["rows"]
+    (start,) = [i for i, row in enumerate(rows) if row[0]["text"] == "Senior's entropy (nats)"]
+    of_entropy, of_kl = rows[start : start + 3], rows[start + 3 : start + 6]
+    assert [row[-1]["text"] for row in of_entropy] == ["0.500", "0.750", "+0.250"]
+    assert not any(cell["bold"] for row in of_entropy for cell in row)
+    assert [row[-1]["bold"] for row in of_kl] == [False, True, True]
+    tested = {row[2]["text"] for row in found["significance"]["rows"]}
+    assert "KL(senior || junior) (nats, ↓)" in tested
+    assert not any("entropy (nats)" in name for name in tested)

@@ -17,11 +17,13 @@ from refused import refused
 from scipy import stats
 
 from tandem_plugin.lab.evaluation.drift import (
+    Counts,
     kl_divergence,
     log_ratio,
     marginal,
     most_displaced,
     read_counts,
+    recovered,
     recovery,
     survival,
     token_counts,
@@ -96,24 +98,85 @@ def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
     write_drift(tmp_path, "TRL", TRL, JUNIOR)
     found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
     drift = found["drift-base"]
-    assert texts(drift) == [["GRPO", "0.5000", "0.1250"], ["TRL", "0.2500", "0.1250"]]
+    assert texts(drift) == [
+        ["GRPO", "0.5000", "0.0625", "0.1250"],
+        ["TRL", "0.2500", "0.0625", "0.1250"],
+    ]
     assert [row[1]["bold"] for row in drift["rows"]] == [False, True]
     # Shifts over all six, and over the four that the junior wrote: by SciPy's spearmanr.
     junior, grpo, trl = (np.bincount(ids, minlength=6) for ids in (JUNIOR, GRPO, TRL))
     displaced, shift = np.log((grpo + 0.5) / (junior + 0.5)), np.log((trl + 0.5) / (grpo + 0.5))
     rhos = [stats.spearmanr(displaced[:n], shift[:n]).statistic for n in (6, 4)]
-    assert texts(found["recovery-drift-base"]) == [
+    table = found["recovery-drift-base"]
+    assert [row[:3] for row in texts(table)] == [
         ["TRL", "top 6 moved back (%)", "50.0"],
         ["", "ρ, top 6", f"{rhos[0]:.2f}"],
         ["", "ρ, 4 frequent", f"{rhos[1]:.2f}"],
     ]
+    assert "a second sample of the baseline also moves" in table["note"]
+
+
+def test_nulls_are_the_baselines_halves_in_the_places_of_the_two_models(tmp_path: Path):
+    """By a plain loop over the halves, on the same six tokens."""
+    write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
+    write_drift(tmp_path, "TRL", TRL, JUNIOR)
+    table = found_tables(tmp_path / "GRPO", tmp_path / "TRL")["recovery-drift-base"]
+    count = lambda ids: np.bincount(ids, minlength=6)  # noqa: E731
+    junior, halves, others = count(JUNIOR), (GRPO[::2], GRPO[1::2]), (TRL[::2], TRL[1::2])
+    null, crossed = [], []
+    for first, second in (halves, halves[::-1]):
+        displaced = log_ratio(count(first), junior)
+        null.append(np.mean(displaced * log_ratio(count(second), count(first)) < 0))
+        for other in others:
+            product = displaced * log_ratio(count(other), count(second))
+            crossed.append(np.mean(np.where(product == 0, 0.5, product < 0)))
+    assert texts(table)[0][3:] == [f"{100 * np.mean(null):.1f}", f"{100 * np.mean(crossed):.1f}"]
+
+
+@pytest.mark.parametrize("tokens", [20_000, 1_000_000])
+def test_samples_of_one_model_show_no_recovery_but_by_the_papers_measure(tokens: int):
+    """Vocabulary of 20,000, Zipf. 500 tokens of 4 pairings: the standard error of the cross-fitted
+    share is 1.1 to 2.2 points, so 8 points are passed by chance once in 3,000 runs at most."""
+    random = np.random.default_rng(0)
+    shares = 1 / np.arange(1, 20_001) ** 1.1
+    shares /= shares.sum()
+
+    def model(shares: np.ndarray = shares) -> Counts:
+        halves = random.multinomial(tokens // 2, shares, size=2)
+        return Counts(halves.sum(0), halves[0])
+
+    def cross_fitted_share(baseline: Counts, other: Counts) -> float:
+        found = recovered(baseline, junior, other, 10)
+        assert found.measured[0] > 0.6
+        assert found.measured[1] < -0.5
+        assert found.null is not None
+        assert found.null[0] > 0.6
+        assert found.crossed is not None
+        return found.crossed[0]
+
+    junior = model()
+    assert cross_fitted_share(model(), model()) == pytest.approx(0.5, abs=0.08)
+    if tokens > 100_000:  # a drift by a factor of two is seen, and that it is undone
+        moved = shares * 2.0 ** random.choice([-1, 1], shares.size)
+        drifted = model(moved / moved.sum())
+        assert cross_fitted_share(drifted, model()) > 0.7
+
+
+def test_runs_without_halves_say_that_they_cannot_tell(tmp_path: Path):
+    for senior, wrote in {"GRPO": GRPO, "TRL": TRL}.items():
+        write_drift(tmp_path, senior, wrote, JUNIOR, halves=senior == "GRPO")
+    found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
+    assert texts(found["drift-base"])[1][2] == "–"
+    assert [row[3:] for row in texts(found["recovery-drift-base"])] == [["–", "–"]] * 3
+    for name in ("drift-base", "recovery-drift-base"):
+        assert "cannot tell" in found[name]["note"]
 
 
 def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
     for senior, wrote in {"base": JUNIOR, "GRPO": GRPO, "TRL": TRL}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR)
     found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "TRL")))
-    assert texts(found["drift-base"])[0] == ["base", "0.0000", "0.1250"]
+    assert texts(found["drift-base"])[0] == ["base", "0.0000", "0.0625", "0.1250"]
     table = found["recovery-drift-base"]
     assert table["title"].startswith("Recovery of GRPO's drift from base")
     assert [row[0] for row in texts(table) if row[0]] == ["TRL"]
@@ -125,7 +188,7 @@ def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
         write_drift(tmp_path, senior, wrote, JUNIOR)
     folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
     found = found_tables(*folders, "--pool", "both=TRL,TRL-2")
-    assert texts(found["drift-base"])[1] == ["both", "0.5000", "0.1250"]
+    assert texts(found["drift-base"])[1] == ["both", "0.5000", "0.0625", "0.1250"]
     assert texts(found["recovery-drift-base"])[0][2] == "33.3"  # 3 of 6, and 1 of 6
     assert texts(found["repeats"])[0][2:] == [
         "both", "0.2500", "0.7500", "0.5000", "0.3536", "0.2500",
@@ -139,6 +202,7 @@ def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
         lambda c: c["senior"][0].__setitem__(0, -1),
         lambda c: c["senior"][0].__setitem__(1, 2**53),
         lambda c: c.pop("junior"),
+        lambda c: c["senior_half"][0].__setitem__(1, 99),
     ],
 )
 def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]):

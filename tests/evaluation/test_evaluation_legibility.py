@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from refused import refused
+from scipy import special, stats
 
 torch = pytest.importorskip("torch")
 
@@ -13,8 +16,9 @@ from tandem_plugin.lab.evaluation.legibility import (  # noqa: E402
 )
 
 
-def direct(senior: np.ndarray, junior: np.ndarray, targets: list[int]) -> tuple[float, float]:
-    """The sums over positions as their definitions say, in float64, all at once."""
+def direct(senior: np.ndarray, junior: np.ndarray, targets: list[int]) -> list[float]:
+    """The sums over positions as their definitions say, in float64, all at once: the junior's
+    cross-entropy, the overlap, the senior's entropy and KL(senior || junior)."""
 
     def probabilities(logits: np.ndarray) -> np.ndarray:
         powers = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
@@ -23,7 +27,13 @@ def direct(senior: np.ndarray, junior: np.ndarray, targets: list[int]) -> tuple[
     p, q = probabilities(senior), probabilities(junior)
     cross_entropy = -np.log(q[np.arange(len(targets)), targets]).sum()
     shared = min(p.shape[1], q.shape[1])
-    return float(cross_entropy), float(np.minimum(p[:, :shared], q[:, :shared]).sum())
+    overlap = np.minimum(p[:, :shared], q[:, :shared]).sum()
+    entropy = stats.entropy(p, axis=1).sum()
+    return [float(one) for one in (cross_entropy, overlap, entropy, kl(p, q))]
+
+
+def kl(p: np.ndarray, q: np.ndarray) -> float:
+    return float(special.rel_entr(p, q).sum())  # vocabularies of one size
 
 
 def model(seed: int, width: int, vocabulary: int, tokens: int, spread: float = 1.0):
@@ -43,8 +53,8 @@ def test_streamed_scores_are_the_direct_ones(chunk: int):
         senior_head(senior_states).numpy(), junior_head(junior_states).numpy(), targets
     )
     assert score.tokens == 50
-    assert score.cross_entropy / 50 == pytest.approx(expected[0] / 50, abs=1e-5)
-    assert score.overlap / 50 == pytest.approx(expected[1] / 50, abs=1e-5)
+    found = (score.cross_entropy, score.overlap, score.entropy, score.kl)
+    assert found == pytest.approx(expected, abs=50 * 1e-5)
 
 
 def test_each_position_is_exact_also_with_large_logits_and_half_precision():
@@ -53,28 +63,57 @@ def test_each_position_is_exact_also_with_large_logits_and_half_precision():
         senior = (scale * torch.randn(20, 2000, generator=generator)).to(dtype)
         junior = (senior.float() + torch.randn(20, 2000, generator=generator)).to(dtype)
         targets = torch.randint(0, 2000, (20,), generator=generator)
-        surprise, overlap = chunk_scores(senior, junior, targets)
+        scores = torch.stack(chunk_scores(senior, junior, targets), dim=1)
         for i in range(20):
             expected = direct(
                 senior[i : i + 1].float().numpy(),
                 junior[i : i + 1].float().numpy(),
                 [int(targets[i])],
             )
-            assert float(surprise[i]) == pytest.approx(expected[0], abs=1e-9)
-            assert float(overlap[i]) == pytest.approx(expected[1], abs=1e-9)
+            assert scores[i].tolist() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5])
+def test_sharper_senior_lowers_cross_entropy_and_entropy_and_raises_kl(temperature: float):
+    """A model read by itself at another temperature. The mean cross-entropy over all tokens, each
+    weighed by the senior's probability, is entropy plus KL."""
+    junior = 2 * torch.randn(1, 500, generator=torch.Generator().manual_seed(0))
+
+    def read(temperature: float) -> tuple[float, float, float]:
+        senior = junior / temperature
+        every = chunk_scores(senior.expand(500, -1), junior.expand(500, -1), torch.arange(500))
+        weights = torch.softmax(senior.double(), dim=-1)[0]
+        return float(weights @ every.cross_entropy), float(every.entropy[0]), float(every.kl[0])
+
+    surprise, entropy, divergence = read(temperature)
+    assert surprise == pytest.approx(entropy + divergence, abs=1e-9)
+    plain = read(1.0)
+    assert plain[2] == pytest.approx(0, abs=1e-12)
+    assert (divergence > 0.01) is (temperature != 1)
+    assert np.sign(surprise - plain[0]) == np.sign(entropy - plain[1]) == np.sign(temperature - 1)
+
+
+def test_token_that_the_senior_never_writes_adds_no_divergence():
+    senior, junior = torch.zeros(1, 3), torch.zeros(1, 3)
+    senior[0, 2] = junior[0, 2] = -torch.inf
+    scores = chunk_scores(senior, junior, torch.tensor([0]))
+    assert float(scores.kl[0]) == 0
+    assert float(scores.entropy[0]) == pytest.approx(np.log(2))
 
 
 def test_padded_vocabulary_overlaps_with_nothing():
     p, q = torch.zeros(1, 4), torch.zeros(1, 2)  # 1/4 each, and 1/2 each
-    surprise, overlap = chunk_scores(p, q, torch.tensor([1]))
-    assert float(overlap[0]) == pytest.approx(0.5)
-    assert float(surprise[0]) == pytest.approx(np.log(2))
+    scores = chunk_scores(p, q, torch.tensor([1]))
+    assert float(scores.overlap[0]) == pytest.approx(0.5)
+    assert float(scores.cross_entropy[0]) == pytest.approx(np.log(2))
+    assert float(scores.entropy[0]) == pytest.approx(np.log(4))
+    assert float(scores.kl[0]) == pytest.approx(0.5 * np.log(0.5))  # of the tokens that both have
 
 
 def test_empty_response_scores_nothing():
     states, head = model(0, 8, 100, 0)
     score = score_response(states, head, states, head, [], 7)
-    assert (score.tokens, score.cross_entropy, score.overlap) == (0, 0.0, 0.0)
+    assert astuple(score) == (0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_not_a_number_is_refused():
@@ -84,5 +123,5 @@ def test_not_a_number_is_refused():
 
 
 def test_chunks_of_a_large_vocabulary_stay_within_their_memory():
-    assert chunk_length(151_936) * 151_936 * 8 * 5 <= 256 * 2**20
+    assert chunk_length(151_936) * 151_936 * 8 * 8 <= 256 * 2**20
     assert chunk_length(10**9) == 1

@@ -165,6 +165,7 @@ def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path)
     with RolloutFile(file, _noted("sums", summary, SENIOR, settings)) as written:
         for (problem, sample), (tokens, nats, overlap) in sums.items():
             row = {"tokens": tokens, "cross_entropy": nats, "overlap": overlap}
+            row |= {"entropy": 0.5 * nats, "kl": 0.25 * nats}
             written.append(problem, sample, row)
     (path,) = run_legibility(solo, SENIOR, [JUNIOR], samples=2)
     assert read_summary(path).problems["sums"] == [
@@ -173,7 +174,11 @@ def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path)
             "tokens": 4,
             "cross_entropy": 1.0,
             "overlap": 0.75,
+            "entropy": 0.5,
+            "kl": 0.25,
             "responses": 2,
+            "response_entropy": pytest.approx((2 / 3 + 2) / 4),
+            "response_kl": pytest.approx((2 / 3 + 2) / 8),
             "response_cross_entropy": pytest.approx((2 / 3 + 2) / 2),
             "response_overlap": pytest.approx((2.5 / 3 + 0.5) / 2),
         },
@@ -182,7 +187,11 @@ def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path)
             "tokens": 10,
             "cross_entropy": 0.1,
             "overlap": 0.9,
+            "entropy": 0.05,
+            "kl": 0.025,
             "responses": 1,
+            "response_entropy": 0.05,
+            "response_kl": 0.025,
             "response_cross_entropy": 0.1,
             "response_overlap": 0.9,
         },

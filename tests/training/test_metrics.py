@@ -94,7 +94,10 @@ def test_outcomes_of_tandems_reward_are_shares_and_another_has_none() -> None:
 
 
 DRAFTS = [DraftStats(10, 40, 42, 20, 19, 18), DraftStats(5, 10, 8, 10, 5, 1)]
-SUMS = [MeasureSums(10.0, 4.0, 9.0, 8.0, 2.0), MeasureSums(30.0, 6.0, 29.0, 2.0, 3.0)]
+SUMS = [
+    MeasureSums(10.0, 4.0, 9.0, 3.0, 1.0, 8.0, 2.0),
+    MeasureSums(30.0, 6.0, 29.0, 5.0, 2.0, 2.0, 3.0),
+]
 BOTH = [
     pytest.param(
         DRAFTS,
@@ -104,8 +107,20 @@ BOTH = [
     ),
     pytest.param(
         SUMS,
-        {"junior_cross_entropy": 10 / 40, "overlap": 38 / 40, "senior_cross_entropy": 5 / 10},
-        {"junior_cross_entropy": 6 / 30, "overlap": 29 / 30, "senior_cross_entropy": 3 / 2},
+        {
+            "junior_cross_entropy": 10 / 40,
+            "overlap": 38 / 40,
+            "senior_entropy": 8 / 40,
+            "kl_to_junior": 3 / 40,
+            "senior_cross_entropy": 5 / 10,
+        },
+        {
+            "junior_cross_entropy": 6 / 30,
+            "overlap": 29 / 30,
+            "senior_entropy": 5 / 30,
+            "kl_to_junior": 2 / 30,
+            "senior_cross_entropy": 3 / 2,
+        },
         id="measures",
     ),
 ]

@@ -219,5 +219,5 @@ def legibility(
     chunk = chunk_length(logits[0].shape[1])
     parts = zip(*(one.split(chunk) for one in whole), strict=True)
     scores = zip(*(chunk_scores(*part) for part in parts), strict=True)
-    surprise, shared = (float(torch.cat(one).mean()) for one in scores)
+    surprise, shared, *_ = (float(torch.cat(one).mean()) for one in scores)
     return surprise, shared

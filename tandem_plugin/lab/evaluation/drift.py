@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass
+from itertools import permutations, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,6 +137,66 @@ def recovery(displacement: ArrayLike, shift: ArrayLike) -> tuple[float, float]:
     return moved, float(stats.spearmanr(x, y).statistic)
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often one model wrote each token, int64 ``[vocabulary]``, in all responses and in half.
+
+    The halves are two samples of one distribution over the same problems: what they differ by is
+    noise, and the null of every measure here.
+    """
+
+    whole: NDArray[np.int64]
+    half: NDArray[np.int64] | None
+    """Every second sample of each problem; None if it has one, or an odd number, of them."""
+
+    @property
+    def halves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Both halves."""
+        return None if self.half is None else (self.half, self.whole - self.half)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One model's recovery of a baseline's drift: each a share moved back, rho, rho of frequent."""
+
+    measured: tuple[float, float, float]
+    """As the paper measures it. Displacement and shift share the baseline's noise with opposite
+    signs, so it is large for any two models."""
+    null: tuple[float, float, float] | None
+    """The same of a second sample of the baseline, which recovers nothing: of its halves."""
+    crossed: tuple[float, float, float] | None
+    """Tokens chosen and displaced by one half of the baseline, shift from its other half to half of
+    the other model: 1/2 and 0 for a model that recovers nothing, since a shift of 0 counts 1/2."""
+
+
+def recovered(baseline: Counts, junior: Counts, other: Counts, frequent: int) -> Recovery:
+    """How far ``other`` moves the baseline's displacement from the junior back, with its null.
+
+    frequent: how often the junior must have written a token for it to count as frequent.
+    """
+    often = junior.whole >= frequent
+
+    def one(first: Any, second: Any, to: Any, ties: float = 0.0) -> tuple[float, float, float]:
+        """Displacement in ``first``, and the shift from ``second`` to ``to``."""
+        displacement, shift = log_ratio(first, junior.whole), log_ratio(to, second)
+        most = most_displaced(displacement)
+        moved, rho = recovery(displacement[most], shift[most])
+        moved += ties * float(np.mean(displacement[most] * shift[most] == 0))
+        return moved, rho, recovery(displacement[often], shift[often])[1]
+
+    measured = one(baseline.whole, baseline.whole, other.whole)
+    if baseline.halves is None or other.halves is None:
+        return Recovery(measured, None, None)
+    pairs = list(permutations(baseline.halves))
+    null = [one(first, first, second) for first, second in pairs]
+    crossed = [one(*pair, to, ties=0.5) for pair, to in product(pairs, other.halves)]
+    return Recovery(measured, _means(null), _means(crossed))
+
+
+def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    return tuple(np.mean(found, axis=0).tolist())  # type: ignore[return-value]
+
+
 # Runs, and their files.
 
 
@@ -152,8 +213,9 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
     if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
         raise EvaluationError("TP852", senior=senior, junior=junior)
     with waiting(f"count the tokens of {senior} and {junior}"):
-        senior_counts = token_counts(_responses(senior_run), len(pieces))
-        junior_counts = token_counts(_responses(junior_run), len(pieces))
+        senior_counts, junior_counts = (
+            _counted(one, len(pieces)) for one in (senior_run, junior_run)
+        )
     folder = run_folder(out, "drift", senior, junior)
     write_counts(folder, senior_counts, junior_counts)
     content = {
@@ -171,29 +233,36 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
     return write_summary(folder, "drift", content)
 
 
-def _responses(solo: Summary) -> Iterator[list[int]]:
+def _counted(solo: Summary, vocabulary: int) -> Counts:
     samples = int(solo.settings["sampling"]["samples"])
+    odd, even = (token_counts(_responses(solo, samples, part), vocabulary) for part in (1, 0))
+    return Counts(odd + even, None if samples % 2 else even)
+
+
+def _responses(solo: Summary, samples: int, part: int) -> Iterator[list[int]]:
+    """The token ids of every second sample of each problem."""
     for name, problems in solo.problems.items():
         path = solo.folder / f"{name}.jsonl"
-        for _, _, row in read_generations(path, len(problems), samples):
-            yield row["response_ids"]
+        for _, sample, row in read_generations(path, len(problems), samples):
+            if sample % 2 == part:
+                yield row["response_ids"]
 
 
-def drift_metrics(
-    senior: NDArray[np.int64], junior: NDArray[np.int64], frequent: int = FREQUENT
-) -> dict[str, Any]:
-    """The numbers of a summary, from both models' counts ``[vocabulary]``.
+def drift_metrics(senior: Counts, junior: Counts, frequent: int = FREQUENT) -> dict[str, Any]:
+    """The numbers of a summary, from both models' counts.
 
     frequent: how often the junior must have written a token for it to count as frequent. Raises
     :class:`EvaluationError` if it wrote no token that often.
     """
-    ratios = log_ratio(senior, junior)[junior >= frequent]
+    ratios = log_ratio(senior.whole, junior.whole)[junior.whole >= frequent]
     if not ratios.size:
         raise EvaluationError("TP853", frequent=frequent)
     thresholds = np.linspace(0, float(np.abs(ratios).max()) or 1.0, _THRESHOLDS)
     return {
-        "kl": kl_divergence(senior, junior),
-        "tokens": {"senior": int(senior.sum()), "junior": int(junior.sum())},
+        "kl": kl_divergence(senior.whole, junior.whole),
+        # Of half as many tokens, so about twice what two whole samples of one model differ by.
+        "kl_of_juniors_halves": junior.halves and kl_divergence(*junior.halves),
+        "tokens": {"senior": int(senior.whole.sum()), "junior": int(junior.whole.sum())},
         "frequent_tokens": int(ratios.size),
         "survival": {
             "thresholds": thresholds.tolist(),
@@ -203,12 +272,21 @@ def drift_metrics(
     }
 
 
-def write_counts(folder: Path, senior: NDArray[np.int64], junior: NDArray[np.int64]) -> None:
-    """Write the counts ``[vocabulary]`` of both models: one row per written token."""
-    content: dict[str, Any] = {"vocabulary": len(senior)}
+def write_counts(folder: Path, senior: Counts, junior: Counts) -> None:
+    """Write the counts of both models: one row per written token."""
+    content: dict[str, Any] = {"vocabulary": len(senior.whole)}
     for name, counts in (("senior", senior), ("junior", junior)):
-        content[name] = [[int(token), int(counts[token])] for token in counts.nonzero()[0]]
+        content[name] = _rows(counts.whole)
+        if counts.half is not None:
+            content[f"{name}_half"] = _rows(counts.half)
     write_json(folder / _COUNTS, content)
+
+
+def _rows(counts: NDArray[np.int64]) -> list[list[int]]:
+    return [[int(token), int(counts[token])] for token in counts.nonzero()[0]]
+
+
+_Rows = list[Annotated[_TokenCount, Field(strict=False)]]
 
 
 class _Counts(BaseModel):
@@ -217,19 +295,30 @@ class _Counts(BaseModel):
     model_config = ConfigDict(strict=True)
 
     vocabulary: Annotated[int, Field(ge=1, le=MAX_TOKEN_ID + 1)]
-    senior: list[Annotated[_TokenCount, Field(strict=False)]]
-    junior: list[Annotated[_TokenCount, Field(strict=False)]]
+    senior: _Rows
+    junior: _Rows
+    senior_half: _Rows | None = None
+    junior_half: _Rows | None = None
+
+    def of(self, whole: _Rows, half: _Rows | None) -> Counts:
+        """Both as arrays; raises ValueError for a half that is more than the whole."""
+        counts = _dense(whole, self.vocabulary)
+        part = None if half is None else _dense(half, self.vocabulary)
+        if part is not None and (part > counts).any():
+            raise ValueError("a half has more tokens than the whole")
+        return Counts(counts, part)
 
 
-def read_counts(summary: Summary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The token counts of a drift run: the senior's and the junior's, ``[vocabulary]`` each.
+def read_counts(summary: Summary) -> tuple[Counts, Counts]:
+    """The token counts of a drift run: the senior's and the junior's.
 
     Raises :class:`EvaluationError` for a file that is missing or damaged.
     """
     path = summary.folder / _COUNTS
     try:
         found = _Counts.model_validate(parse_json(read_file(path)))
-        return _dense(found.senior, found.vocabulary), _dense(found.junior, found.vocabulary)
+        senior = found.of(found.senior, found.senior_half)
+        return senior, found.of(found.junior, found.junior_half)
     except (OSError, ValueError, IndexError) as error:
         raise EvaluationError("TP851", path=path) from error
 
@@ -241,21 +330,24 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
     return counts
 
 
-def mean_recovery(baseline: Summary, other: Summary) -> tuple[float, float, float]:
+def mean_recovery(baseline: Summary, other: Summary) -> Recovery:
     """A run's recovery of a baseline's drift; for pooled runs, the mean over all pairs.
 
-    Both results of :func:`recovery` over the baseline's most displaced tokens, and Spearman's rho
-    over those that are frequent in the junior's outputs. Raises :class:`EvaluationError` if counts
-    are missing. Source: section 4.4 of the paper.
+    Without nulls if one of the runs has none. Raises :class:`EvaluationError` if counts are
+    missing. Source: section 4.4 of the paper.
     """
-    frequent, smoothing = baseline.settings["frequent"], baseline.settings["smoothing"]
-    found = []
-    for first, second in product(map(read_counts, baseline.each), map(read_counts, other.each)):
-        drifted, junior = first
-        displacement = log_ratio(drifted, junior, smoothing)
-        shift = log_ratio(second[0], drifted, smoothing)
-        most, often = most_displaced(displacement), junior >= frequent
-        over_most = recovery(displacement[most], shift[most])
-        found.append([*over_most, recovery(displacement[often], shift[often])[1]])
-    moved_back, of_most, of_frequent = np.mean(found, axis=0).tolist()
-    return moved_back, of_most, of_frequent
+    frequent = baseline.settings["frequent"]
+    found = [
+        recovered(*first, second, frequent)
+        for first, (second, _) in product(
+            map(read_counts, baseline.each), map(read_counts, other.each)
+        )
+    ]
+    nulls = [one.null for one in found if one.null]
+    crossed = [one.crossed for one in found if one.crossed]
+    is_told = len(nulls) == len(crossed) == len(found)
+    return Recovery(
+        _means([one.measured for one in found]),
+        _means(nulls) if is_told else None,
+        _means(crossed) if is_told else None,
+    )

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -28,11 +28,10 @@ Head: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 WORKING_BYTES = 256 * 2**20
 """Maximum bytes for the distributions of one chunk of positions."""
 
-_COPIES = 5
+_COPIES = 8
 """Maximum number of float64 tensors of a chunk's shape alive at a time."""
 
 
-_SCORES = ("cross_entropy", "overlap")
 _PROBE = 8
 """Token ids that a model's head is checked on."""
 
@@ -128,26 +127,47 @@ class ResponseScore:
     """Of the junior's -log p(token), in nats."""
     overlap: float
     """Of alpha."""
+    entropy: float
+    """Of the senior's own entropy, in nats."""
+    kl: float
+    """Of KL(senior || junior), in nats."""
+
+
+class PositionScores(NamedTuple):
+    """What each position of a response is scored by, float64 ``[positions]`` each."""
+
+    cross_entropy: torch.Tensor
+    overlap: torch.Tensor
+    entropy: torch.Tensor
+    kl: torch.Tensor
+
+
+_SCORES = PositionScores._fields
 
 
 def chunk_scores(
     senior: torch.Tensor, junior: torch.Tensor, targets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The junior's cross-entropy and the overlap of both: float64 ``[positions]`` each.
+) -> PositionScores:
+    """How well the junior predicts the senior at each position, and how sharp the senior is.
 
     senior, junior: logits ``[positions, V]``, of any floating type; each is normalised over its own
-    vocabulary, and a token that only one of them has adds no overlap. targets: the senior's token
-    ids. Cross-entropy is -log p_jun(y_t | h_t) in nats; overlap is alpha = sum over v of
-    min(p_sen(v | h_t), p_jun(v | h_t)). Both at temperature 1. Source: section 4.5 of the paper;
-    Leviathan et al. (2023).
+    vocabulary, and a token that only one of them has adds nothing to overlap and KL. targets: the
+    senior's token ids. Cross-entropy is -log p_jun(y_t | h_t) in nats; overlap is alpha = sum over
+    v of min(p_sen(v | h_t), p_jun(v | h_t)). Where the senior samples at temperature 1, the mean
+    cross-entropy is the mean of its entropy plus KL(p_sen || p_jun): it also falls where the senior
+    only sharpens. All at temperature 1. Source: section 4.5 of the paper; Leviathan et al. (2023).
     """
     read = torch.log_softmax(junior.double(), dim=-1)
+    written = torch.log_softmax(senior.double(), dim=-1)
     cross_entropy = -read.gather(-1, targets[:, None]).squeeze(-1)
-    junior_probabilities = read.exp_()
-    senior_probabilities = torch.softmax(senior.double(), dim=-1)
-    shared = min(senior_probabilities.shape[-1], junior_probabilities.shape[-1])
-    smaller = torch.minimum(senior_probabilities[:, :shared], junior_probabilities[:, :shared])
-    return cross_entropy, smaller.sum(dim=-1)
+    probabilities = written.exp()
+    entropy = torch.special.entr(probabilities).sum(dim=-1)
+    shared = min(written.shape[-1], read.shape[-1])
+    read, written, probabilities = read[:, :shared], written[:, :shared], probabilities[:, :shared]
+    # 0 where the senior never writes a token, whatever its logarithm.
+    kl = torch.where(probabilities > 0, probabilities * (written - read), 0.0).sum(dim=-1)
+    overlap = torch.minimum(probabilities, read.exp()).sum(dim=-1)
+    return PositionScores(cross_entropy, overlap, entropy, kl)
 
 
 def chunk_length(vocabulary: int) -> int:
@@ -170,19 +190,17 @@ def score_response(
     if the result is not finite.
     """
     ids = torch.as_tensor(targets, dtype=torch.int64)
-    cross_entropy = overlap = 0.0
+    sums = [0.0] * len(_SCORES)
     for start in range(0, len(ids), chunk):
         part = slice(start, start + chunk)
-        senior_logits = senior_head(senior_states[part])
         junior_logits = junior_head(junior_states[part])
-        surprise, shared = chunk_scores(
-            senior_logits, junior_logits, ids[part].to(junior_logits.device)
+        scores = chunk_scores(
+            senior_head(senior_states[part]), junior_logits, ids[part].to(junior_logits.device)
         )
-        cross_entropy += float(surprise.sum())
-        overlap += float(shared.sum())
-    if not math.isfinite(cross_entropy + overlap):
+        sums = [total + float(one.sum()) for total, one in zip(sums, scores, strict=True)]
+    if not math.isfinite(sum(sums)):
         raise EvaluationError("TP837")
-    return ResponseScore(len(ids), cross_entropy, overlap)
+    return ResponseScore(len(ids), *sums)
 
 
 def run_legibility(
@@ -254,6 +272,7 @@ def _noted(
         "benchmark": solo.settings["benchmarks"][name],
         **response,
         "dtype": settings["dtype"],
+        "scores": list(_SCORES),
     }
 
 
@@ -326,4 +345,4 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
 def _check_score(row: Mapping[str, Any]) -> None:
     numbers = [row.get(name) for name in ("tokens", *_SCORES)]
     if not all(map(is_number, numbers)) or type(numbers[0]) is not int or numbers[0] < 0:
-        raise ValueError("its tokens, cross_entropy and overlap are not numbers")
+        raise ValueError(f"its tokens, {', '.join(_SCORES)} are not numbers")

@@ -48,7 +48,8 @@ class Measure:
 
     name: str
     decimals: int
-    higher_is_better: bool
+    higher_is_better: bool | None
+    """None if neither direction is better, so that no claim is tested."""
     scale: float = 1.0
     unit: str = ""
     field: str = ""
@@ -58,7 +59,9 @@ class Measure:
     @property
     def heading(self) -> str:
         """Name, unit and direction, as in the headings of the paper's tables."""
-        arrow = "↑" if self.higher_is_better else "↓"
+        arrow = {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+        if not (arrow or self.unit):
+            return self.name
         return f"{self.name} ({', '.join(part for part in (self.unit, arrow) if part)})"
 
     @property
@@ -78,6 +81,11 @@ _LEGIBILITY = [
     Measure("Cross-entropy", 3, False, unit="nats", field="cross_entropy"),
     Measure("Distribution overlap", 3, True, field="overlap"),
 ]
+_SHARPNESS = [
+    Measure("Senior's entropy", 3, None, unit="nats", field="entropy"),
+    Measure("KL(senior || junior)", 3, False, unit="nats", field="kl"),
+]
+"""Cross-entropy is their sum where the senior samples at temperature 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,13 @@ def measures(summary: Summary) -> list[Measure]:
     if summary.kind in ("solo", "handoff"):
         fewest = min(row["samples"] for rows in summary.problems.values() for row in rows)
         return [Measure(f"pass@{k}", 1, True, 100.0, "%", k=k) for k in powers_of_two(fewest)]
-    return _LEGIBILITY if summary.kind == "legibility" else []
+    return _of_legibility(summary) if summary.kind == "legibility" else []
+
+
+def _of_legibility(summary: Summary) -> list[Measure]:
+    each = [row for one in summary.each for rows in one.problems.values() for row in rows]
+    has_all = all(row.get("entropy") is not None for row in each)
+    return [*_LEGIBILITY, *(_SHARPNESS if has_all else ())]
 
 
 @functools.cache
@@ -173,7 +187,7 @@ def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
     k: the largest available one up to it is shown; None means 8.
     """
     if summary.kind == "legibility":
-        return _LEGIBILITY
+        return measures(summary)
     largest = _SUMMARY_K if k is None else k
     return [one for one in measures(summary) if (one.k or 0) <= largest][-1:]
 

@@ -221,6 +221,11 @@ class _Read(_Problem):
     responses: Annotated[_Count, Field(ge=1)]
     response_cross_entropy: _Number
     response_overlap: _Number
+    # Results of earlier versions, and the release's, lack these.
+    entropy: _Number | None = None
+    kl: _Number | None = None
+    response_entropy: _Number | None = None
+    response_kl: _Number | None = None
 
 
 def _in_order(rows: list[Any]) -> list[Any]:

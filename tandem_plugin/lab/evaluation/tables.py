@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tandem_plugin.lab.evaluation.comparison import Comparison
-from tandem_plugin.lab.evaluation.drift import TOP, mean_recovery, read_counts
+from tandem_plugin.lab.evaluation.drift import TOP, Recovery, mean_recovery, read_counts
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
     mean_metric,
@@ -57,6 +57,21 @@ _UNGRADED = ("no_answer", "timeout", "error")
 _SEEDS_NOTE = (
     "Welch's t-tests on each training seed's macro average: would other seeds show the same "
     "difference on these problems? Methods with one seed are omitted."
+)
+_NOISE_NOTE = (
+    "The noise is what two halves of the junior's own responses differ by, of half as many tokens "
+    "each: about twice what two whole samples of one model would. A KL below it shows no drift."
+)
+_RECOVERY_NOTE = (
+    "Measured as in the paper, a second sample of the baseline also moves most tokens back: both "
+    "ratios contain the baseline's noise, with opposite signs (null, on halves of its responses). "
+    "Cross-fitted, tokens are chosen on one half and moved from the other: only what differs from "
+    "50 % and 0 there speaks of recovery."
+)
+_NO_NULL = (
+    "These runs have no halves to compare, since they have an odd number of samples per problem or "
+    "an earlier version made them: they cannot tell drift or recovery from noise. Run `tandem eval "
+    "solo` with an even --samples, and `tandem eval drift` again."
 )
 _UNITS_NOTE = (
     "Paired t-tests on each unit's mean over its seeds: would another unit show the same "
@@ -156,7 +171,7 @@ def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Mea
     for mean in means[:-1]:
         difference = means[-1] - mean
         text = number(chosen.scale * difference, chosen.decimals, "+")
-        is_better = float(text) != 0 and (difference > 0) == chosen.higher_is_better
+        is_better = float(text) != 0 and (difference > 0) is chosen.higher_is_better
         cells.append(Cell(text, bold=is_better))
     return cells
 
@@ -169,7 +184,9 @@ def _measure_cells(
     spreads = [""] * len(texts)
     if errors is not None:
         spreads = [number(chosen.scale * error, chosen.decimals) for error in errors]
-    marks = best(texts, chosen.higher_is_better)
+    marks = [False] * len(texts)
+    if chosen.higher_is_better is not None:
+        marks = best(texts, chosen.higher_is_better)
     return [Cell(*cell) for cell in zip(texts, spreads, marks, strict=True)]
 
 
@@ -246,12 +263,21 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
     junior = label.removeprefix("drift").strip()
     moved = [mean_metric(run, "mean_absolute_log_ratio") for run in runs.values()]
     kl = [mean_metric(run, "kl") for run in runs.values()]
+    noise = [_noise_of(run) for run in runs.values()]
     section: _Section = [
         ("Model", list(runs)),
         (_KL.heading, _measure_cells(kl, None, _KL)),
+        ("noise: KL of the junior's halves", [number(value, 4) for value in noise]),
         ("mean |log-ratio| (↓)", [number(value, 4) for value in moved]),
     ]
-    return _table(label, f"Drift of the token distribution ({junior})", [section])
+    note = _NO_NULL if np.isnan(noise).any() else _NOISE_NOTE
+    return _table(label, f"Drift of the token distribution ({junior})", [section], note=note)
+
+
+def _noise_of(run: Summary) -> float:
+    """The divergence of one model from itself; NaN if a run does not have it."""
+    found = [one.content["metrics"].get("kl_of_juniors_halves") for one in run.each]
+    return float("nan") if None in found else float(np.mean(found))
 
 
 def _recovery_table(label: str, runs: Runs) -> PaperTable:
@@ -262,30 +288,35 @@ def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
-    sections = [
-        _recovery_section(drifted[baseline], senior, run)
+    found = {
+        senior: mean_recovery(drifted[baseline], run)
         for senior, run in drifted.items()
         if senior != baseline
-    ]
+    }
+    sections = [_recovery_section(drifted[baseline], *one) for one in found.items()]
+    note = _RECOVERY_NOTE if all(one.null for one in found.values()) else _NO_NULL
     about = label.removeprefix("drift").strip()
     title = f"Recovery of {baseline}'s drift from {about}"
-    return _table(f"recovery-{label}", title, sections, 2)
+    return _table(f"recovery-{label}", title, sections, 2, note)
 
 
-def _recovery_section(baseline: Summary, senior: str, run: Summary) -> _Section:
-    junior = read_counts(baseline.each[0])[1]
-    top = min(TOP, len(junior))
-    frequent = int((junior >= baseline.settings["frequent"]).sum())
-    moved_back, rho_top, rho_frequent = mean_recovery(baseline, run)
-    rows = {
-        f"top {top} moved back (%)": number(100 * moved_back, 1),
-        f"ρ, top {top}": number(rho_top, 2),
-        f"ρ, {frequent} frequent": number(rho_frequent, 2),
-    }
+def _recovery_section(baseline: Summary, senior: str, found: Recovery) -> _Section:
+    _, junior = read_counts(baseline.each[0])
+    top = min(TOP, len(junior.whole))
+    frequent = int((junior.whole >= baseline.settings["frequent"]).sum())
+
+    def cells(values: tuple[float, float, float] | None) -> list[str]:
+        if values is None:
+            return [DASH] * 3
+        moved_back, *rhos = values
+        return [number(100 * moved_back, 1), *(number(rho, 2) for rho in rhos)]
+
     return [
-        ("Model", _first(senior, len(rows))),
-        ("Measure", list(rows)),
-        ("measured", list(rows.values())),
+        ("Model", _first(senior, 3)),
+        ("Measure", [f"top {top} moved back (%)", f"ρ, top {top}", f"ρ, {frequent} frequent"]),
+        ("measured", cells(found.measured)),
+        ("null: the baseline against itself", cells(found.null)),
+        ("cross-fitted (null: 50, 0, 0)", cells(found.crossed)),
     ]
 
 
@@ -349,13 +380,18 @@ def _significance_table(comparison: Comparison) -> PaperTable:
     tests = []
     for label, runs in comparison.of("handoff", "legibility"):
         each = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
-        for chosen in measures(runs[claimed]):
+        for chosen in _tested(measures(runs[claimed])):
             pooled = {senior: found[chosen].pooled for senior, found in each.items()}
             for other in others:
                 result = paired_test(pooled[claimed], pooled[other], chosen.direction)
                 tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
     title = "Paired one-sided t-tests on per-problem statistics"
     return _tests_table("significance", title, tests, (_DELTA, "t", "p"))
+
+
+def _tested(found: Sequence[Measure]) -> list[Measure]:
+    """Those of which one direction is better."""
+    return [one for one in found if one.higher_is_better is not None]
 
 
 class _Seeds(NamedTuple):
@@ -391,7 +427,7 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
             continue
         each = {m: [_macros(comparison, one) for one in run.each] for m, run in pooled.items()}
         first = next(iter(pooled.values()))
-        for chosen in [_KL] if first.kind == "drift" else measures(first):
+        for chosen in [_KL] if first.kind == "drift" else _tested(measures(first)):
             values = {m: [seed[chosen] for seed in seeds] for m, seeds in each.items()}
             units = {
                 method: _of_units(comparison, run, values[method])
