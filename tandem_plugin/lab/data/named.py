@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data.fields import (
+    GOLD_FIELDS,
+    SOLUTION_FIELDS,
+    TEXT_FIELDS,
+    named_fields,
+)
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 from tandem_plugin.lab.data.rows import given_answer, is_generated_source, problems_of
@@ -145,8 +151,18 @@ def _problems(
             elif str(answer) in drops:
                 left_out.append(BadRow(row, f"Its answer is {answer}, which the set excludes."))
             else:
-                yield row, record
+                yield row, _asked(record)
 
     read = problems_of(kept(), name, bad_rows)
     bad = sorted((*read.bad_rows, *left_out), key=lambda one: one.row)
     return ProblemSet(name, read.problems, tuple(bad))
+
+
+def _asked(record: Any) -> Any:
+    """The text and the answer of a row, which are all that the set is made of."""
+    if not isinstance(record, Mapping):
+        return record
+    fields = named_fields(record)
+    texts = [name for name in TEXT_FIELDS if name in fields]
+    kept = {*texts[:1], *GOLD_FIELDS, *SOLUTION_FIELDS, "reward_model"}
+    return {name: value for name, value in fields.items() if name in kept}

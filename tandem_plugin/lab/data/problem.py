@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data.instructions import says_how_to_answer
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Requests a final answer in a box; the paper does so without giving the wording."""
 
-_INSTRUCTED = re.compile(
-    r"\\boxed ?\{ ?\}|(?:within|inside|in|using|with|into) (?:an? )?[$`'\"]?\\boxed", re.IGNORECASE
-)
-"""Text that requests a box. A problem may contain boxes of its own, such as solved parts."""
-
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character, which a text can hold, and which no tokenizer takes."""
 _WORD = re.compile(r"[^\W_]+")
 
 Message = dict[str, str]
@@ -58,9 +56,17 @@ class ProblemSet:
     name: str
     problems: tuple[Problem, ...]
     bad_rows: tuple[BadRow, ...] = ()
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """Fields of which nothing is known, and in how many problems they stand; no prompt has them."""
 
     def __len__(self) -> int:
         return len(self.problems)
+
+    def unread_note(self) -> str | None:
+        """A line that counts and names the fields of which nothing is known, if there are any."""
+        counts = [f"{name} ({rows:,} rows)" for name, rows in self.unread.items()]
+        more = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
+        return f"not in the prompts: {', '.join(counts[:10])}{more}" if counts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +79,32 @@ class PromptTemplate:
     system: str | None = None
     """A system turn to put first; None keeps the problem's own."""
     always: bool = False
-    """Whether to add the instruction even if the problem's own turns request a box, and to keep the
+    """Whether to add the instruction even if the problem's turns say how to answer, and to keep the
     text's white space. A problem that already has this instruction never gets it twice."""
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
             raise DataError("TP713", template=self.template)
+        for text in (self.template, self.instruction, self.system or ""):
+            if SURROGATE.search(text):
+                raise DataError("TP736", text=text)
 
     def messages(self, problem: Problem) -> list[Message]:
         """The problem as a chat.
 
-        A problem whose own turns request a boxed answer keeps them unchanged.
+        A problem whose turns say how to answer keeps them unchanged.
         """
         *before, last = [dict(turn) for turn in problem.messages]
+        if self.system is not None:
+            before = [turn for turn in before if turn["role"] != "system"]
+            before.insert(0, {"role": "system", "content": self.system})
         text = self.template.replace("{instruction}", self.instruction)
         if self.always:
             if self.instruction not in last["content"]:
                 asked = last["content"] if problem.raw is None else problem.raw
                 last["content"] = text.replace("{problem}", asked)
-        elif not any(_INSTRUCTED.search(turn["content"]) for turn in problem.messages):
+        elif not any(says_how_to_answer(turn["content"]) for turn in [*before, last]):
             last["content"] = text.replace("{problem}", last["content"]).strip()
-        if self.system is not None:
-            before = [turn for turn in before if turn["role"] != "system"]
-            before.insert(0, {"role": "system", "content": self.system})
         return [*before, last]
 
 
@@ -115,9 +124,9 @@ def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
 
 
 def words_of(problem: Problem) -> tuple[str, ...]:
-    """The words and numbers of a problem in lower case, without lines that ask for a box."""
+    """The words and numbers of a problem in lower case, without lines that say how to answer."""
     turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
     lines = "\n".join(turns or [problem.text]).split("\n")
-    kept = [line for line in lines if not _INSTRUCTED.search(line)]
+    kept = [line for line in lines if not says_how_to_answer(line)]
     text = "\n".join(kept or lines).replace(INSTRUCTION, "").strip()
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,9 @@ class HubSource:
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     """(row, record) of a ``.jsonl``, ``.json`` or ``.parquet`` file.
 
-    Rows count from 1; in JSONL they are lines, and blank ones are skipped. An exception in place of
-    a record means a line that is not JSON. Raises :class:`DataError` for a file that cannot be
-    read.
+    Rows count from 1; in JSONL they are lines, and blank ones are skipped. A byte-order mark before
+    a text is no part of it. An exception in place of a record means a line that is not JSON.
+    Raises :class:`DataError` for a file that cannot be read.
     """
     if not os.path.isfile(path):
         raise DataError("TP715", path=path)
@@ -96,6 +97,7 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     with open_file(path) as file:
         for number, line in enumerate(file, 1):
+            line = line.removeprefix(BOM_UTF8)
             if not line.strip():
                 continue
             try:
@@ -106,7 +108,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _json(path: Path) -> list[Any]:
     try:
-        records = parse_json(read_file(path))
+        records = parse_json(read_file(path).removeprefix(BOM_UTF8))
     except ValueError as error:
         raise DataError("TP720", path=path, error=error) from error
     if isinstance(records, dict):

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tandem_plugin.errors import DataError
+from tandem_plugin.errors import DataError, shown
 from tandem_plugin.grading.extraction import extract_answer, read_golds
 from tandem_plugin.grading.generated import check_task, gold_of
-from tandem_plugin.lab.data.problem import BadRow, Message, Problem, ProblemSet
+from tandem_plugin.lab.data.choices import LETTERS, Choices, Numbered, Numbers
+from tandem_plugin.lab.data.fields import (
+    GOLD_FIELDS,
+    LABEL_FIELDS,
+    SOLUTION_FIELDS,
+    RowError,
+    is_present,
+    named_fields,
+    unread_fields,
+)
+from tandem_plugin.lab.data.problem import SURROGATE, BadRow, Message, Problem, ProblemSet
+from tandem_plugin.lab.data.questions import read_question
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 
-TEXT_FIELDS = ("problem", "question", "prompt", "messages", "input", "query")
-GOLD_FIELDS = (
-    "answer",
-    "final_answer",
-    "ground_truth",
-    "gold",
-    "target",
-    "label",
-    "expected_answer",
-)
-SOLUTION_FIELDS = ("solution", "solutions", "response")
 _PREFIX = "reasoning-gym:"
 _MARKED = "####"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -43,8 +45,8 @@ def read_problems(
     """Read the problems of a file, the Hub, or a reasoning-gym task.
 
     On the Hub, a source is ``owner/name[:config][#split]``; for tasks see :func:`read_generated`. A
-    record holds its text in one of ``TEXT_FIELDS``, as text or chat messages, and its answers in
-    one of ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
+    record holds its text as :func:`read_question` reads it, and its answers in one of
+    ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
     bad_rows: ``stop`` at the first invalid row, or ``skip`` and record them all. golds: whether a
     record without any answer is a valid problem; one whose answer cannot be read never is. Raises
     :class:`DataError`.
@@ -56,7 +58,8 @@ def read_problems(
         records, own_name = read_hub(HubSource.parse(source)), source.rpartition("/")[2]
     else:
         records, own_name = read_records(Path(source)), Path(source).stem
-    return problems_of(records, name or own_name or source, bad_rows, golds)
+    printed = (name or own_name or source).encode("utf-8", "replace").decode()
+    return problems_of(records, printed, bad_rows, golds)
 
 
 def problems_of(
@@ -66,60 +69,78 @@ def problems_of(
     golds: Golds = "required",
 ) -> ProblemSet:
     """The problems of numbered records. Raises :class:`DataError`, also where there are none."""
-    problems: list[Problem] = []
-    bad: list[BadRow] = []
+    reader = _Reader(name, bad_rows, golds)
     for row, record in records:
-        found = problem_of(row, record, golds)
-        if isinstance(found, Problem):
-            problems.append(found)
-        elif bad_rows == "stop":
-            raise DataError("TP725", name=name, row=row, found=found)
-        else:
-            bad.append(BadRow(row, found))
-    if not problems:
-        first = f" Row {bad[0].row}: {bad[0].reason}" if bad else ""
-        raise DataError("TP726", name=name, first=first)
-    return ProblemSet(name, tuple(problems), tuple(bad))
+        with reader.row(row):
+            reader.read(row, record)
+    return reader.problems()
 
 
-def problem_of(row: int, record: Any, golds: Golds = "required") -> Problem | str:
-    """The problem in a record, or a sentence that says why it is invalid."""
+class _Reader:
+    """Reads records in order; see :func:`problems_of`."""
+
+    def __init__(self, name: str, bad_rows: Literal["stop", "skip"], golds: Golds) -> None:
+        self._name, self._bad_rows, self._golds = name, bad_rows, golds
+        self._problems: dict[int, Problem] = {}
+        self._numbered: dict[int, Numbered] = {}
+        """The rows whose answer is a number that can mean several choices, until all are read."""
+        self._numbers = Numbers()
+        self._bad: list[BadRow] = []
+        self._unread: Counter[str] = Counter()
+
+    @contextmanager
+    def row(self, row: int) -> Iterator[None]:
+        """Stop at a bad row, or record it."""
+        try:
+            yield
+        except RowError as error:
+            if self._bad_rows == "stop":
+                raise DataError("TP725", name=self._name, row=row, found=error) from None
+            self._bad.append(BadRow(row, str(error)))
+
+    def read(self, row: int, record: Any) -> None:
+        fields = fields_of(record)
+        question = read_question(fields)
+        golds = _golds(fields, self._golds, question.choices)
+        _check_text(question.messages, () if isinstance(golds, Numbered) else golds)
+        if isinstance(golds, Numbered):
+            self._numbers.add(golds)
+            self._numbered[row] = golds
+            golds = ()
+        self._problems[row] = Problem(row, question.messages, golds, question.raw)
+        self._unread.update(unread_fields(fields))
+
+    def problems(self) -> ProblemSet:
+        for row, answer in self._numbered.items():
+            problem = self._problems.pop(row)
+            with self.row(row):
+                letter = LETTERS[self._numbers.place(answer)]
+                self._problems[row] = replace(problem, golds=(letter,))
+        if not self._problems:
+            first = f" Row {self._bad[0].row}: {self._bad[0].reason}" if self._bad else ""
+            raise DataError("TP726", name=self._name, first=first)
+        found = tuple(self._problems[row] for row in sorted(self._problems))
+        bad = tuple(sorted(self._bad, key=lambda one: one.row))
+        return ProblemSet(self._name, found, bad, dict(self._unread))
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a record that hold something; :class:`RowError` if it is no object."""
     if isinstance(record, Exception):
-        return f"This is not JSON: {record}."
+        raise RowError(f"This is not JSON: {record}.")
     if not isinstance(record, Mapping):
-        return f"This is a {type(record).__name__}, not an object with a problem and an answer."
-    asked = _asked(record)
-    if isinstance(asked, str):
-        return asked
-    found = _golds(record, golds)
-    if isinstance(found, str):
-        return found
-    messages, raw = asked
-    return Problem(row, messages, found, raw)
+        kind = type(record).__name__
+        raise RowError(f"This is a {kind}, not an object with a problem and an answer.")
+    return named_fields(record)
 
 
-def _asked(record: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None] | str:
-    """The chat and, if the record has a text, that text unchanged."""
-    field = next((name for name in TEXT_FIELDS if _is_present(record.get(name))), None)
-    if field is None:
-        has = ", ".join(map(str, record)) or "no field"
-        return f"It has no text in any of {', '.join(TEXT_FIELDS)}; it has {has}."
-    value = record[field]
-    if isinstance(value, str):
-        return ({"role": "user", "content": value.strip()},), value
-    turns = value.tolist() if hasattr(value, "tolist") else value
-    wrong = f"Its {field} is neither text nor chat messages with role and content."
-    try:
-        messages = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
-    except (TypeError, KeyError):
-        return wrong
-    if not all(isinstance(part, str) for message in messages for part in message.values()):
-        return wrong
-    while messages and messages[-1]["role"] == "assistant":
-        messages.pop()
-    if not messages or not messages[-1]["content"].strip():
-        return f"Its {field} does not end with a user turn."
-    return tuple(messages), None
+def _check_text(messages: Iterable[Message], golds: Iterable[str]) -> None:
+    """Raise for half a character, which JSON can contain, but no tokenizer and no file."""
+    texts = [("prompt", turn[part]) for turn in messages for part in turn]
+    for what, text in (*texts, *(("answer", gold) for gold in golds)):
+        if found := SURROGATE.search(text):
+            half = f"\\u{ord(found[0]):04x}"
+            raise RowError(f"Its {what} contains the lone surrogate {half}, half of a character.")
 
 
 def given_answer(record: Mapping[str, Any]) -> Any:
@@ -128,21 +149,70 @@ def given_answer(record: Mapping[str, Any]) -> Any:
     values = [record.get(name) for name in GOLD_FIELDS]
     if isinstance(reward_model, Mapping):
         values.insert(0, reward_model.get("ground_truth"))
-    return next((value for value in values if _is_present(value)), None)
+    return next((value for value in values if is_present(value)), None)
 
 
-def _golds(record: Mapping[str, Any], golds: Golds) -> tuple[str, ...] | str:
+def _golds(
+    record: Mapping[str, Any], golds: Golds, choices: Choices | None
+) -> tuple[str, ...] | Numbered:
+    """The record's answers, or its right choice: see :func:`_chosen`."""
+    if choices is not None and (answers := _named_choices(record)):
+        return _chosen(answers, choices)
     answer = given_answer(record)
+    if answer is None:
+        answer = _spans(record)
+    if answer is None:
+        answer = solved_answer(record)
     if answer is not None:
-        return read_golds(_behind_mark(answer))
-    for name in SOLUTION_FIELDS:
-        solution = record.get(name)
-        if isinstance(solution, str) and (found := extract_answer(solution)).answer is not None:
-            return (found.answer,)
+        return _read_golds(answer)
     if golds == "optional":
         return ()
     looked = ", ".join((*GOLD_FIELDS, "reward_model.ground_truth"))
-    return f"It has no answer in any of {looked}, and no solution with a boxed answer."
+    raise RowError(f"It has no answer in any of {looked}, and no solution with a boxed answer.")
+
+
+def _named_choices(record: Mapping[str, Any]) -> list[Any]:
+    """What may name the right one of a record's choices, the most usual first."""
+    fields = [record[name] for name in LABEL_FIELDS if name in record]
+    answers = [given_answer(record), *fields, solved_answer(record)]
+    return [answer for answer in answers if answer is not None]
+
+
+def _chosen(answers: Sequence[Any], choices: Choices) -> tuple[str] | Numbered:
+    """The letter of the right choice, or a number that names it, from the first that is one.
+
+    Raises :class:`RowError` if none of them names a choice.
+    """
+    for answer in answers:
+        texts = _read_golds(answer)
+        if len(texts) > 1 and not isinstance(answer, bool):
+            continue
+        for found in (choices.right(text, isinstance(answer, str)) for text in texts):
+            if isinstance(found, int):
+                return (LETTERS[found],)
+            if found is not None:
+                return found
+    raise RowError(f"Its answer {shown(answers[0])} is none of its choices.")
+
+
+def solved_answer(record: Mapping[str, Any]) -> str | None:
+    """The content of the last box of a record's solution."""
+    solutions = (record.get(name) for name in SOLUTION_FIELDS)
+    found = (extract_answer(one).answer for one in solutions if isinstance(one, str))
+    return next((answer for answer in found if answer is not None), None)
+
+
+def _read_golds(answer: Any) -> tuple[str, ...]:
+    golds = read_golds(_behind_mark(answer))
+    if isinstance(golds, str):
+        raise RowError(golds)
+    return golds
+
+
+def _spans(record: Mapping[str, Any]) -> Any:
+    """The answers of SQuAD: the texts of its spans."""
+    answers = record.get("answers")
+    return answers.get("text") or None if isinstance(answers, Mapping) else None
 
 
 def _behind_mark(value: Any) -> Any:
@@ -151,15 +221,6 @@ def _behind_mark(value: Any) -> Any:
         return value
     answer = value.rpartition(_MARKED)[2].strip()
     return answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer
-
-
-def _is_present(value: Any) -> bool:
-    """Neither absent, nor blank, nor the NaN that marks absence in a table."""
-    if isinstance(value, float):
-        return not math.isnan(value)
-    if hasattr(value, "__len__"):
-        return len(value) > 0 and not (isinstance(value, str) and not value.strip())
-    return value is not None
 
 
 def is_generated_source(source: str) -> bool:
