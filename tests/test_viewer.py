@@ -205,3 +205,22 @@ def test_page_never_replaces_what_is_read(
     assert done.exit_code == 1
     assert "would overwrite the" in done.stderr
     assert Path(target).read_bytes() == before
+
+
+@pytest.mark.parametrize("out", [None, "thesis.html", "notes.txt"])
+def test_page_never_replaces_a_file_that_is_no_page(
+    tmp_path: Path, tokenizer_file: Path, out: str | None, monkeypatch: Any
+):
+    monkeypatch.chdir(tmp_path)
+    Path("rollouts.jsonl").write_text(json.dumps(tandem_row()))
+    foreign = Path(out or "rollouts.html")
+    foreign.write_text("<!DOCTYPE html><p>My own.")
+    command = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json"]
+    done = CliRunner().invoke(app, [*command, *(["--out", out] if out else [])])
+    assert (done.exit_code, "TP799" in done.stderr) == (1, True), done.stderr
+    assert foreign.read_text() == "<!DOCTYPE html><p>My own."
+    for content in ("", None):  # an empty file, and then the command's own page
+        if content is not None:
+            foreign.write_text(content)
+        done = CliRunner().invoke(app, [*command, "--out", str(foreign)])
+        assert done.exit_code == 0, done.stderr

@@ -3,7 +3,7 @@
 As many as are asked for, in an order by a seed; where the set has fewer, each comes again in
 another order before any comes a third time. The same set, number and seed give the same file::
 
-    python examples/openrlhf/choose_problems.py data/train.jsonl 4000 problems.jsonl
+    python examples/openrlhf/choose_problems.py openrlhf-data/train.jsonl 4000 problems.jsonl
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(source: str, count: str, out: str) -> None:
         lines = [line for line in Path(source).read_text("utf-8").splitlines() if line.strip()]
     except OSError as error:
         sys.exit(f"The problems {source!r} cannot be read ({error.strerror}): tandem data prepare "
-                 "SOURCE --to openrlhf --out data writes them.")  # fmt: skip
+                 "SOURCE --to openrlhf --out openrlhf-data writes them.")  # fmt: skip
     if not lines:
         sys.exit(f"{source!r} holds no problem.")
     Path(out).write_text("".join(line + "\n" for line in chosen(lines, int(count))), "utf-8")

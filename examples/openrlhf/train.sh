@@ -8,7 +8,7 @@
 # protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
 #
 #   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
-#                     (data/train.jsonl, data/heldout.jsonl)
+#                     (openrlhf-data/train.jsonl, openrlhf-data/heldout.jsonl)
 #
 # The folder gets protocol (what defines the run), problems.jsonl (those that so many steps see),
 # train.log, rollouts/ (a file a step, of trl alone), checkpoints/ (the newest, to go on with, and the
@@ -20,8 +20,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=examples/recipe.sh
 source "$here/../recipe.sh"
 take_method "$@"
-train=${TRAIN:-data/train.jsonl}
-validation=${VALIDATION:-data/heldout.jsonl}
+train=${TRAIN:-openrlhf-data/train.jsonl}
+validation=${VALIDATION:-openrlhf-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
 
 case $method in

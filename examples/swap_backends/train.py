@@ -2,7 +2,8 @@
 
     python examples/swap_backends/train.py --backend verl|openrlhf|trl --data data [--dry-run]
 
-data: what `tandem data prepare SOURCE --to verl --out data` wrote; for OpenRLHF `--to openrlhf`.
+data: what `tandem data prepare SOURCE --to verl --out data` wrote; for OpenRLHF `--to openrlhf`, in
+a folder of its own.
 The settings are those of settings.json beside this file; `--settings FILE` gives others. One GPU.
 All three sample `prompts` problems a step, `samples` responses to each, and update once. What
 follows `--` goes to the trainer as it is.

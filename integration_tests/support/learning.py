@@ -74,7 +74,7 @@ class Learner:
         for name, some in (("train", drawn), ("validation", held_out[:VALIDATION])):
             problems = ProblemSet("demo", tuple(one.problem for one in some))
             for trainer in ("verl", "openrlhf"):
-                file = prepare(problems, trainer, folder / f"{name}-data").files["train"]
+                file = prepare(problems, trainer, folder / f"{name}-{trainer}").files["train"]
                 file.rename(folder / f"{name}{file.suffix}")
         return cls(folder, tuple(held_out))
 

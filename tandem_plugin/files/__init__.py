@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import product
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -21,6 +22,7 @@ __all__ = [
     "ForeignLineError",
     "WholeLines",
     "check_outputs",
+    "check_page",
     "is_number",
     "open_file",
     "parse_json",
@@ -30,6 +32,9 @@ __all__ = [
     "system_reason",
     "write_file",
 ]
+
+_PAGE_MARK = b"Made by tandem-plugin"
+"""In the last lines of every page that `tandem view` and `tandem report` write."""
 
 
 def open_file(path: str | Path) -> io.BufferedReader:
@@ -135,6 +140,21 @@ def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) ->
     for output, (what, file) in product(outputs, files):
         if _is_same(output, file):
             raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
+
+
+def check_page(page: Path) -> None:
+    """Raise :class:`OutputError` if a page would replace a file that is no page of tandem's."""
+    try:
+        if page.stat().st_size == 0:
+            return
+        with open_file(page) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            is_own = content.find(_PAGE_MARK) >= 0
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(page, error) from error
+    if not is_own:
+        raise OutputError("TP799", page=page)
 
 
 def _is_same(one: Path, other: str) -> bool:

@@ -140,3 +140,15 @@ def test_juniors_own_model_comes_first_and_is_not_what_is_claimed(make_results: 
     page = page_of(results)
     assert "TRL > base" in page
     assert "TRL > KL" in page
+
+
+def test_report_replaces_its_own_page_and_no_other(make_results: MakeResults, tmp_path: Path):
+    results = make_results("TRL", [1, 3, 4])
+    own = tmp_path / "site" / "index.html"
+    own.parent.mkdir()
+    own.write_text("<!DOCTYPE html><p>My own.")
+    done = report(results, "--out", own.parent)
+    assert (done.exit_code, "TP799" in done.output) == (1, True), done.output
+    assert own.read_text() == "<!DOCTYPE html><p>My own."
+    for _ in range(2):
+        assert report(results).exit_code == 0

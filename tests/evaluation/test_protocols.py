@@ -124,6 +124,32 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     assert plain[7] is None
 
 
+@pytest.mark.parametrize("prepared", [[], ["--protocol", "release", "--heldout", "0"]])
+def test_a_prepared_file_is_asked_with_its_own_instruction_under_every_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: list[str]
+):
+    source, out = tmp_path / "sums.jsonl", tmp_path / "data"
+    source.write_text('{"problem": "1 + 1 = ?", "answer": 2}\n')
+    command = ["data", "prepare", str(source), "--to", "openrlhf", "--out", str(out), *prepared]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    seen: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(solo_handoff, "run_handoff", lambda *given: seen.append(given) or [])
+    monkeypatch.setattr(solo_handoff, "check_handoffs", lambda *_: None)
+    monkeypatch.setattr(commands, "_checkpoints", lambda given: list(given))
+    monkeypatch.setattr(commands, "_show", lambda *_: None)
+    file = out / "train.jsonl"
+    command = ["eval", "handoff", "--senior", "s", "--junior", "j", "--benchmark", str(file)]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path), "--protocol", "release"])
+    assert done.exit_code == 0, done.output
+    ((_, _, _, _, (benchmark,), _, _, noted),) = seen
+    (row,) = map(json.loads, file.read_text().splitlines())
+    assert [one["messages"] for one in benchmark.questions()] == [row["input"]]
+    assert row["input"][0]["content"].count("\\boxed{}") == 1
+    changed = {"template", "instruction", "always_instructed"}
+    assert changed & noted["overridden"].keys() == (set() if prepared else changed)
+
+
 @pytest.mark.parametrize(
     ("part", "options", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +13,7 @@ from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.data import ProblemSet
+    from tandem_plugin.lab.data import Prepared, ProblemSet
 
 data = typer.Typer(
     help="Problem sets, prepared for a trainer.",
@@ -57,9 +58,10 @@ def prepare(
 ) -> None:
     """Write a problem set in a trainer's format, with the instruction to answer in a box.
 
-    A problem that already mentions a box keeps its own instruction. The folder contains train,
-    heldout if requested, and manifest.json; the same source, settings and seed produce the same
-    files.
+    A problem that already says how to answer keeps its own instruction. Everything that belongs to
+    a problem is in its prompt: choices, context, a system message. Fields that are not read are
+    listed. The folder contains train, heldout if requested, and manifest.json, of one set for one
+    trainer; the same source, settings and seed produce the same files.
     """
     from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
     from tandem_plugin.lab.data import prepare as write
@@ -90,13 +92,15 @@ def prepare(
             draws_rows=draws_rows,
             protocol=noted,
         )
+    contents = prepared.contents
     result = {
         "name": problems.name,
         "files": {name: str(path) for name, path in prepared.files.items()},
         "rows": prepared.rows,
         "checksums": prepared.checksums,
-        "duplicates": prepared.duplicates,
-        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        **{name: contents[name] for name in ("duplicates", "bad_rows", "unread_fields")},
+        "without_box": contents["without_box"],
+        "replaced": prepared.replaced,
         "manifest": str(prepared.manifest),
         "protocol": noted,
     }
@@ -106,11 +110,26 @@ def prepare(
     rows = {
         name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
     }
-    print_fields({**rows, "duplicates": f"{prepared.duplicates:,}", "manifest": result["manifest"]})
+    duplicates = f"{contents['duplicates']:,}"
+    print_fields({**rows, "duplicates": duplicates, "manifest": result["manifest"]})
+    for line in _notes(problems, prepared):
+        echo(line)
+
+
+def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
+    """What the files do not have, and what they replaced."""
+    from tandem_plugin.lab.data.instructions import without_box_note
+
+    contents = prepared.contents
+    if (before := prepared.replaced) is not None:
+        counts = ", ".join(f"{count:,} {name}" for name, count in before["rows"].items())
+        seed = "" if before.get("seed") is None else f", seed {before['seed']}"
+        yield f"replaced: other problems of {before['name']} ({counts}{seed})"
+    yield from filter(None, [problems.unread_note(), without_box_note(contents["without_box"])])
     for bad in problems.bad_rows[:10]:
-        echo(f"skipped: row {bad.row}: {bad.reason}")
+        yield f"skipped: row {bad.row}: {bad.reason}"
     if len(problems.bad_rows) > 10:
-        echo(f"skipped: {len(problems.bad_rows) - 10:,} more rows")
+        yield f"skipped: {len(problems.bad_rows) - 10:,} more rows"
 
 
 def _read(source: str, files: list[Path] | None, bad_rows: Literal["stop", "skip"]) -> ProblemSet:

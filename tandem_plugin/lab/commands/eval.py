@@ -218,6 +218,8 @@ def _benchmarks(given: Sequence[str], protocol: str | None) -> list[Benchmark]:
         )
     benchmarks = [read_benchmark(one, template) for one in given]
     _check_names([one.name for one in benchmarks], "--benchmark")
+    for note in (note for one in benchmarks for note in one.notes()):
+        echo(note, err=True)
     return benchmarks
 
 
@@ -229,7 +231,7 @@ def _noted(
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
     for benchmark in benchmarks[:1]:  # each one's own are in its results
-        asked = benchmark.template
+        asked = benchmark.written or benchmark.template
         used |= {
             "template": asked.template,
             "instruction": asked.instruction,

@@ -93,7 +93,8 @@ def rollout(
     from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
     from tandem_plugin.lab.data import INSTRUCTION
-    from tandem_plugin.lab.data.prepare import is_prepared
+    from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
+    from tandem_plugin.lab.data.prepare import written_template
     from tandem_plugin.lab.rollouts.engine import deciding, start_engine
     from tandem_plugin.lab.rollouts.rollout_file import (
         RolloutFile,
@@ -111,9 +112,12 @@ def rollout(
     chosen = config.make_schedule()
     arguments = engine_arguments(engine)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
-    if grade and instruction is None and not is_prepared(Path(problems)):
+    if grade and instruction is None and written_template(Path(problems)) is None:
         instruction = INSTRUCTION
     listed = read_prompts(problems, "required" if grade else "optional")
+    asked_otherwise = [asks_for_no_box(_turns(prompt_of(one, instruction))) for one in listed]
+    if grade and (note := without_box_note(sum(asked_otherwise))):
+        echo(note, err=True)
     asked_and_known = dumps([[prompt_of(one), list(one.golds)] for one in listed])
     grader = Grader() if grade else None  # raises before the models load if SymPy is missing
     noted = {
@@ -191,6 +195,8 @@ def read_prompts(
         bad, *more = found.bad_rows
         others = f" {len(more):,} more rows are invalid." if more else ""
         raise DataError("TP976", source=source, row=bad.row, reason=bad.reason, others=others)
+    if note := found.unread_note():
+        echo(note, err=True)
     return found.problems
 
 
@@ -207,9 +213,11 @@ def token_ids(problem: Problem, instruction: str | None, tokenizer: Any) -> list
     """The token ids of the prompt, in the chat template if the tokenizer has one."""
     from tandem_plugin.lab.data.problem import prompt_ids
 
-    asked = prompt_of(problem, instruction)
-    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    return prompt_ids(turns, tokenizer)
+    return prompt_ids(_turns(prompt_of(problem, instruction)), tokenizer)
+
+
+def _turns(prompt: str | list[Message]) -> list[Message]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
 
 
 def _named(model: str) -> str:

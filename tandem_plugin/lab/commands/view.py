@@ -48,10 +48,10 @@ def view(
     responses fit, it shows those of random problems and says so: use a larger --megabytes, or pass
     the file of one step. Grades in NAME.grades.jsonl next to NAME.jsonl are shown with the
     responses. Lines that cannot be read are listed on the page. The exit code is 1 if no line can
-    be read, or if the tokenizer is not the one that the responses were written with. Input files
-    are never overwritten.
+    be read, or if the tokenizer is not the one that the responses were written with. Input files,
+    and files that are no page of this command, are never overwritten.
     """
-    from tandem_plugin.files import check_outputs, write_file
+    from tandem_plugin.files import check_outputs, check_page, write_file
     from tandem_plugin.files.checkpoints import model_files
     from tandem_plugin.lab.rollouts.rollout_file import (
         find_tokenizer,
@@ -72,6 +72,7 @@ def view(
         "tokenizer": model_files(chosen),
     }
     check_outputs(inputs, page)
+    check_page(page)
     shown = _shown(files, chosen, int(megabytes * 1e6))
     with waiting("write the page"):
         index = page_index(shown)

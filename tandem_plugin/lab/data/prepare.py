@@ -13,11 +13,23 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tandem_plugin.errors import DataError, OutputError
-from tandem_plugin.files import check_outputs, parse_json, replacing, write_file
-from tandem_plugin.lab.data.problem import Problem, ProblemSet, PromptTemplate, words_of
+from tandem_plugin.files import check_outputs
+from tandem_plugin.lab.data.folder import (
+    MANIFEST,
+    file_digest,
+    prepared_manifest,
+    preparing,
+    read_manifest,
+)
+from tandem_plugin.lab.data.instructions import asks_for_no_box
+from tandem_plugin.lab.data.problem import (
+    Problem,
+    ProblemSet,
+    PromptTemplate,
+    words_of,
+)
 
 Trainer: TypeAlias = Literal["verl", "openrlhf"]
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +41,11 @@ class Prepared:
     rows: dict[str, int]
     checksums: dict[str, str]
     """SHA-256 of each split's problems and golds, whatever the file format."""
-    duplicates: int
-    """Problems with the same words as an earlier one; kept in the same split."""
+    contents: Mapping[str, Any]
+    """The manifest. ``duplicates``: problems with the same words as an earlier one, kept in the
+    same split. ``without_box``: prompts that ask for the answer in another form than a box."""
+    replaced: Mapping[str, Any] | None
+    """The manifest of an earlier preparation of other problems, which is gone."""
     manifest: Path
 
 
@@ -47,6 +62,8 @@ def prepare(
 ) -> Prepared:
     """Write a problem set in the format of ``verl`` or ``openrlhf``, with a manifest.
 
+    The folder has one preparation: see :func:`tandem_plugin.lab.data.folder.preparing`.
+
     verl: Parquet with chat messages. OpenRLHF: JSONL with chat messages in ``input``, for
     ``--data.apply_chat_template``. inputs: the files the problems were read from, which are never
     overwritten. draws_rows: see :func:`split`. protocol: the manifest's record of the protocol.
@@ -55,38 +72,60 @@ def prepare(
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
-    manifest = out / _MANIFEST
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
-    check_outputs({"problems": inputs}, manifest, *(out / f"{name}{ending}" for name in parts))
-    _check_left(out, parts)
+    names = {name: f"{name}{ending}" for name in parts}
+    check_outputs({"problems": inputs}, out / MANIFEST, *(out / name for name in names.values()))
     write = _write_verl if trainer == "verl" else _write_openrlhf
-    files = {name: write(problems.name, name, part, out, template) for name, part in parts.items()}
     rows = {name: len(part) for name, part in parts.items()}
     checksums = {name: checksum(part) for name, part in parts.items()}
-    content = {
+    manifest: dict[str, Any] = {
         "name": problems.name,
         "trainer": trainer,
-        "files": {name: path.name for name, path in files.items()},
+        "files": names,
         "rows": rows,
         "checksums": checksums,
         "seed": seed if heldout else None,
         "duplicates": duplicates,
-        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        **_omitted(problems),
+        "without_box": sum(asks_for_no_box(template.messages(one)) for one in problems.problems),
         "template": template.template,
         "instruction": template.instruction,
         "system": template.system,
+        "always_instructed": template.always,
         **({} if protocol is None else {"protocol": dict(protocol)}),
     }
-    write_file(manifest, json.dumps(content, indent=2) + "\n")
-    return Prepared(files, rows, checksums, duplicates, manifest)
+    before = read_manifest(out)
+    with preparing(out, problems.name, trainer) as folder:
+        _check_left(out, parts)
+        for name, part in parts.items():
+            write(problems.name, name, part, folder / names[name], template)
+        manifest["sha256"] = {file: file_digest(folder / file) for file in names.values()}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    replaced = None if before is None or before["checksums"] == checksums else before
+    files = {name: out / file for name, file in names.items()}
+    return Prepared(files, rows, checksums, manifest, replaced, out / MANIFEST)
 
 
-def is_prepared(file: Path) -> bool:
-    """Whether :func:`prepare` wrote a file, whose prompts are therefore complete."""
-    try:
-        return file.name in parse_json((file.parent / _MANIFEST).read_bytes())["files"].values()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False
+def written_template(file: Path) -> PromptTemplate | None:
+    """The template of a file that :func:`prepare` wrote, whose prompts are therefore complete.
+
+    None for any other file; raises :class:`DataError` if that is unknown: see
+    :func:`prepared_manifest`.
+    """
+    manifest = prepared_manifest(file)
+    if manifest is None:
+        return None
+    template, instruction = manifest.get("template"), manifest.get("instruction")
+    if not isinstance(template, str) or not isinstance(instruction, str):
+        return PromptTemplate()
+    always = manifest.get("always_instructed") is True
+    return PromptTemplate(template, instruction, manifest.get("system"), always)
+
+
+def _omitted(problems: ProblemSet) -> dict[str, Any]:
+    """What of the source is in no file."""
+    bad_rows = [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows]
+    return {"bad_rows": bad_rows, "unread_fields": dict(problems.unread)}
 
 
 def _check_left(out: Path, parts: Mapping[str, object]) -> None:
@@ -140,8 +179,8 @@ def _digest(text: str) -> str:
 
 
 def _write_verl(
-    source: str, name: str, problems: Sequence[Problem], out: Path, template: PromptTemplate
-) -> Path:
+    source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
+) -> None:
     """``reward_model.ground_truth`` is text, or lists where any problem has several golds."""
     try:
         import pyarrow as arrow
@@ -162,25 +201,20 @@ def _write_verl(
         }
         for index, problem in enumerate(problems)
     ]
-    path = out / f"{name}.parquet"
     try:
         table = arrow.Table.from_pylist(rows)
     except (arrow.ArrowException, UnicodeEncodeError) as error:
         raise DataError("TP712", name=name, error=error) from error
-    with replacing(path) as whole:
-        write_table(table, whole)
-    return path
+    write_table(table, path)
 
 
 def _write_openrlhf(
-    source: str, name: str, problems: Sequence[Problem], out: Path, template: PromptTemplate
-) -> Path:
+    source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
+) -> None:
     """``label`` is one answer, or several as a JSON list in text, which the reward reads."""
-    path = out / f"{name}.jsonl"
-    with replacing(path) as whole, whole.open("w", encoding="utf-8") as lines:
+    with path.open("w", encoding="utf-8") as lines:
         for problem in problems:
             golds = problem.golds
             label = golds[0] if len(golds) == 1 else json.dumps(list(golds))
             row = {"input": template.messages(problem), "label": label, "datasource": source}
             lines.write(json.dumps(row) + "\n")
-    return path

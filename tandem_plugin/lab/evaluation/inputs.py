@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, fingerprint_checkpoint
 from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
-from tandem_plugin.lab.data.prepare import checksum, is_prepared
+from tandem_plugin.lab.data.prepare import checksum, written_template
 from tandem_plugin.lab.data.rows import is_generated_source
 
 _UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)
@@ -26,6 +28,16 @@ class Benchmark:
     name: str
     problems: tuple[Problem, ...]
     template: PromptTemplate
+    written: PromptTemplate | None = None
+    """The template of prompts that ``tandem data prepare`` wrote; nothing is added to these."""
+    unread: str | None = None
+    """What of the source is in no prompt; see :meth:`ProblemSet.unread_note`."""
+
+    def notes(self) -> Iterator[str]:
+        """What should be known of its prompts."""
+        chats = (self.template.messages(problem) for problem in self.problems)
+        found = [self.unread, without_box_note(sum(map(asks_for_no_box, chats)))]
+        return (f"{self.name}: {note}" for note in found if note)
 
     def settings(self) -> dict[str, Any]:
         """Its record in a result."""
@@ -50,8 +62,8 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
     SOURCE is a source of :func:`tandem_plugin.lab.data.read_problems`, or the name of a set. A file
-    that `tandem data prepare` wrote keeps its prompts, which are those of the training, unless
-    there is a template. Raises :class:`EvaluationError` for an unusable name or a set that is the
+    that `tandem data prepare` wrote keeps its prompts, which are those of the training, whatever
+    the template. Raises :class:`EvaluationError` for an unusable name or a set that is the
     training split of another named set, and :class:`DataError` for an unusable source.
     """
     name, _, source = given.partition("=")
@@ -66,8 +78,9 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
     else:
         problems = read_problems(source)
     chosen = checked_name(name or problems.name, "benchmark")
-    usual = _UNCHANGED if is_prepared(Path(source)) else PromptTemplate()
-    return Benchmark(chosen, problems.problems, template or usual)
+    written = written_template(Path(source))
+    asked = _UNCHANGED if written else template or PromptTemplate()
+    return Benchmark(chosen, problems.problems, asked, written, problems.unread_note())
 
 
 def checked_name(name: str, of: str) -> str:

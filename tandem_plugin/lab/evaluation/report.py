@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin._version import __version__
-from tandem_plugin.files import write_file
+from tandem_plugin.files import check_page, write_file
 from tandem_plugin.lab.evaluation.comparison import (
     BySenior,
     Comparison,
@@ -64,6 +64,8 @@ def build_report(
     its unit. Raises :class:`EvaluationError` for results that cannot be compared, or where there
     are none.
     """
+    page = out / "index.html"
+    check_page(page)
     by_senior = read_seniors(results)
     if len(results) == 1:
         by_senior = {name: by_senior[name] for name in ordered_seniors(by_senior)}
@@ -80,7 +82,6 @@ def build_report(
         tables, notes = paper_tables(comparison, k), list(comparison.notes)
     named = [("Seeds of", pools), ("Unit", units)]
     groups = [f"{what} {one}: {', '.join(all_)}." for what, g in named for one, all_ in g.items()]
-    page = out / "index.html"
     write_file(page, _page([*groups, *notes], pictures, tables).encode("utf-8", "replace"))
     for one in pictures:
         write_file(out / "figures" / f"{one.name}.png", one.wide)
