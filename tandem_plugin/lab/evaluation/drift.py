@@ -187,14 +187,17 @@ def recovered(baseline: Counts, junior: Counts, other: Counts, frequent: int) ->
     measured = one(baseline.whole, baseline.whole, other.whole)
     if baseline.halves is None or other.halves is None:
         return Recovery(measured, None, None)
-    pairs = list(permutations(baseline.halves))
+    pairs = list(permutations(baseline.halves, 2))
     null = [one(first, first, second) for first, second in pairs]
-    crossed = [one(*pair, to, ties=0.5) for pair, to in product(pairs, other.halves)]
+    crossed = [
+        one(first, second, to, ties=0.5) for (first, second), to in product(pairs, other.halves)
+    ]
     return Recovery(measured, _means(null), _means(crossed))
 
 
 def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    return tuple(np.mean(found, axis=0).tolist())  # type: ignore[return-value]
+    moved_back, of_most, of_frequent = np.mean(found, axis=0).tolist()
+    return moved_back, of_most, of_frequent
 
 
 # Runs, and their files.
