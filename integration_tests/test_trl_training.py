@@ -170,3 +170,17 @@ def test_adapter_is_sent_to_an_engine_that_has_its_base_once(
     assert overlaps[0] == pytest.approx(1, abs=1e-6)  # the adapter begins as nothing
     assert max(overlaps[1:]) < 0.95  # the senior leaves its base, which stays the junior
     assert max(step["sampling/sampling_logp_difference/max"] for step in run.steps) <= 1e-4
+
+
+@pytest.mark.long
+def test_adapter_that_trains_single_tokens_is_merged(
+    bench: TRLBench, settings: dict[str, Any]
+) -> None:
+    own = {name: value for name, value in settings.items() if name != "junior"}
+    lora = {"r": 4, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+    lora["trainable_token_indices"] = [5, 17, 40, 90]
+    run = bench.run(own, lora=lora, name="tokens", learning_rate=1e-2, max_steps=2)
+    assert run.exit_code == 0, run.log[-3000:]
+    assert "tandem: syncs send all weights with the adapter merged" in run.log
+    assert max(step["sampling/sampling_logp_difference/max"] for step in run.steps) <= 1e-4
+    assert [step["tandem/overlap"] < 0.999 for step in run.steps] == [False, True]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-import tempfile
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.trajectory import Trajectory
+from tandem_trl import lora
 
 _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
-
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The maximum ranks that vLLM accepts (``vllm.config.lora.MaxLoRARanks``)."""
 
 
 class TandemEngine(Delegate):
@@ -70,14 +67,13 @@ def start_next_engine_in_tandem(
 
     def start(initialise: Callable[[], None], generation: Any) -> None:
         def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
-            lora = {} if "enable_lora" in arguments else _lora_arguments(generation, own, config)
-            given = {**own, **lora, **arguments}
+            send, adapting = _how_to_send(generation, {**own, **arguments}, config)
+            given = {**own, **adapting, **arguments}
             settings = {**config.settings(), "require": True}
             given["additional_config"] = {**given.get("additional_config", {}), "tandem": settings}
             engine = TandemEngine(llm(**given))
             check_engine(engine.llm_engine.vllm_config)
-            if lora:
-                generation.sync_weights = functools.partial(_send_adapter, generation, engine)
+            send(engine)
             started(engine)
             return engine
 
@@ -96,46 +92,27 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
         own()
 
 
-def _lora_arguments(
-    generation: Any, own: Mapping[str, Any], config: TandemConfig
-) -> dict[str, Any]:
-    """Engine arguments to read adapters, if their base is the junior; otherwise TRL merges them."""
-    adapter: Any = getattr(generation.model, "peft_config", {}).get("default")
-    is_base = is_seniors_checkpoint(config.junior or own["model"], own["model"], None)
-    if not is_base or config.max_drafts or own["quantization"] or own["enable_sleep_mode"]:
-        return {}
-    if generation._dist.is_fsdp or not _is_plain(adapter):
-        return {}
-    return {
-        "enable_lora": True,
-        "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter.r),
-    }
+def _how_to_send(
+    generation: Any, arguments: Mapping[str, Any], config: TandemConfig
+) -> tuple[Callable[[TandemEngine], None], dict[str, Any]]:
+    """What prepares weight syncs of a started engine, and the arguments that the engine needs.
+
+    arguments: of ``vllm.LLM``. Raises :class:`ConfigError` like :func:`lora.check_adapter`.
+    """
+    model = generation.model
+    lora.check_adapter(model)
+    if not lora.is_adapted(model):
+        return lambda engine: None, {}
+    why = "enable_lora is set"
+    if "enable_lora" not in arguments:
+        why = lora.why_merged(generation, arguments, config)
+    if why:
+        _say(generation, f"syncs send all weights with the adapter merged, because of {why}")
+        return lambda engine: lora.send_merged(generation), {}
+    _say(generation, "syncs send the adapter alone; the engine's base is also the junior")
+    return functools.partial(lora.send_adapters, generation), lora.lora_arguments(model)
 
 
-def _is_plain(adapter: Any) -> bool:
-    """Whether vLLM can read the whole adapter: plain LoRA of layers other than heads."""
-    if getattr(adapter, "r", None) is None or adapter.r > _RANKS[-1]:
-        return False
-    targets = adapter.target_modules
-    names = {targets} if isinstance(targets, str) else set(targets or ())
-    at_ends = any(end in name for name in names for end in ("lm_head", "embed"))
-    special = ("modules_to_save", "use_dora", "rank_pattern", "alpha_pattern", "bias")
-    return not at_ends and not any(getattr(adapter, n, None) not in _USUAL for n in special)
-
-
-_USUAL: tuple[Any, ...] = (None, False, "none", {}, [])
-"""PEFT's values for unset settings of an adapter."""
-
-
-def _send_adapter(generation: Any, engine: TandemEngine) -> None:
-    """Send the engine the current adapter, in place of ``sync_weights``."""
-    from vllm.lora.request import LoRARequest
-
-    version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
-    with tempfile.TemporaryDirectory(prefix="tandem-adapter-") as folder:
-        with generation._dist.gather_params(list(generation.model.parameters())):
-            # False: otherwise PEFT queries the Hub for the size of the embedding.
-            generation.model.save_pretrained(folder, save_embedding_layers=False)
-        engine.adapter = LoRARequest(f"senior-{version}", version, folder)
-        engine.llm_engine.add_lora(engine.adapter)
-    engine.reset_prefix_cache()
+def _say(generation: Any, what: str) -> None:
+    if generation.accelerator.is_main_process:
+        print(f"tandem: {what}.", file=sys.stderr, flush=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
-from tandem_trl.engine import _lora_arguments  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
@@ -196,52 +194,6 @@ def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any)
     added = {**inputs, "tool_mask": torch.ones_like(inputs["tool_mask"])}
     with refused("TP421"):
         run.check_loss(added)
-
-
-@pytest.mark.parametrize(
-    ("changed", "rank"),
-    [
-        ({}, 8),
-        ({"r": 12}, 16),
-        ({"target_modules": "all-linear"}, 8),
-        ({"r": 513}, None),
-        ({"use_dora": True}, None),
-        ({"rank_pattern": {"q_proj": 4}}, None),
-        ({"target_modules": ["q_proj", "lm_head"]}, None),
-        ({"bias": "all"}, None),
-    ],
-)
-def test_adapter_that_vllm_would_not_read_whole_is_merged_by_trl(
-    changed: dict[str, Any], rank: int | None
-) -> None:
-    expected = {} if rank is None else {"enable_lora": True, "max_lora_rank": rank}
-    assert lora_arguments(changed) == expected
-
-
-def test_base_is_held_twice_where_the_adapter_cannot_be_sent_alone() -> None:
-    assert not lora_arguments(None)
-    assert not lora_arguments(is_fsdp=True)
-    assert not lora_arguments(quantization="bitsandbytes")
-    assert not lora_arguments(enable_sleep_mode=True)
-    assert not lora_arguments(settings={"mode": "speculative"})
-    assert not lora_arguments(settings={"junior": "another/one"})
-
-
-def lora_arguments(
-    adapter: Mapping[str, Any] | None = MappingProxyType({}),
-    is_fsdp: bool = False,
-    settings: dict[str, Any] | None = None,
-    **own: Any,
-) -> dict[str, Any]:
-    peft = pytest.importorskip("peft", reason="PEFT is not installed")
-    usual = {"r": 8, "target_modules": ["q_proj"]}
-    adapters = {} if adapter is None else {"default": peft.LoraConfig(**{**usual, **adapter})}
-    generation = SimpleNamespace(
-        model=SimpleNamespace(peft_config=adapters), _dist=SimpleNamespace(is_fsdp=is_fsdp)
-    )
-    given = {"model": "a/base", "quantization": None, "enable_sleep_mode": False, **own}
-    config = TandemConfig.from_mapping({"schedule": "word", **(settings or {})})
-    return _lora_arguments(generation, given, config)
 
 
 def test_checkpoints_say_with_which_settings_they_were_made(

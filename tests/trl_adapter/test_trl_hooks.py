@@ -14,6 +14,15 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 HOOKS = [
     ("trl.generation.vllm_generation", "VLLMGeneration._init_vllm", ["self"]),
     ("trl.generation.vllm_generation", "VLLMGeneration.sync_weights", ["self"]),
+    ("trl.generation.vllm_generation", "VLLMGeneration._iter_named_params", ["self"]),
+    (
+        "trl.scripts.utils",
+        "TrlParser.parse_args_and_config",
+        [
+            *("self", "args", "return_remaining_strings", "fail_with_unknown_args"),
+            "separate_remaining_strings",
+        ],
+    ),
     (
         "trl.generation.vllm_generation",
         "VLLMGeneration.generate",
@@ -47,4 +56,5 @@ def test_what_the_adapter_reads_of_trl_is_there() -> None:
         assert text in trainer, text
     generation = inspect.getsource(importlib.import_module("trl.generation.vllm_generation"))
     assert "self.llm = LLM(" in generation
+    assert "in self._iter_named_params():" in generation
     assert "self.llm.generate(vllm_prompts, sampling_params=sampling_params" in generation
