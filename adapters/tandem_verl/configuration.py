@@ -14,6 +14,7 @@ from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_versions
 from tandem_verl import trainer
 from tandem_verl.agent_loop import MANAGER
+from tandem_verl.lora import check_adapter
 from tandem_verl.refusals import MANAGER_KEY, UNPROVEN, check_run
 from tandem_verl.switch import OUR_MODE, running_config
 
@@ -29,6 +30,7 @@ def prepare(config: Any) -> None:
     is_development = "dev" in (running_version("verl") or "")
     check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
+    check_adapter(config.actor_rollout_ref.model)
     unproven.say()
     check_start(str(config.actor_rollout_ref.model.path), tandem)
     read_the_base(config, tandem)
@@ -50,6 +52,7 @@ def read_the_base(config: Any, tandem: TandemConfig) -> None:
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     path = str(model.path)
     is_base = is_seniors_checkpoint(tandem.junior or path, path, None)
-    merged = (model.get("lora") or {}).get("merge")
-    if model.get("lora_rank") and not merged and is_base and "dummy" in rollout.load_format:
+    lora = model.get("lora") or {}
+    is_sent = bool(model.get("lora_rank") or lora.get("rank")) and not lora.get("merge")
+    if is_sent and is_base and "dummy" in rollout.load_format:
         rollout.load_format = "auto"

@@ -108,6 +108,7 @@ _REFUSALS = (
     Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "TP513"),
     Refusal(MANAGER_KEY, lambda name, _: name not in (None, MANAGER), "TP507"),
     Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "TP505"),
+    Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "TP505"),
     Refusal(
         _BACKEND,
         lambda name, of: (

@@ -87,6 +87,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({LOSS: "bypass_mode"}, {}, "TP443"),
     (MEGATRON, {}, "TP443"),
     ({MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}}, {}, "TP505"),
+    (
+        {**MEGATRON, MODEL: {"lora": {"rank": 8}}, BACKEND: {"backend": "nccl"}},
+        {"unproven": ["megatron"]},
+        "TP505",
+    ),
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": "my.Manager"}}, {}, "TP507"),
     ({"trainer.use_v1": False}, {}, "TP512"),
     ({f"{ROLLOUT}.name": "sglang"}, {}, "TP513"),
@@ -139,6 +144,13 @@ def test_a_base_that_is_the_junior_is_read_from_the_checkpoint(
     config = run(**{"actor_rollout_ref.model": model, f"{ROLLOUT}.load_format": given})
     read_the_base(config, tandem)
     assert config.actor_rollout_ref.rollout.load_format == given
+
+
+def test_the_base_of_megatrons_adapter_is_read_too() -> None:
+    model = {"path": "/model", "lora": {"rank": 8}}
+    config = run(**{MODEL: model, f"{ROLLOUT}.load_format": "dummy"})
+    read_the_base(config, TandemConfig())
+    assert config.actor_rollout_ref.rollout.load_format == "auto"
 
 
 @pytest.mark.parametrize(
