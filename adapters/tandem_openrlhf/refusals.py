@@ -45,6 +45,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--algo.advantage.estimator": {"type": str, "default": "gae"},
     "--algo.advantage.gamma": {"type": float, "default": 1},
     "--ds.lora.rank": {"type": int, "default": 0},
+    "--rollout.top_p": {"type": float, "default": 1.0},
     "--train.async_enable": {"action": "store_true", "default": False},
     "--train.dynamic_batch_enable": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},

@@ -27,6 +27,7 @@ from tandem_plugin.training.command import (
 )
 from tandem_plugin.training.ray_workers import start_jobs_in_tandem
 from tandem_plugin.training.refusals import check_settings
+from tandem_plugin.training.sampling import warn_of_changed_sampling
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
             check_run(given, config).say()
+            warn_of_changed_sampling({"--rollout.top_p": given("--rollout.top_p")})
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.argv = [_OPENRLHF, *others]

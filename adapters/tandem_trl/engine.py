@@ -10,6 +10,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
+from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import lora
 
@@ -66,6 +67,8 @@ def start_next_engine_in_tandem(
     from trl.generation import vllm_generation
 
     def start(initialise: Callable[[], None], generation: Any) -> None:
+        warn_of_changed_sampling(_sampling(generation, arguments))
+
         def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
             send, adapting = _how_to_send(generation, {**own, **arguments}, config)
             given = {**own, **adapting, **arguments}
@@ -90,6 +93,18 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
         _next.pop()(own, generation)
     else:
         own()
+
+
+def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """How TRL samples, by vLLM's names; arguments: of ``vllm.LLM``."""
+    own = {name: getattr(generation, name, None) for name in NEUTRAL}
+    options = {**own, **generation.generation_kwargs}
+    if options["temperature"] == generation.temperature:
+        del options["temperature"]
+    options["logits_processors"] = arguments.get("logits_processors")
+    if generation.structured_outputs_regex is not None:
+        options["structured_outputs"] = generation.structured_outputs_regex
+    return options
 
 
 def _how_to_send(

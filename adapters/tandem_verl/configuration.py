@@ -12,6 +12,7 @@ from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_versions
+from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.agent_loop import MANAGER
 from tandem_verl.lora import check_adapter
@@ -33,9 +34,18 @@ def prepare(config: Any) -> None:
     check_adapter(config.actor_rollout_ref.model)
     unproven.say()
     check_start(str(config.actor_rollout_ref.model.path), tandem)
+    warn_of_changed_sampling(sampling_options(config))
     read_the_base(config, tandem)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
+
+
+def sampling_options(config: Any) -> dict[str, Any]:
+    """How a run samples its training responses, by vLLM's names after a dot."""
+    # verl's agent loops fix the penalty of repetitions at 1.
+    names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
+    places = [f"actor_rollout_ref.rollout.{name}" for name in names]
+    return {place: OmegaConf.select(config, place) for place in places}
 
 
 def trainer_class(mode: type) -> Any:

@@ -120,9 +120,12 @@ def test_command_hands_everything_else_on(
     monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
     sound = [*SOUND, "--other", "x"]
     unproven = [*sound[2:], "--algo.advantage.estimator", "newer"]
-    for arguments in (sound, ["--help"], unproven):
+    filtered = [*sound, "--rollout.top_p=0.9"]
+    for arguments in (sound, ["--help"], unproven, filtered):
         train_ppo_ray.main(["--tandem.cap=4", "--tandem.unproven", '["estimator"]', *arguments])
-    assert reached == [sound, ["--help"], unproven]
+    assert reached == [sound, ["--help"], unproven, filtered]
     settings = json.loads(os.environ[VARIABLE])  # flags are laid over the variable
     assert (settings["schedule"], settings["p"], settings["cap"]) == ("word", 0.25, 4)
-    assert "estimator newer was not tested" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "estimator newer was not tested" in said
+    assert said.count("WARNING: --rollout.top_p=0.9: tokens are sampled from another") == 1

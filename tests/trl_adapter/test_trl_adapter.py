@@ -22,6 +22,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
+from tandem_trl import engine  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
@@ -225,3 +226,33 @@ def test_checkpoints_say_with_which_settings_they_were_made(
         trained(4, "A/trained")
     with refused("TP425"):  # the senior that this training has exported
         trained(0, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine_arguments", "named"),
+    [
+        ({}, {}, ""),
+        ({"top_k": 3}, {}, "top_k=3"),
+        ({"min_p": 0.1, "repetition_penalty": 1.2}, {}, "min_p=0.1, repetition_penalty=1.2"),
+        ({"generation_kwargs": {"top_p": 0.5, "stop": ["a"]}}, {}, "top_p=0.5"),
+        ({"generation_kwargs": {"logit_bias": {5: 1}}}, {}, "logit_bias={5: 1}"),
+        ({"generation_kwargs": {"temperature": 0.6}}, {}, "temperature=0.6"),
+        ({"structured_outputs_regex": "a+"}, {}, "structured_outputs='a+'"),
+        ({}, {"logits_processors": ["a.b:C"]}, "logits_processors=['a.b:C']"),
+    ],
+)
+def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, Any],
+    engine_arguments: dict[str, Any],
+    named: str,
+) -> None:
+    monkeypatch.setattr(engine, "_next", [])
+    usual = {"temperature": 0.9, "top_k": 0, "top_p": 1.0, "min_p": None, "repetition_penalty": 1.0}
+    usual |= {"mode": "colocate", "generation_kwargs": {}, "structured_outputs_regex": None}
+    engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, lambda _: None)
+    engine._start_engine(lambda _: None, SimpleNamespace(**{**usual, **settings}))
+    lines = [one for one in capsys.readouterr().err.splitlines() if "Importance" in one]
+    told = [one.partition(": ")[2].partition(": tokens")[0] for one in lines]
+    assert told == ([named] if named else [])

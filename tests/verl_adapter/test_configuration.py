@@ -55,3 +55,17 @@ def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[s
     config.actor_rollout_ref.actor.strategy = "megatron"
     prepare(config)
     assert "WARNING: actor_rollout_ref.actor.strategy=megatron" in capsys.readouterr().err
+
+
+def test_options_that_filter_sampled_tokens_are_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prepare(copy(IN_TANDEM))
+    assert "importance" not in capsys.readouterr().err.lower()
+    config = copy(IN_TANDEM)
+    OmegaConf.set_struct(config, False)
+    rollout = {"top_k": 3, "top_p": 1.0, "repetition_penalty": 1.2, "val_kwargs": {"top_p": 0.5}}
+    config.actor_rollout_ref.rollout.update(rollout)
+    prepare(config)
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "Importance" in one]
+    assert line.startswith("WARNING: actor_rollout_ref.rollout.top_k=3: ")
