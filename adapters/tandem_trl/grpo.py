@@ -4,23 +4,29 @@
 
     accelerate launch -m tandem_trl.grpo --tandem.schedule word <the arguments of trl grpo>
 
-Tandem's settings are its flags, or ``TANDEM_CONFIG``; ``--tandem.engine`` is a JSON object of
-further arguments of ``vllm.LLM``.
+Tandem's settings are its flags, ``TANDEM_CONFIG``, or ``tandem:`` in the file that TRL's
+``--config`` names; ``--tandem.engine`` is a JSON object of further arguments of ``vllm.LLM``.
 """
 
 from __future__ import annotations
 
+import argparse
+import difflib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
+from tandem_trl.settings_file import is_tandems, settings_of_file
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
     """Enable tandem for the trainer of TRL's script, and return the script's own arguments.
+
+    Flags override ``TANDEM_CONFIG``, which overrides the file of ``--config``.
 
     Touches: ``trl.GRPOTrainer``, where ``trl.scripts.grpo`` looks it up (TRL 1.16). Why: the script
     accepts no rollout function. Goes when: it does. Raises :class:`ConfigError` for invalid or
@@ -29,11 +35,14 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     import trl
 
     flags, others = split_arguments(arguments)
-    engine = flags.pop("engine", None)
+    others = [part for one in others for part in _split(one)]
+    file = settings_of_file(others)
+    engine = {**file, **flags}.get("engine")
     given = environment_settings()
-    if given is None and not flags:
+    settings = {**file, **(given or {}), **flags}
+    if given is None and not settings.keys() - {"engine"}:
         raise ConfigError("TP426", plain="trl grpo")
-    rollouts = tandem_rollouts(engine, **{**(given or {}), **flags})
+    rollouts = tandem_rollouts(engine, **{k: v for k, v in settings.items() if k != "engine"})
     trl.GRPOTrainer = functools.partial(trl.GRPOTrainer, rollout_func=rollouts)
     return others
 
@@ -45,9 +54,39 @@ def main(arguments: Sequence[str]) -> None:
     parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
     try:
         others = prepare(arguments)
+        parsed = parsed_whole(parser, others)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
-    grpo.main(*parser.parse_args_and_config(others, fail_with_unknown_args=False)[:4])
+    grpo.main(*parsed)
+
+
+def parsed_whole(parser: Any, arguments: Sequence[str]) -> Sequence[Any]:
+    """What TRL's parser reads of a command and its file.
+
+    Raises :class:`ConfigError` for an argument or a key of the file that it does not know.
+    """
+    *parsed, of_file, of_command = parser.parse_args_and_config(
+        list(arguments), return_remaining_strings=True, separate_remaining_strings=True
+    )
+    keys = [key.removeprefix("--") for key in of_file[::2]]  # each is followed by its value
+    _check_known(parser, "The file of --config", [k for k in keys if not is_tandems(k)])
+    flags = [one for one in of_command if one.startswith("-")]
+    _check_known(parser, "The command", flags or of_command)
+    return list(parsed)
+
+
+def _split(argument: str) -> list[str]:
+    """``--config=FILE`` as the two arguments that TRL knows; any other argument as it is."""
+    return argument.split("=", 1) if argument.startswith("--config=") else [argument]
+
+
+def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for the first unknown name, with the one that is most like it."""
+    for name in unknown:
+        known = [action.dest for action in parser._actions]
+        near = difflib.get_close_matches(name.strip("-").partition("=")[0], known, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise ConfigError("TP663", where=where, name=name, meant=meant)
 
 
 if __name__ == "__main__":

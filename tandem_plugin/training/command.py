@@ -85,7 +85,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
     remaining = iter(arguments)
     for argument in remaining:
         if not argument.startswith(PREFIX):
-            _check_spelling(argument)
+            check_spelling(argument)
             others.append(argument)
             continue
         name, equals, value = argument.removeprefix(PREFIX).partition("=")
@@ -100,7 +100,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
     return settings, others
 
 
-def _check_spelling(argument: str) -> None:
+def check_spelling(argument: str) -> None:
     """Raise :class:`ConfigError` for ``--tandem_schedule``, ``--vllm.tandem.schedule`` and such."""
     flag = argument.partition("=")[0]
     _, tandem, name = flag.lower().partition("tandem")

@@ -92,6 +92,105 @@ def test_command_gives_trls_script_a_trainer_in_tandem(monkeypatch: pytest.Monke
     assert len(engine._next) == 1
 
 
+def started(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, yaml: str, *arguments: str, variable: str = ""
+) -> tuple[dict[str, Any], Any]:
+    """The settings, engine arguments among them, and TRL's arguments of a run with a file."""
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import grpo
+
+    file = folder / "run.yaml"
+    file.write_text(f"output_dir: out\nuse_cpu: true\nbf16: false\n{yaml}")
+    found: dict[str, Any] = {}
+
+    def rollouts(engine: Any, **settings: Any) -> Any:
+        found.update(settings, **({} if engine is None else {"engine": engine}))
+        return TandemConfig.from_mapping(settings)
+
+    monkeypatch.setenv("TANDEM_CONFIG", variable)
+    monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
+    monkeypatch.setattr(grpo, "tandem_rollouts", rollouts)
+    parser = trl.scripts.grpo.make_parser()
+    others = grpo.prepare(["--config", str(file), *arguments])
+    return found, grpo.parsed_whole(parser, others)[1]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "arguments", "variable", "settings"),
+    [
+        ("tandem: {schedule: word, p: 0.3}", [], "", {"schedule": "word", "p": 0.3}),
+        ("tandem.p: 0.3\ntandem: {schedule: word}", [], "", {"schedule": "word", "p": 0.3}),
+        ("env: {TANDEM_CONFIG: '{\"p\": 0.3}'}", [], "", {"p": 0.3}),
+        ("env: {TANDEM_CONFIG: {p: 0.3}}\ntandem: {p: 0.4}", [], "", {"p": 0.4}),
+        ("tandem: {p: 0.3, cap: 5}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("env: {TANDEM_CONFIG: {p: 0.3, cap: 5}}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("tandem.p: 0.3", ["--tandem.p", "0.5"], '{"p": 0.4}', {"p": 0.5}),
+        (
+            "tandem: {p: 0.3, engine: {enforce_eager: true}}",
+            [],
+            "",
+            {"p": 0.3, "engine": {"enforce_eager": True}},
+        ),
+        ("tandem:", ["--tandem.p=0.5"], "", {"p": 0.5}),
+    ],
+)
+def test_file_is_read_before_the_environment_and_flags(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    yaml: str,
+    arguments: list[str],
+    variable: str,
+    settings: dict[str, Any],
+) -> None:
+    found, training = started(
+        monkeypatch, tmp_path, f"max_steps: 3\n{yaml}", *arguments, variable=variable
+    )
+    assert found == settings
+    assert training.max_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("yaml", "arguments", "code", "fields"),
+    [
+        ("tandem_p: 0.3", [], "TP429", {"name": "p"}),
+        ("Tandem: {p: 0.3}", [], "TP429", {}),
+        ("vllm.tandem.p: 0.3", [], "TP429", {"name": "p"}),
+        ("tandem: word", [], "TP664", {"value": "word"}),
+        ("tandem: {p: 0.3}\ntandem.p: 0.4", [], "TP428", {"name": "p"}),
+        ("tandem: {q: 0.3}", [], "TP104", {"key": "q"}),
+        ("env: {TANDEM_CONFIG: word}", [], "TP424", {"text": "word"}),
+        ("max_step: 3", [], "TP663", {"name": "max_step", "meant": " Did you mean max_steps?"}),
+        ("", ["--leraning_rate", "1"], "TP663", {"meant": " Did you mean learning_rate?"}),
+        ("", ["oops"], "TP663", {"name": "oops"}),
+        ("  - nothing: [", [], "TP665", {}),
+        ("3: 4", [], "TP665", {}),
+    ],
+)
+def test_what_nobody_reads_in_a_file_or_command_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    yaml: str,
+    arguments: list[str],
+    code: str,
+    fields: dict[str, Any],
+) -> None:
+    with refused(code, **fields):
+        started(monkeypatch, tmp_path, yaml, "--tandem.schedule", "word", *arguments)
+
+
+def test_file_of_a_command_may_follow_an_equals_sign(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import grpo
+
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    with refused("TP665", path=str(tmp_path / "none.yaml")):
+        grpo.prepare([f"--config={tmp_path / 'none.yaml'}"])
+
+
 def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
     pytest.importorskip("sympy", reason="SymPy is not installed")
     from tandem_plugin.grading.rewards.trl_reward import math_reward

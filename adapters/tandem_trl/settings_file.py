@@ -1,0 +1,80 @@
+"""Tandem's settings in the YAML file that TRL's ``--config`` names.
+
+::
+
+    tandem: {schedule: word, p: 0.3}
+    tandem.cap: 16
+    env: {TANDEM_CONFIG: '{"seed": 7}'}
+
+TRL reads the same file, and leaves these keys to us.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.training.command import (
+    PREFIX,
+    VARIABLE,
+    check_spelling,
+    environment_settings,
+)
+
+_FLAG = "--config"
+_KEY = PREFIX.strip("-.")
+
+
+def is_tandems(key: str) -> bool:
+    """Whether a key of the file is tandem's."""
+    return key == _KEY or key.startswith(f"{_KEY}.")
+
+
+def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
+    """Tandem's settings in the file that TRL's arguments name; empty without a file.
+
+    Keys of tandem override the file's ``TANDEM_CONFIG``. Raises :class:`ConfigError` for a file
+    that cannot be read, and for a key that is misspelt, given twice, or has no settings.
+    """
+    if _FLAG not in arguments[:-1]:
+        return {}
+    path = arguments[arguments.index(_FLAG) + 1]
+    content = _read(path)
+    environment = content.get("env")
+    text = environment.get(VARIABLE) if isinstance(environment, Mapping) else None
+    if text is not None and not isinstance(text, str):
+        text = json.dumps(text)
+    settings = dict((environment_settings({VARIABLE: text}) if text else None) or {})
+    return {**settings, **_settings_of_keys(path, content)}
+
+
+def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    nested = content.get(_KEY)
+    if not isinstance(nested, Mapping | None):
+        raise ConfigError("TP664", path=path, key=_KEY, value=nested)
+    settings = dict(nested or {})
+    for key, value in content.items():
+        if not is_tandems(key):
+            check_spelling(f"--{key}")
+        elif key != _KEY:
+            name = key.removeprefix(f"{_KEY}.")
+            if name in settings:
+                raise ConfigError("TP428", name=name)
+            settings[name] = value
+    return settings
+
+
+def _read(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError("TP665", path=path, reason=reason) from error
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError("TP665", path=path, reason="it is not a mapping of names to values")
+    return content
