@@ -20,13 +20,13 @@ _SENT = frozenset({
     "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
     "task_type", "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path",
     "revision", "inference_mode", "megatron_core", "qalora_group_size", "ensure_weight_tying",
-    "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config",
 })  # fmt: skip
 """Options of an adapter that leave its product of two matrices, with one scaling, all there is."""
 
 _MERGED = _SENT | {
     "bias", "use_dora", "rank_pattern", "alpha_pattern", "target_parameters", "kasa_config",
-    "monteclora_config", "use_bdlora",
+    "monteclora_config", "velora_config", "use_bdlora",
 }  # fmt: skip
 """Options of an adapter that verl merges whole."""
 

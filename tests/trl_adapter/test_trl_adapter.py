@@ -21,8 +21,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
-from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl import engine  # noqa: E402
+from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
 

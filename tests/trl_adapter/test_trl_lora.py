@@ -125,6 +125,15 @@ def test_more_than_the_adapter_that_is_trained_is_sent(bases: dict[bool, Path]) 
     assert not arguments(peft.get_peft_model(other, config, adapter_name="own"))
 
 
+def test_adapter_with_its_reference_beside_it_is_sent_alone(bases: dict[bool, Path]) -> None:
+    """TRL adds the adapter ``ref`` to a model that comes with an adapter, for its KL term."""
+    model = adapted(bases[False])
+    model.add_adapter("ref", model.peft_config["default"])
+    assert arguments(model)
+    model.base_model.set_adapter(["default", "ref"])
+    assert not arguments(model)
+
+
 def test_model_without_an_adapter_is_left_alone(
     bases: dict[bool, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
