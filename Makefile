@@ -27,7 +27,8 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
 CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
 V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
 RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py \
-  engine_measures.py engine_sleep.py engine_variants.py drafts_command.py plan_command.py \
+  engine_measures.py engine_sleep.py engine_variants.py engine_weight_transfer.py \
+  drafts_command.py plan_command.py \
   serving_conditions.py speculative_table.py speculative_benchmarks.py speculative_engine.py \
   speculative_greedy.py speculative_law.py)
 ENGINE_TESTS = $(CORE_TESTS) integration_tests/test_engine_refusals.py $(RUNNER_TESTS)

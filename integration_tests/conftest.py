@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,31 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # refused.py
 os.environ["PYTHONPATH"] = os.pathsep.join(
     part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH")) if part
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "gpu(gib, devices=1): runs on GPUs with this much free memory"
+    )
+    if not config.pluginmanager.hasplugin("timeout"):  # pytest-timeout
+        config.addinivalue_line("markers", "timeout(seconds): has no effect here")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """``pytest -m gpu`` imports the modules with such tests, and nothing that others need."""
+    if not str(config.option.markexpr).startswith("gpu") or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if re.search(r"\bmark\.gpu\(|\bon_gpu\(", text) else True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if marker := item.get_closest_marker("gpu"):
+        from support.device import missing
+
+        if reason := missing(**marker.kwargs):
+            pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -61,9 +87,11 @@ def rule(checkpoints: dict[str, Path]) -> Any:
 @pytest.fixture(scope="session")
 def openrlhf(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Any:
     """A senior and a junior that OpenRLHF can train in bfloat16."""
+    from support.device import is_gpu
     from support.openrlhf_setup import OpenRLHFSetup
 
-    return OpenRLHFSetup.make(tmp_path_factory.mktemp("openrlhf"), tokenizer)
+    device = "cuda" if is_gpu() else "cpu"
+    return OpenRLHFSetup.make(tmp_path_factory.mktemp("openrlhf"), tokenizer, device)
 
 
 @pytest.fixture(scope="session")
@@ -77,12 +105,23 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> dict[str, Path]:
     """senior, junior (same shape), other (another depth, width and number of KV heads)."""
+    from support.device import is_gpu
     from support.models import make_model
 
     folder = tmp_path_factory.mktemp("checkpoints")
-    make_model(folder / "senior", seed=0, tokenizer=tokenizer)
-    make_model(folder / "junior", seed=1, tokenizer=tokenizer)
-    make_model(
-        folder / "other", seed=2, tokenizer=tokenizer, hidden=96, layers=3, heads=6, kv_heads=3
-    )
+    same, other = SHAPES["gpu" if is_gpu() else "cpu"]
+    make_model(folder / "senior", seed=0, tokenizer=tokenizer, **same)
+    make_model(folder / "junior", seed=1, tokenizer=tokenizer, **same)
+    make_model(folder / "other", seed=2, tokenizer=tokenizer, **same | other)
     return {name: folder / name for name in ("senior", "junior", "other")}
+
+
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cpu": ({}, {"hidden": 96, "layers": 3, "heads": 6, "kv_heads": 3}),
+    # Heads that the attention kernels of a GPU have.
+    "gpu": (
+        {"hidden": 128, "head_dim": 64, "spread": 0.1},
+        {"hidden": 192, "layers": 3, "heads": 6, "kv_heads": 3},
+    ),
+}
+"""Of a senior, and what is different of another junior."""

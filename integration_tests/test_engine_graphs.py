@@ -1,13 +1,14 @@
-"""Tandem engines under CUDA graphs, in both modes and on both model runners, without a GPU.
+"""Tandem engines under CUDA graphs, in both modes and on both model runners.
 
-See ``support/graphs``: vLLM captures and replays as on a GPU, piecewise where prompts and decoding
-mix, and whole steps where all decode.
+Without a GPU by ``support/graphs``: vLLM captures and replays as on one, piecewise where prompts
+and decoding mix, and whole steps where all decode.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 import vllm
 from packaging.version import Version
-from support import traffic, worker
+from support import gpu_worker, traffic, worker
 from support.checked_engine import TIGHT, CheckedEngine
-from support.engine import async_engine
+from support.device import graph_arguments, is_gpu, on_gpu
+from support.engine import Restarted, async_engine
 from support.graphs import with_graphs
 from support.metrics import metric
-from support.reference import Reference
+from support.parity import reference_of
 from support.speculation import needs_drafting
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
@@ -38,20 +40,23 @@ SCHEDULES: list[dict[str, Any]] = [
     {"schedule": "junior"},
     {"schedule": "solo"},
 ]
+WHOLE = "FULL_AND_PIECEWISE"
+LONG = pytest.mark.long
 # A junior of the senior's width fits exactly into the memory that the senior's graphs gave back.
 ENGINES = [
-    ("v1", "lockstep", "junior", "FULL_AND_PIECEWISE"),
-    ("v2", "lockstep", "other", "FULL_AND_PIECEWISE"),
-    pytest.param(
-        ("v2", "speculative", "other", "FULL_AND_PIECEWISE"),
-        marks=[needs_drafting, pytest.mark.long],
-    ),
+    # As users have them: what shows most comes first.
+    on_gpu("v2", "lockstep", "other", WHOLE, "bfloat16"),
+    on_gpu("v2", "speculative", "other", WHOLE, "bfloat16", gib=5),
+    on_gpu("v1", "lockstep", "junior", WHOLE, "bfloat16"),
+    on_gpu("v2", "lockstep", "junior", "eager", "float32", marks=[LONG]),
+    on_gpu("v2", "speculative", "junior", "PIECEWISE", "float32", gib=5, marks=[LONG]),
+    on_gpu("v1", "lockstep", "other", WHOLE, "float32", marks=[LONG]),
+    ("v1", "lockstep", "junior", WHOLE, "float32"),
+    ("v2", "lockstep", "other", WHOLE, "float32"),
+    pytest.param(("v2", "speculative", "other", WHOLE, "float32"), marks=[needs_drafting, LONG]),
     # Drafts of another number at every batch size, or none.
-    pytest.param(
-        ("v2", "table", "other", "FULL_AND_PIECEWISE"),
-        marks=[needs_drafting, pytest.mark.long],
-    ),
-    pytest.param(("v1", "lockstep", "other", "PIECEWISE"), marks=pytest.mark.long),
+    pytest.param(("v2", "table", "other", WHOLE, "float32"), marks=[needs_drafting, LONG]),
+    pytest.param(("v1", "lockstep", "other", "PIECEWISE", "float32"), marks=LONG),
 ]
 
 
@@ -64,15 +69,23 @@ class Setup(CheckedEngine):
     kinds: tuple[str, ...] = ()
     """Of graphs."""
 
+    def replays(self) -> dict[str, int]:
+        """How many graphs of each kind that this engine has were replayed since its start."""
+        if is_gpu():
+            return {"any": self.call(gpu_worker.replays)} if self.kinds != ("eager",) else {}
+        counts: dict[str, int] = self.call(worker.graph_replays)
+        kinds = [*self.kinds, "ROUND"] if self.mode == "speculative" else self.kinds
+        return {kind: counts[kind] for kind in kinds}
+
 
 @pytest.fixture(scope="module", params=ENGINES, ids="-".join)
-def setup(
+def engines(
     request: pytest.FixtureRequest,
     checkpoints: dict[str, Path],
     tokenizer: Any,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Setup]:
-    runner, mode, junior, kinds = request.param
+) -> Iterator[Restarted[Setup]]:
+    runner, mode, junior, kinds, dtype = request.param
     record = tmp_path_factory.mktemp("record")
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
@@ -81,23 +94,43 @@ def setup(
         mode = "speculative"
         tandem |= {"mode": mode, "drafts": {1: DEFAULT_DRAFT_TOKENS, 3: 2, 5: 1, 7: 0}}
     references = {
-        senior: Reference(checkpoints[senior], checkpoints[junior])
+        senior: reference_of(checkpoints[senior], checkpoints[junior], dtype)
         for senior in ("senior", "junior")
     }
-    with (
-        with_graphs(kinds) as graphs,
-        async_engine(
-            runner,
-            checkpoints["senior"],
-            tandem,
-            async_scheduling=runner == "v2",
-            **graphs,
-            **TIGHT,
-        ) as running,
-    ):
-        spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if mode == "speculative" else 1
-        checked = running, record, tokenizer, TANDEM, spare, references
-        yield Setup(*checked, runner, mode, tuple(kinds.split("_AND_")))
+    spare = 2 * (DEFAULT_DRAFT_TOKENS + 1) if mode == "speculative" else 1
+
+    @contextmanager
+    def start() -> Iterator[Setup]:
+        with (
+            nullcontext(graph_arguments(kinds)) if is_gpu() else with_graphs(kinds) as graphs,
+            async_engine(
+                runner,
+                checkpoints["senior"],
+                tandem,
+                async_scheduling=None if is_gpu() else runner == "v2",
+                **{**TIGHT, "dtype": dtype, **graphs},
+            ) as running,
+        ):
+            checked = running, record, tokenizer, TANDEM, spare, references
+            setup = Setup(*checked, runner, mode, tuple(kinds.split("_AND_")))
+            if is_gpu():
+                setup.call(gpu_worker.count_replays)
+            yield setup
+
+    found = Restarted(start, lambda setup: setup.running.engine.errored)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def setup(engines: Restarted[Setup]) -> Setup:
+    return engines.get()
+
+
+@pytest.fixture
+def _stand_in() -> None:
+    if is_gpu():
+        pytest.skip("exact only on the stand-in for CUDA graphs")
 
 
 def greedy_jobs(setup: Setup, name: str, count: int, length: int, gap: float) -> list[traffic.Job]:
@@ -112,15 +145,13 @@ def test_greedy_responses_equal_a_hugging_face_loop_where_prompts_and_decoding_m
 
     Batches are padded to the sizes that graphs were captured for.
     """
-    before = setup.call(worker.graph_replays)
+    before = setup.replays()
     jobs = greedy_jobs(setup, "mixed", 20, 12, gap=0.02)
     responses = setup.send(jobs)
     assert [len(response.token_ids) for response in responses] == [12] * len(jobs)
     setup.check_greedy(responses)
     setup.check_records(jobs, responses)
-    after = setup.call(worker.graph_replays)
-    kinds = [*setup.kinds, "ROUND"] if setup.mode == "speculative" else setup.kinds
-    assert all(after[kind] > before[kind] for kind in kinds)
+    assert all(count > before[kind] for kind, count in setup.replays().items())
 
 
 def test_preempted_requests_resume_with_their_authors(setup: Setup) -> None:
@@ -154,6 +185,7 @@ def test_each_weight_sync_reaches_the_graphs(setup: Setup, checkpoints: dict[str
         assert len(setup.differing(responses, other)) > 4
 
 
+@pytest.mark.usefixtures("_stand_in")
 def test_prompt_logprobs_are_the_seniors_while_others_decode(setup: Setup) -> None:
     from vllm import SamplingParams
 
@@ -188,7 +220,7 @@ def test_prompt_logprobs_are_the_seniors_while_others_decode(setup: Setup) -> No
 
 def test_random_traffic_keeps_every_authorship(setup: Setup) -> None:
     """Sampling parameters, lengths, arrivals and aborts at random, on schedules of all kinds."""
-    count = 120 if setup.runner == "v1" else 24
+    count = 300 if is_gpu() else 120 if setup.runner == "v1" else 24
     jobs = traffic.random_jobs(
         count, setup.tokenizer, 5, longest=20, arrival=0.01, seeded=setup.runner == "v2",
         drafted=setup.mode == "speculative",
@@ -205,7 +237,7 @@ def joined_afterwards(setup: Setup) -> Iterator[None]:
     setup.call(worker.join_as_before)
 
 
-@pytest.mark.usefixtures("joined_afterwards")
+@pytest.mark.usefixtures("_stand_in", "joined_afterwards")
 def test_an_engine_that_reads_the_seniors_states_after_the_juniors_graphs_is_noticed(
     setup: Setup,
 ) -> None:
@@ -217,9 +249,29 @@ def test_an_engine_that_reads_the_seniors_states_after_the_juniors_graphs_is_not
     assert len(setup.differing(of_the_senior)) == len(of_the_senior)
 
 
-def test_a_step_that_waits_for_the_device_is_noticed(setup: Setup) -> None:
+@pytest.fixture
+def _noticed(setup: Setup) -> None:
+    """From now on a step that waits for the device is an error, as it is on the stand-in."""
+    if is_gpu() and setup.runner == "v1":
+        pytest.skip("on Model Runner V1 a step's authors come from the host")
+    if is_gpu():
+        setup.call(gpu_worker.refuse_waiting)
+
+
+@pytest.mark.usefixtures("_noticed")
+def test_no_step_waits_for_the_device(setup: Setup) -> None:
+    jobs = greedy_jobs(setup, "not waiting", 16, 12, gap=0.02)
+    responses = setup.send(jobs)
+    setup.check_greedy(responses)
+    setup.check_records(jobs, responses)
+
+
+def test_a_step_that_waits_for_the_device_is_noticed(
+    setup: Setup, request: pytest.FixtureRequest
+) -> None:
     """The last test of an engine, which ends by it."""
     setup.call(worker.wait_for_the_authors)
+    request.getfixturevalue("_noticed")
     jobs = greedy_jobs(setup, "waiting", 1, 2, gap=0.0)
     with pytest.raises(Exception, match="EngineCore encountered an issue"):
         setup.send(jobs)

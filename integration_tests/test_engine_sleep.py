@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import sleeping, worker
+from support import gpu_worker, sleeping, worker
+from support.device import on_gpu
 from support.engine import tandem_engine
+from support.parity import reference_of
 from support.reference import Reference, alternating
-from support.requests import greedy
+from support.requests import PROMPTS, greedy
 from support.speculation import ENGINES
 
 LENGTH = 6
 PROMPT = "import numpy\n"
+LEAST_GIB = 0.2
+"""What a sleep on a GPU must give back at least: the KV cache alone has more."""
 
 
 @pytest.mark.parametrize("kind", ENGINES, ids="-".join)
@@ -44,3 +48,35 @@ def test_rounds_of_sleep_and_sync_keep_every_bit_of_the_junior(
                 prompt, LENGTH, alternating(True)
             )
             assert greedy(engine, [prompt], [{"seed": 1}], LENGTH) == [expected]
+
+
+@pytest.mark.parametrize(
+    "kind", [on_gpu("v2", "lockstep"), on_gpu("v2", "speculative", gib=5), on_gpu("v1", "lockstep")]
+)
+def test_sleeps_of_both_levels_give_memory_back_and_keep_every_bit_of_the_junior(
+    kind: tuple[str, str], checkpoints: dict[str, Path], tokenizer: Any
+) -> None:
+    """Weights are woken, then synced, then the cache is woken: as trainers do it."""
+    runner, mode = kind
+    tandem = {
+        "schedule": "step", "boundaries": "every", "junior": checkpoints["other"], "mode": mode,
+    }  # fmt: skip
+    prompts = [tokenizer(prompt).input_ids for prompt in PROMPTS]
+    options = {"dtype": "bfloat16", "enable_sleep_mode": True}
+    with tandem_engine(runner, checkpoints["senior"], tandem, **options) as engine:
+        (junior,) = engine.collective_rpc(worker.junior_digest)
+        for level, senior in ((1, "senior"), (2, "junior"), (2, "senior")):
+            (before,) = engine.collective_rpc(gpu_worker.free_gib)
+            engine.sleep(level=level)
+            assert engine.collective_rpc(gpu_worker.free_gib)[0] - before >= LEAST_GIB
+            engine.wake_up(["weights"])
+            if level == 2:
+                engine.collective_rpc(worker.sync, args=(str(checkpoints[senior]), 1_000))
+            engine.wake_up(["kv_cache"])
+            engine.reset_prefix_cache()
+            assert engine.collective_rpc(worker.junior_digest) == [junior]
+            responses = greedy(engine, prompts, [{"seed": 1}] * len(prompts), 24)
+            reference_of(checkpoints[senior], checkpoints["other"], "bfloat16").check(
+                (prompt, response, lambda: alternating(True))
+                for prompt, response in zip(prompts, responses, strict=True)
+            )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import requests, traffic, worker
 from support.boundary_ids import word_boundaries
+from support.device import graph_arguments
 from support.engine import async_engine, tandem_engine
 from support.models import make_model
+from support.parity import reference_of
 from support.reference import Reference, algorithm_1
 from support.requests import PROMPTS
 from support.speculation import needs_drafting
@@ -209,6 +212,26 @@ def test_tensor_parallel_ranks_agree_on_authors(
         responses = greedy(engine, tokenizer, [5, 6])
         assert len(set(engine.collective_rpc(worker.rank))) == 2
     assert responses == expected(senior, junior, tokenizer, [5, 6])
+
+
+@pytest.mark.gpu(gib=4, devices=2)
+@pytest.mark.parametrize(("runner", "mode"), ON_V2)
+def test_two_gpus_agree_on_authors_beside_a_wider_junior(
+    checkpoints: dict[str, Path], tokenizer: Any, runner: str, mode: str
+) -> None:
+    """Compiled, as users have it: vLLM's fused all-reduce has room for one width."""
+    senior, junior = checkpoints["senior"], checkpoints["other"]
+    tandem = {"cap": CAP, "junior": junior, "mode": mode}
+    options = {"tensor_parallel_size": 2, "dtype": "bfloat16"}
+    graphs = graph_arguments("FULL_AND_PIECEWISE")
+    with tandem_engine(runner, senior, tandem, **options, **graphs) as engine:
+        responses = greedy(engine, tokenizer, [5, 6])
+    asked = [(tokenizer(p).input_ids, seed) for p in PROMPTS for seed in (5, 6)]
+    words = word_boundaries(tokenizer)
+    reference_of(senior, junior, "bfloat16").check(
+        (prompt, response, functools.partial(algorithm_1, seed, 0.5, CAP, words))
+        for (prompt, seed), response in zip(asked, responses, strict=True)
+    )
 
 
 @pytest.mark.long

@@ -154,3 +154,21 @@ def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
     for step, rows in enumerate(batches(tmp_path), STEPS):
         expected = seeds_of(range(step * PROMPTS, (step + 1) * PROMPTS))
         assert {row["segments"][0][0] for row in rows} == expected
+
+
+@pytest.mark.gpu(gib=16)
+def test_two_steps_on_a_gpu_train_on_what_their_engine_wrote(
+    openrlhf: OpenRLHFSetup, tmp_path: Path
+) -> None:
+    """All models on one device."""
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
+        *("--train.colocate_all", "--train.micro_batch_size", "1"),
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path)},
+        timeout=420,  # DeepSpeed may compile its optimizer first
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == STEPS
+    assert_masks_are_the_replay(tmp_path, openrlhf.rule)
+    assert max(abs(step["vllm_kl"]) for step in run.steps) <= 1e-3

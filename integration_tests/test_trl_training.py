@@ -184,3 +184,17 @@ def test_adapter_that_trains_single_tokens_is_merged(
     assert "tandem: syncs send all weights with the adapter merged" in run.log
     assert max(step["sampling/sampling_logp_difference/max"] for step in run.steps) <= 1e-4
     assert [step["tandem/overlap"] < 0.999 for step in run.steps] == [False, True]
+
+
+@pytest.mark.gpu(gib=10)
+def test_two_steps_on_a_gpu_train_on_what_their_engine_wrote(
+    bench: TRLBench, settings: dict[str, Any], rule: Rule
+) -> None:
+    """Beside an engine as users have it: in bfloat16, compiled."""
+    run = bench.run(settings, name="gpu", max_steps=2, timeout=300)
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 2
+    assert all(step["grad_norm"] > 0 for step in run.steps)
+    assert max(step["sampling/sampling_logp_difference/mean"] for step in run.steps) <= 0.1
+    for row in rollouts(run):
+        assert rule.replay(row["response_ids"], row["tandem_seed"]).tolist() == row["authorship"]

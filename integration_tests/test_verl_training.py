@@ -229,3 +229,24 @@ def test_resumed_run_goes_on_with_the_same_authors(
 
 def by_seed(run: VerlRun, step: int, kind: str) -> dict[int, dict[str, Any]]:
     return {row["tandem_seed"]: row for row in run.rollouts(step, kind)}
+
+
+@pytest.mark.gpu(gib=12)
+def test_two_steps_on_a_gpu_train_on_what_their_engine_wrote(
+    checkpoints: dict[str, Path], rule: Rule, tmp_path: Path
+) -> None:
+    """FSDP2 beside an engine as users have it: in bfloat16, compiled, asleep while it trains."""
+    bench = VerlBench.make(tmp_path, checkpoints["senior"], device="cuda")
+    run = bench.run(
+        *(f"{TANDEM}.schedule=word", f"{TANDEM}.cap=6", f"{TANDEM}.seed={SEED}"),
+        f"{TANDEM}.junior={checkpoints['junior']}",
+        timeout=300,
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 2
+    for number, step in enumerate(run.steps, 1):
+        rows = run.rollouts(number)
+        replayed = [rule.replay(row["response_ids"], row["tandem_seed"]).tolist() for row in rows]
+        assert [row["authorship"] for row in rows] == replayed
+        assert step["training/rollout_probs_diff_mean"] <= 1e-2
+        assert 0 < step["tandem/senior_share"] < 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from unittest import mock
+
+from support.device import engine_arguments, is_gpu
 
 T = TypeVar("T")
 
@@ -21,13 +23,38 @@ V2_ON_CPU = Path(__file__).parent / "v2_on_cpu"
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 
 
+class Restarted(Generic[T]):
+    """What tests of a module share, started anew where it died in one of them."""
+
+    def __init__(
+        self, start: Callable[[], AbstractContextManager[T]], is_dead: Callable[[T], bool]
+    ) -> None:
+        self._start, self._is_dead = start, is_dead
+        self._stack = ExitStack()
+        self._running: T | None = None
+
+    def get(self) -> T:
+        if self._running is not None and self._is_dead(self._running):
+            self.close()
+        if self._running is None:
+            self._running = self._stack.enter_context(self._start())
+        return self._running
+
+    def close(self) -> None:
+        self._running = None
+        self._stack.close()
+
+
 @contextmanager
 def on_runner(runner: str) -> Iterator[None]:
     """Engines that start within use this model runner: V2 without a GPU by Triton's interpreter."""
     import torch
 
     if runner == "v1" or torch.cuda.is_available():
-        with mock.patch.dict(os.environ, {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}):
+        variables = {"VLLM_USE_V2_MODEL_RUNNER": str(int(runner == "v2"))}
+        if torch.cuda.is_available():
+            variables["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        with mock.patch.dict(os.environ, variables):
             yield
         return
     import vllm.config.vllm as config
@@ -49,15 +76,15 @@ def v2_variables(*folders: Path) -> dict[str, str]:
 
 
 def engine_settings(tandem: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
-    """Engine arguments for a small CPU machine; without tandem for None."""
+    """Engine arguments for a small CPU machine or a shared GPU; without tandem for None."""
     settings: dict[str, Any] = {
         "enforce_eager": True,
         "max_model_len": 256,
         "max_num_seqs": 16,
-        "gpu_memory_utilization": 0.1,
         "dtype": "float32",
+        **engine_arguments(),
     }
-    if options.get("tensor_parallel_size", 1) == 1:
+    if options.get("tensor_parallel_size", 1) == 1 and not is_gpu():
         settings["distributed_executor_backend"] = ONE_PROCESS
     if tandem is not None:
         settings["additional_config"] = {

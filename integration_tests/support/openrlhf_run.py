@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import openrlhf_machine
+from support.device import SHARE
 from support.openrlhf_machine import WITHOUT_FLASH_ATTN
-from support.trainer_run import TrainerRun, end_marked, marked, run_trainer
+from support.trainer_run import TrainerRun, end_marked, free_port, marked, run_trainer
 from tandem_plugin.patching.versions import installed_version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ _HYPERPARAMETERS = (
 )
 """What a recipe says itself; the rest is the machine and the sizes."""
 
-_ARGUMENTS_OF_GPU = {"--vllm.gpu_memory_utilization": "0.3", "--vllm.sync_backend": "nccl"}
+_ARGUMENTS_OF_GPU = {"--vllm.gpu_memory_utilization": str(SHARE), "--vllm.sync_backend": "nccl"}
 
 
 class OpenRLHFRun(TrainerRun):
@@ -110,12 +110,6 @@ class OpenRLHFRun(TrainerRun):
 
 def _variables_of_gpu(ray: Path) -> dict[str, str]:
     return {"PATH": openrlhf_machine.path(), **openrlhf_machine.variables_of_ray(ray)}
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _wait_for(
@@ -199,13 +193,13 @@ class OpenRLHFBench:
         variables = self._environment(self.folder, ray, hooks) | environment | marked(ray)
         for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
             variables.pop(name, None)
-        port = _free_port()
+        port = free_port()
         log = ray / "start.txt"
         with log.open("wb") as said:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
-                    *("--port", str(port), "--ray-client-server-port", str(_free_port())),
+                    *("--port", str(port), "--ray-client-server-port", str(free_port())),
                     *("--temp-dir", str(ray), "--disable-usage-stats"),
                     *("--num-cpus", "8", "--num-gpus", "4", "--object-store-memory", "200000000"),
                     *("--include-dashboard", "false"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
+
+Authors: TypeAlias = Callable[[], Iterator[bool]]
+"""Makes a generator of a response's authors, which is sent each token."""
+Written: TypeAlias = tuple[list[int], list[int], Authors]
+"""A prompt, a greedy response to it, and the response's authors."""
 
 
 class Reference:
@@ -53,6 +58,11 @@ class Reference:
         logits = self.both(prompt, response)
         likeliest = {author: rows.argmax(-1).tolist() for author, rows in logits.items()}
         return [likeliest[author][t] for t, author in enumerate(along(authors, response))]
+
+    def check(self, responses: Iterable[Written]) -> None:
+        """Each token of greedy responses is the one that its author finds likeliest."""
+        for prompt, response, authors in responses:
+            assert self.choices(prompt, response, authors()) == response
 
     @torch.no_grad()
     def both(self, prompt: list[int], response: list[int]) -> dict[bool, torch.Tensor]:

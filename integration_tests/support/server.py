@@ -6,7 +6,6 @@ import importlib.metadata
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from support.trainer_run import free_port
 
 START_LIMIT = 600
 
@@ -63,9 +64,7 @@ def vllm_server(
 
     as_module: by ``python -m``, as users of a CPU build start one, and not by ``vllm serve``.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     module = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
     command = [
         *(module if as_module else (str(Path(sys.executable).with_name("vllm")), "serve")),

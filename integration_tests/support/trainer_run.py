@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -104,6 +105,13 @@ def _follow(
     if watch is not None and seen is None and watch in log.read_text(errors="replace"):
         seen = time.monotonic()
     return seen
+
+
+def free_port() -> int:
+    """A port that nothing listens on, chosen by the system."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def given(own: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Runs TRL's own trainer in a process of its own, on a CPU; as a program it is that process.
+"""Runs TRL's own trainer in a process of its own; as a program it is that process.
 
 What it should do comes as JSON on its command line; what breaks it, by a function's name.
 """
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from support.trainer_run import TrainerRun, run_trainer
+from support.device import SHARE, is_gpu
+from support.trainer_run import TrainerRun, free_port, run_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,7 +76,14 @@ class TRLBench:
 
         def started(out: Path, _: Path) -> tuple[list[str], dict[str, str]]:
             paths = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "integration_tests")]
-            own = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
+            paths += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+            own = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                # TRL tries the same few ports first, so that two runs at once may take one.
+                "MASTER_PORT": str(free_port()),
+                **(environment or {}),
+            }
             return [sys.executable, "-m", "support.trl_run", json.dumps(case)], own
 
         done = run_trainer(self.folder, name, started, watch, timeout)
@@ -89,10 +97,10 @@ def main(case: dict[str, Any]) -> None:
 
     arguments = {
         "output_dir": "out",
-        "use_cpu": True,
-        "bf16": False,
+        "use_cpu": not is_gpu(),
+        "bf16": is_gpu(),
         "use_vllm": True,
-        "vllm_gpu_memory_utilization": 0.2,
+        "vllm_gpu_memory_utilization": SHARE if is_gpu() else 0.2,
         "vllm_max_model_length": 160,
         "num_generations": 4,
         "per_device_train_batch_size": 4,
@@ -102,7 +110,7 @@ def main(case: dict[str, Any]) -> None:
         "logging_steps": 1,
         "report_to": [],
         "save_strategy": "no",
-        "model_init_kwargs": {"dtype": "float32"},
+        "model_init_kwargs": {"dtype": "bfloat16" if is_gpu() else "float32"},
         **case["arguments"],
     }
     if case["data"]:
@@ -121,14 +129,13 @@ def main(case: dict[str, Any]) -> None:
 
 
 def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
-    from peft import LoraConfig
     from trl import GRPOTrainer
 
     rollouts = None
     if case["tandem"] is not None:
         from tandem_trl import tandem_rollouts
 
-        engine = {"enforce_eager": True, "dtype": "float32"}
+        engine = {} if is_gpu() else {"enforce_eager": True, "dtype": "float32"}
         rollouts = tandem_rollouts(engine, **{"rollouts": "rollouts", **case["tandem"]})
     if case["sabotage"]:
         rollouts = globals()[case["sabotage"]](rollouts)
@@ -142,8 +149,14 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
         train_dataset=rows,
         eval_dataset=rows.select(range(4)),
         rollout_func=rollouts,
-        peft_config=LoraConfig(**case["lora"]) if case["lora"] else None,
+        peft_config=adapter(case["lora"]) if case["lora"] else None,
     )
+
+
+def adapter(settings: dict[str, Any]) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(**settings)
 
 
 def count_e(completions: Any, **_: Any) -> list[float]:

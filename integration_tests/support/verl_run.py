@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.device import SHARE
 from support.trainer_run import TrainerRun, given, run_trainer
 
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm"
@@ -203,7 +204,7 @@ class VerlBench:
             f"{rollout}.n=2",
             f"{rollout}.tensor_model_parallel_size=1",
             *(
-                [f"{rollout}.dtype=bfloat16", f"{rollout}.gpu_memory_utilization=0.3"]
+                [f"{rollout}.dtype=bfloat16", f"{rollout}.gpu_memory_utilization={SHARE}"]
                 if self.device == "cuda"
                 else [
                     f"{rollout}.dtype=float32",

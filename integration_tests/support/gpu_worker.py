@@ -53,12 +53,6 @@ def replays(worker: Any) -> int:
     return _replays["all"]
 
 
-def graph_mode(worker: Any) -> str:
-    """The kinds of CUDA graphs that the engine really uses, whatever was asked for."""
-    mode = worker.vllm_config.compilation_config.cudagraph_mode
-    return "NONE" if mode is None else str(mode.name)
-
-
 def free_gib(worker: Any) -> float:
     """Free memory of the device, in GiB."""
     return float(torch.cuda.mem_get_info()[0] / 2**30)

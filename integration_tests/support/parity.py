@@ -12,17 +12,16 @@ ones that the other model would not have been allowed to write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
-from support.reference import Reference, along
-from support.traffic import Response, authors_by_plain_loop
+from support.device import is_gpu
+from support.reference import Authors, Reference, Written, along
 
 ALLOWED = 4
 """How many roundings a token may lie below its author's likeliest."""
@@ -35,7 +34,6 @@ FLOOR = 1e-3
 class Measured:
     """One response, in logits."""
 
-    name: str
     margins: tuple[float, ...]
     """By how much each token was less likely than its author's likeliest."""
     others: tuple[float, ...]
@@ -55,8 +53,8 @@ class Verdict:
     allowed: float
     telling: int
     """How many tokens the other model would not have been allowed to write."""
-    wrong: tuple[str, ...]
-    """The responses with a token that is not allowed."""
+    wrong: tuple[int, ...]
+    """The responses with a token that is not allowed, by number."""
 
     @property
     def passed(self) -> bool:
@@ -72,12 +70,11 @@ class Verdict:
             f"{self.telling:,} could not be the other model's"
         )
         if self.wrong:
-            return f"{found}. Not allowed in {len(self.wrong)}: {', '.join(self.wrong[:5])}"
+            return f"{found}. Not allowed in {len(self.wrong)}, such as {self.wrong[:5]}"
         return found if self.passed else f"{found}: too few to tell the models apart"
 
 
 def measured(
-    name: str,
     token_ids: Sequence[int],
     authors: Sequence[bool],
     exact: dict[bool, torch.Tensor],
@@ -94,7 +91,6 @@ def measured(
     }
     senior = torch.tensor(authors)
     return Measured(
-        name,
         tuple(torch.where(senior, margin[True], margin[False]).tolist()),
         tuple(torch.where(senior, margin[False], margin[True]).tolist()),
         max(float((exact[author] - rounded[author]).abs().max()) for author in exact),
@@ -111,45 +107,43 @@ def verdict(responses: Sequence[Measured]) -> Verdict:
         largest=max(margins, default=0.0),
         allowed=allowed,
         telling=sum(other > allowed for one in responses for other in one.others),
-        wrong=tuple(one.name for one in responses if max(one.margins) > allowed),
+        wrong=tuple(n for n, one in enumerate(responses) if max(one.margins) > allowed),
     )
 
 
-class Judge:
-    """Judges greedy responses of one pair of checkpoints, by forwards of Hugging Face models."""
+class Judge(Reference):
+    """A reference that allows for the rounding of an engine on a GPU."""
 
-    def __init__(
-        self, senior: Path, junior: Path, dtype: str, defaults: dict[str, Any], tokenizer: Any
-    ) -> None:
-        """dtype: the engine's. defaults: its tandem settings."""
-        from support.boundary_ids import step_boundaries, word_boundaries
-
-        self._defaults = defaults
-        self._words, self._steps = word_boundaries(tokenizer), step_boundaries(tokenizer)
-        self._exact = Reference(senior, junior, weights=getattr(torch, dtype))
+    def __init__(self, senior: Path, junior: Path, dtype: str) -> None:
+        """dtype: the engine's."""
+        super().__init__(senior, junior, weights=getattr(torch, dtype))
         self._rounded = _Rounded(senior, junior, dtype)
 
-    def judge(self, responses: Sequence[Response]) -> Verdict:
-        """Responses to plain greedy jobs."""
-        return verdict([self._measured(response) for response in responses])
+    def verdict(self, responses: Iterable[Written]) -> Verdict:
+        """What greedy responses show."""
+        return verdict([self._measured(*one) for one in responses])
 
-    def _measured(self, response: Response) -> Measured:
-        job, ids = response.job, response.token_ids
-        authors = authors_by_plain_loop(job.tandem, self._defaults, self._words, self._steps)
-        return measured(
-            job.name,
-            ids,
-            list(along(authors(), ids)),
-            self._exact.both(job.prompt, ids),
-            self._rounded.both(job.prompt, ids),
-        )
+    def check(self, responses: Iterable[Written]) -> None:
+        """By :func:`verdict`; what it found is in the test's output."""
+        found = self.verdict(responses)
+        print(found.sentence())
+        assert found.passed, found.sentence()
+
+    def _measured(self, prompt: list[int], response: list[int], authors: Authors) -> Measured:
+        exact, rounded = self.both(prompt, response), self._rounded.both(prompt, response)
+        return measured(response, list(along(authors(), response)), exact, rounded)
+
+
+def reference_of(senior: Path, junior: Path, dtype: str = "float32") -> Reference:
+    """The reference for an engine of this type on this machine's device."""
+    return Judge(senior, junior, dtype) if is_gpu() else Reference(senior, junior)
 
 
 class _Rounded:
     """The same models as an engine of this type computes them, on its device."""
 
     def __init__(self, senior: Path, junior: Path, dtype: str) -> None:
-        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device = "cuda" if is_gpu() else "cpu"
         self._models = {
             author: AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype))
             .eval()
@@ -172,7 +166,7 @@ class _Rounded:
 def _tensor_cores() -> Iterator[None]:
     """Products of float32 as a GPU's attention kernels compute them."""
     before = torch.get_float32_matmul_precision()
-    if torch.cuda.is_available():
+    if is_gpu():
         torch.set_float32_matmul_precision("high")
     try:
         yield
