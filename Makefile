@@ -19,7 +19,7 @@ LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_comma
   first_commands.py grading_torture.py plugin_example.py rollout_command.py \
   speculative_verl.py study.py verl_lora.py \
   verl_admission.py verl_agent_loops.py verl_modes.py verl_loss_terms.py verl_learning.py \
-  verl_page.py verl_recipes.py gpu_checks.py real_model.py)
+  verl_page.py verl_recipes.py real_model.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the newest and by `make test-long` on the oldest, which moves no more.
 # `make test` runs the first line whole on the stack of most tests, and of these engines those of V1_TESTS
@@ -124,12 +124,14 @@ bench: $(VENV)/.demo-ready
 bench-speculative: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/speculative.py --part speculative --out $(BENCHMARKS)
 
-# On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM and
-# this package. All parts, or some: make test-gpu PART="default sleep", make bench-gpu PART=4b
+# On a machine with a GPU, in the user's own environment: PYTHON is the interpreter that has vLLM, pytest
+# and this package. All, or some: make test-gpu TESTS="sleep or verl", make bench-gpu PART=4b
 PART ?=
+TESTS ?=
 GPU_OUT ?= runs/gpu
 test-gpu:
-	$(PYTHON) integration_tests/gpu_checks.py --out $(GPU_OUT)/checks $(addprefix --part ,$(PART))
+	$(PYTHON) -m pytest -m gpu $(if $(TESTS),-k "$(TESTS)") --junitxml $(GPU_OUT)/tests.xml \
+	  -o junit_logging=system-out integration_tests
 
 bench-gpu:
 	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART))

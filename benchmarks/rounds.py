@@ -15,11 +15,15 @@ def keep_to_one_core() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def run_rounds(
+    cases: Mapping[str, Callable[[], float]],
+    rounds: int,
+    each: Callable[[str, Mapping[str, list[float]]], None] = lambda case, values: None,
+) -> dict[str, list[float]]:
     """Each case once to warm up, then all cases in turn, ``rounds`` times: what they returned.
 
     A case returns its own measurement. Every other round goes backwards, so that no case always
-    follows the same one.
+    follows the same one. each: called after every measurement with its case and all values so far.
     """
     for measure in cases.values():
         measure()
@@ -28,6 +32,7 @@ def run_rounds(cases: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
         order = list(cases) if number % 2 == 0 else list(cases)[::-1]
         for name in order:
             values[name].append(cases[name]())
+            each(name, values)
     return values
 
 

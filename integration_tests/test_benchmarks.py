@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,19 +47,29 @@ def test_every_case_of_every_benchmark_has_its_figures(out: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the benchmarks for a GPU, those of one pair, at toy size."""
+def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Of the benchmarks for a GPU, those of one pair, at toy size, and what the command printed."""
     folder = tmp_path_factory.mktemp("gpu")
     command = [sys.executable, str(GPU_SCRIPT), "--toy", "--out", str(folder), "--limit", "400"]
     parts = ["--part", "1.7b", "--part", "weights-1.7b"]
     done = subprocess.run([*command, *parts], capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return folder, done.stdout
 
 
-def test_gpu_benchmarks_measure_every_engine_that_this_vllm_has(toy: Path) -> None:
+def test_each_figure_of_a_gpu_is_printed_when_it_is_there(toy: tuple[Path, str]) -> None:
+    figures, _, _ = toy[1].partition("### Machine")
+    for engine in ("single", "lockstep"):
+        assert re.search(rf"^ +\d+ s  {engine}: started in \d+ s$", figures, re.M)
+        for batch in (1, 4):
+            pattern = rf"^ +\d+ s  {engine}: batch {batch}, [\d.,]+ decoded tokens per second$"
+            assert re.search(pattern, figures, re.M)
+    assert re.search(r"^ +\d+ s  lockstep: weight sync, [\d.]+ s$", figures, re.M)
+
+
+def test_gpu_benchmarks_measure_every_engine_that_this_vllm_has(toy: tuple[Path, str]) -> None:
     for part in ("1.7b", "weights-1.7b"):
-        cases = results(toy, part)["cases"]
+        cases = results(toy[0], part)["cases"]
         assert list(cases) == ["single", "lockstep", "speculative"]
         if not has_drafting():
             left_out = cases.pop("speculative")
@@ -71,8 +82,9 @@ def test_gpu_benchmarks_measure_every_engine_that_this_vllm_has(toy: Path) -> No
                 assert "packed this model's weights" in case["found"]
                 continue
             assert case["rows"]
+            assert not case.get("unfinished")
             assert all(row.get("median", row.get("seconds")) > 0 for row in case["rows"])
-    throughput = results(toy, "1.7b")["cases"]
+    throughput = results(toy[0], "1.7b")["cases"]
     assert [row["batch"] for row in throughput["lockstep"]["rows"]] == [1, 4]
     assert throughput["lockstep"]["memory"]["junior_bytes"] > 0
     blocks = [throughput[mode]["memory"]["blocks"] for mode in ("single", "lockstep")]

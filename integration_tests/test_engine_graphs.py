@@ -47,12 +47,17 @@ ENGINES = [
     # As users have them: what shows most comes first.
     on_gpu("v2", "lockstep", "other", WHOLE, "bfloat16"),
     on_gpu("v2", "speculative", "other", WHOLE, "bfloat16", gib=5),
+    on_gpu("v2", "streams", "junior", WHOLE, "bfloat16"),
     on_gpu("v1", "lockstep", "junior", WHOLE, "bfloat16"),
     on_gpu("v2", "lockstep", "junior", "eager", "float32", marks=[LONG]),
     on_gpu("v2", "speculative", "junior", "PIECEWISE", "float32", gib=5, marks=[LONG]),
     on_gpu("v1", "lockstep", "other", WHOLE, "float32", marks=[LONG]),
     ("v1", "lockstep", "junior", WHOLE, "float32"),
     ("v2", "lockstep", "other", WHOLE, "float32"),
+    # Juniors of the senior's shape, which would share its attention metadata.
+    ("v1", "streams", "junior", WHOLE, "float32"),
+    pytest.param(("v2", "streams", "junior", WHOLE, "float32"), marks=LONG),
+    pytest.param(("v2", "streams", "other", WHOLE, "float32"), marks=LONG),
     pytest.param(("v2", "speculative", "other", WHOLE, "float32"), marks=[needs_drafting, LONG]),
     # Drafts of another number at every batch size, or none.
     pytest.param(("v2", "table", "other", WHOLE, "float32"), marks=[needs_drafting, LONG]),
@@ -90,6 +95,8 @@ def engines(
     # Every step is measured, so that a host that waits for it is noticed.
     tandem = {**TANDEM, "junior": checkpoints[junior], "record": record, "mode": mode}
     tandem["measure_every"] = 1
+    if mode == "streams":
+        tandem |= {"mode": "lockstep", "junior_stream": True}
     if mode == "table":
         mode = "speculative"
         tandem |= {"mode": mode, "drafts": {1: DEFAULT_DRAFT_TOKENS, 3: 2, 5: 1, 7: 0}}

@@ -68,6 +68,11 @@ class TandemConfig(BaseModel):
         "as {1: 8, 16: 4, 64: 0}; a batch size is the number of requests in a step of the engine. "
         f"null takes {DEFAULT_DRAFT_TOKENS}.",
     )
+    junior_stream: bool = Field(
+        False,
+        description="Run the junior's pass of lockstep beside the senior's, on a CUDA stream of "
+        "its own, in steps that vLLM captures whole in a CUDA graph.",
+    )
     measure_every: int = Field(
         64,
         ge=0,
@@ -185,6 +190,8 @@ class TandemConfig(BaseModel):
     def _check_drafting(self) -> None:
         if self.mode == "lockstep" and self.drafts is not None:
             raise ConfigError("TP108", drafts=self.drafts)
+        if self.mode == "speculative" and self.junior_stream:
+            raise ConfigError("TP105")
         if not isinstance(self.drafts, dict):
             return
         if 1 not in self.drafts:

@@ -22,6 +22,7 @@ class Senior:
         self._memory = memory
         self._senior = Senior
         self.tandem_junior_width = junior_width
+        self.tandem_junior_stream: Any = None
 
     def forward(self, input_ids: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
         hidden = self._memory[: len(input_ids) * SENIOR_WIDTH].view(-1, SENIOR_WIDTH)
@@ -43,6 +44,26 @@ def test_hidden_states_are_right_where_both_models_return_the_same_memory() -> N
             [ids[:, None].expand(-1, SENIOR_WIDTH), -ids[:, None].expand(-1, width)], 1
         )
         assert torch.equal(hidden, expected.float())
+
+
+def test_passes_run_beside_each_other_only_while_a_whole_step_is_captured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Beside:
+        def both(self, run_senior: Any, run_junior: Any) -> torch.Tensor:
+            calls.append("both")
+            return torch.cat([run_senior().clone(), run_junior()], -1)
+
+    calls: list[str] = []
+    model, ids = Senior(torch.full((64,), torch.nan), JUNIOR_WIDTH), torch.arange(1, 6)
+    without = senior._forward(model, ids, torch.arange(5))
+    model.tandem_junior_stream = Beside()
+    monkeypatch.setattr(senior, "is_capturing", lambda: False)
+    assert torch.equal(senior._forward(model, ids, torch.arange(5)), without)
+    assert calls == []
+    monkeypatch.setattr(senior, "is_capturing", lambda: True)
+    assert torch.equal(senior._forward(model, ids, torch.arange(5)), without)
+    assert calls == ["both"]
 
 
 def test_both_heads_run_while_vllm_measures_what_memory_logits_take() -> None:

@@ -87,6 +87,7 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("TP101", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
         ("TP101", [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)]),
         ("TP101", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
+        ("TP105", [{"mode": "speculative", "junior_stream": True}]),
         ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
         ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
         ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),

@@ -21,6 +21,7 @@ from tandem_plugin.engine.patches.requests import wrap_model_check, wrap_offline
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
+from tandem_plugin.engine.streams import check_junior_stream
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.in_place import is_in_place
@@ -88,6 +89,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     refusals.check_junior(vllm_config, junior_config)
     refusals.check_experts(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
+    check_junior_stream(vllm_config, junior_config)
     keep_all_reduces_plain(vllm_config, junior_config)
     if config.max_drafts:
         speculative.make_junior_the_draft(vllm_config, junior_config)

@@ -26,6 +26,7 @@ from tandem_plugin.engine.patches.lora import (
 )
 from tandem_plugin.engine.patches.worker import let_workers_tell_of_measures, prepare_sleep
 from tandem_plugin.engine.step_authors import step_authors_of
+from tandem_plugin.engine.streams import is_capturing, junior_stream
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.errors import EngineError
 from tandem_plugin.schedules import SoloWordSchedule
@@ -63,6 +64,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
     self.tandem_base_is_junior = shared
     self.tandem_junior_tensors = {} if shared else kept_tensors(junior)
+    self.tandem_junior_stream = junior_stream(vllm_config, self, junior)
     if vllm_config.lora_config is not None:
         self.embedding_modules = {}  # none: both heads are the base's
         refuse_weights_without_a_place()
@@ -91,14 +93,22 @@ def _forward(
 
     The senior's half is copied before the junior runs: under piecewise CUDA graphs, what a model
     returns lies in memory that the other one's graphs overwrite. Source: the weak reference to the
-    last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``.
+    last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``. In a graph of the whole step
+    the passes may run beside each other.
     """
     if input_ids is None:
         raise EngineError("TP348")
-    senior = self._senior.forward(
-        self, input_ids, positions, intermediate_tensors, inputs_embeds, **options
+    run_senior = functools.partial(
+        self._senior.forward,
+        *(self, input_ids, positions, intermediate_tensors, inputs_embeds),
+        **options,
     )
     self.tandem_has_run = True
+    if self.tandem_junior_stream is not None and is_capturing():
+        beside = functools.partial(self.junior, input_ids, positions)
+        both: torch.Tensor = self.tandem_junior_stream.both(run_senior, beside)
+        return both
+    senior = run_senior()
     rows, width = senior.shape
     hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
     hidden[:, :width] = senior

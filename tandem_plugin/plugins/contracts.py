@@ -22,6 +22,7 @@ TAKEN = frozenset(
         "junior_name",
         "mode",
         "drafts",
+        "junior_stream",
         "measure_every",
         "partner_logprobs",
         "validation",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from support.graphs.streams import current_stream
+
 _GRAIN = 512
 """Bytes: PyTorch's allocator rounds sizes to it."""
 _SEGMENT = 2 * 2**20
@@ -35,6 +37,8 @@ class Pool:
 
     def __init__(self) -> None:
         self._segments: list[np.ndarray] = []
+        self._streams: list[object] = []
+        """Whose memory each segment is: a freed block is given out again on its stream alone."""
         self._free: set[Block] = set()
         self._live: set[Block] = set()
 
@@ -78,8 +82,10 @@ class Pool:
 
     def _allocate(self, size: int) -> np.ndarray:
         rounded = -(-size // _GRAIN) * _GRAIN
-        fitting = [block for block in self._free if block.size >= rounded]
+        own = {n for n, stream in enumerate(self._streams) if stream is current_stream()}
+        fitting = [b for b in self._free if b.size >= rounded and b.segment in own]
         if not fitting:
+            self._streams.append(current_stream())
             self._segments.append(np.full(max(rounded, _SEGMENT), _NAN, dtype=np.uint8))
             fitting = [Block(len(self._segments) - 1, 0, self._segments[-1].nbytes)]
             self._free.add(fitting[0])

@@ -1,4 +1,7 @@
-"""Stand-ins for ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``: record once, then run again."""
+"""Stand-ins for ``torch.cuda.CUDAGraph`` and ``torch.cuda.graph``: record once, then run again.
+
+What was captured on several streams runs again in an order that only their waits determine.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from support.graphs import streams
 from support.graphs.frozen import Outside
 from support.graphs.pool import Block, Pool
 from support.graphs.waiting import watched
@@ -23,7 +27,7 @@ class Graph:
     """Operations over fixed memory."""
 
     def __init__(self, keep_graph: bool = False) -> None:
-        self._calls: list[Callable[[], None]] = []
+        self._work = streams.Work()
         self._pool: Pool
         self._kept: frozenset[Block]
         self._outside = Outside()
@@ -31,27 +35,31 @@ class Graph:
     def begin(self, pool: Pool) -> None:
         """Begin a capture: what nobody refers to by now, this graph may overwrite."""
         self._pool, self._kept = pool, pool.live
+        self._work.begin()
+
+    def end(self) -> None:
+        """End a capture: all streams must have been joined."""
+        self._work.end()
 
     def add(self, call: Callable[[], None]) -> None:
         """Record an operation."""
-        self._calls.append(call)
+        self._work.add(call)
 
     def replay(self) -> None:
         """Run all operations again."""
         self._outside.check()
         self._pool.spoil(self._kept)
-        for call in self._calls:
-            call()
+        self._work.run()
 
     def reset(self) -> None:
-        self._calls.clear()
+        self._work = streams.Work()
 
     def run_and_add(self, call: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Run and record what works on memory by itself, such as a kernel of Triton's."""
         with _disable_current_modes():
             call(*args, **options)
         weak = tree_map_only(torch.Tensor, self.weak, (args, options))
-        self._calls.append(lambda: call(*weak[0], **weak[1]))
+        self.add(lambda: call(*weak[0], **weak[1]))
 
     def weak(self, tensor: torch.Tensor) -> torch.Tensor:
         """The memory of a tensor, of the pool or outside, without holding it."""
@@ -72,6 +80,7 @@ class Capture:
 
     def __enter__(self) -> None:
         self._graph.begin(self._pool)
+        self._stack.enter_context(streams.within_a_capture())
         self._stack.enter_context(watched("a captured region"))
         self._stack.enter_context(_Recorder(self._graph, self._pool))
         Capture.current = self._graph
@@ -79,6 +88,8 @@ class Capture:
     def __exit__(self, *error: Any) -> None:
         Capture.current = None
         self._stack.close()
+        if error == (None, None, None):
+            self._graph.end()
 
 
 class _Recorder(TorchDispatchMode):

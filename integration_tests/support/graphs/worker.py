@@ -15,6 +15,7 @@ from vllm.v1.worker.cpu_worker import CPUWorker
 from vllm.v1.worker.workspace import init_workspace_manager
 
 from support.drafting import has_drafting
+from support.graphs import streams
 from support.graphs.front import platform_has_graphs
 from support.graphs.frozen import FrozenMetadata
 from support.graphs.pool import Pool
@@ -69,6 +70,8 @@ def _offer_graphs() -> None:
     CpuPlatform.graph_pool_handle = classmethod(lambda cls: _pool)
     CPUAttentionMetadataBuilder._cudagraph_support = AttentionCGSupport.UNIFORM_BATCH
     torch.cuda.CUDAGraph, torch.cuda.graph = Graph, Capture  # type: ignore[misc, assignment]
+    torch.cuda.Stream = streams.Stream  # type: ignore[misc, assignment]
+    torch.cuda.is_current_stream_capturing = streams.is_current_stream_capturing
     torch_utils.weak_ref_tensor = _weak
     for runner in (v1, v2):
         runner.graph_capture = lambda device: nullcontext()
