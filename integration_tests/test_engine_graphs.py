@@ -161,6 +161,15 @@ def test_greedy_responses_equal_a_hugging_face_loop_where_prompts_and_decoding_m
     assert all(count > before[kind] for kind, count in setup.replays().items())
 
 
+def test_whole_graphs_run_the_junior_on_its_own_stream_where_it_is_asked_for(setup: Setup) -> None:
+    if setup.mode == "speculative":
+        pytest.skip("its models run at different steps")
+    asked = setup.mode == "streams"
+    assert setup.call(worker.has_junior_stream) is asked
+    if not is_gpu():
+        assert (setup.call(worker.forked_captures) > 0) is asked
+
+
 def test_preempted_requests_resume_with_their_authors(setup: Setup) -> None:
     before = metric("vllm:num_preemptions_total")
     jobs = greedy_jobs(setup, "preempted", 8, 100 if setup.runner == "v1" else 60, gap=0.0)

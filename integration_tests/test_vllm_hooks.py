@@ -484,3 +484,12 @@ def test_vllms_profiling_calls_the_sampler_before_any_request() -> None:
     worker = source_of("vllm.v1.worker.gpu_worker")
     measuring = worker[worker.index("def determine_available_memory(") :]
     assert measuring.index("memory_profiling(") < measuring.rindex("profile_run(")
+
+
+@needs_drafting
+def test_both_runners_tell_attention_groups_apart_by_their_backends_name() -> None:
+    """So the junior's layers have buffers of their own, where its pass runs beside the senior's."""
+    for module in ("vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.gpu.attn_utils"):
+        assert "attn_backend.full_cls_name()" in source_of(module)
+    attention = source_of("vllm.model_executor.layers.attention.attention")
+    assert "return self.attn_backend" in attention

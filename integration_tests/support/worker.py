@@ -218,6 +218,18 @@ def graph_replays(worker: Any) -> dict[str, int]:
     return {mode: replays[mode] for mode in ("FULL", "PIECEWISE", "ROUND")}
 
 
+def forked_captures(worker: Any) -> int:
+    """How many graphs of an engine with the stand-in for them run the junior on its own stream."""
+    from support.graphs.streams import forks
+
+    return forks["all"]
+
+
+def has_junior_stream(worker: Any) -> bool:
+    held = worker.model_runner.get_model()
+    return (held.unwrap() if hasattr(held, "unwrap") else held).tandem_junior_stream is not None
+
+
 def join_afterwards(worker: Any) -> None:
     """Make lockstep wrong: both models run, and then their hidden states are read."""
     held = worker.model_runner.get_model()

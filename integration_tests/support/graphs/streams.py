@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -24,6 +25,9 @@ class Stream:
         if Work.current is not None:
             Work.current.wait(self, other)
 
+
+forks: Counter[str] = Counter()
+"""How many captures were forked to another stream."""
 
 _main = Stream()
 _stack = [_main]
@@ -78,7 +82,9 @@ class Work:
         """What comes on ``one`` runs after all that was captured on ``other`` until now."""
         if other not in self._queues:
             raise StreamError("A capture waits for a stream that is not part of it.")
-        self._queues.setdefault(one, [])
+        if one not in self._queues:
+            self._queues[one] = []
+            forks["all"] += 1
         self._waits.setdefault(one, {}).update(self._after(other))
 
     def add(self, call: Callable[[], None]) -> None:
