@@ -10,24 +10,24 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from refused import refused
 from support.graphs import streams as stand_in
 from support.graphs.pool import Pool
 from support.graphs.recording import Capture, Graph
 
 from tandem_plugin.engine import streams
+from tandem_plugin.errors import EngineError
 
 REPLAYS, TOKENS = 40, 5
+ONE = object()
 
 
 @pytest.fixture(autouse=True)
-def metadata(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """The attention metadata of a step: by layer, each model's own."""
-    found: dict[str, object] = {"model.0": object(), "junior.model.0": object()}
-    context = SimpleNamespace(attn_metadata=found)
-    monkeypatch.setattr("vllm.forward_context.get_forward_context", lambda: context)
+def context(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """That of a step: its attention metadata, by layer, each model's own."""
+    step = SimpleNamespace(attn_metadata={"model.0": object(), "junior.model.0": object()})
+    monkeypatch.setattr("vllm.forward_context.get_forward_context", lambda: step)
     monkeypatch.setattr(torch.cuda, "Stream", stand_in.Stream)
-    return found
+    return step
 
 
 def layers(width: int, seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -109,7 +109,18 @@ def test_a_stream_that_does_not_fork_is_no_part_of_the_graph() -> None:
         captured(lambda ids: both(ids, Unforked(torch.device("cpu"))), Pool())
 
 
-def test_metadata_of_both_models_stops_the_capture(metadata: dict[str, object]) -> None:
-    metadata["junior.model.0"] = metadata["model.0"]
-    with refused("TP325", what="an attention group of both models"):
-        captured(lambda ids: both(ids, streams.JuniorStream(torch.device("cpu"))), Pool())
+@pytest.mark.parametrize(
+    ("shown", "what"),
+    [
+        ({"model.0": ONE, "junior.model.0": ONE}, "an attention group of both models"),
+        ({"model.0": ONE}, "an attention group of both models"),
+        ([{"model.0": ONE}, {"junior.model.0": object()}], "attention that is planned in parts"),
+    ],
+)
+def test_metadata_that_both_models_may_share_stops_the_capture(
+    context: SimpleNamespace, shown: object, what: str
+) -> None:
+    context.attn_metadata = shown
+    beside = streams.JuniorStream(torch.device("cpu"))
+    with pytest.raises(EngineError, match=rf"{what}.*\[TP325\]"):
+        captured(lambda ids: both(ids, beside), Pool())

@@ -35,6 +35,10 @@ SHARING: list[tuple[str, dict[str, Any]]] = [
         "tensor_parallel_size=2",
         {"parallel_config": SimpleNamespace(tensor_parallel_size=2)},
     ),
+    (
+        "dual-batch overlap",
+        {"parallel_config": SimpleNamespace(tensor_parallel_size=1, use_ubatching=True)},
+    ),
     ("adapters (LoRA)", {"lora_config": object()}),
     (
         "prefetched weights",

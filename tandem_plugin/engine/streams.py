@@ -96,6 +96,7 @@ def check_junior_stream(vllm_config: Any, junior: Any) -> None:
         "linear attention": any(model.is_hybrid or model.is_attention_free for model in models),
         "a quantised model": any(model.quantization for model in models),
         "adapters (LoRA)": vllm_config.lora_config is not None,
+        "dual-batch overlap": getattr(parallel, "use_ubatching", False),
         "prefetched weights": getattr(prefetch, "offload_group_size", 0) > 0,
     }
     for what, is_so in found.items():
@@ -123,7 +124,10 @@ def _check_metadata() -> None:
     from vllm.forward_context import get_forward_context
 
     metadata = get_forward_context().attn_metadata
-    layers = metadata if isinstance(metadata, dict) else {}
-    of_junior = {id(one) for name, one in layers.items() if name.startswith("junior.")}
-    if of_junior & {id(one) for name, one in layers.items() if not name.startswith("junior.")}:
+    if not isinstance(metadata, dict):
+        raise EngineError("TP325", what="attention that is planned in parts of a batch")
+    by_model: dict[bool, set[int]] = {True: set(), False: set()}
+    for name, one in metadata.items():
+        by_model[name.startswith("junior.")].add(id(one))
+    if not all(by_model.values()) or by_model[True] & by_model[False]:
         raise EngineError("TP325", what="an attention group of both models")
