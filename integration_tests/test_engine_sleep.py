@@ -66,13 +66,13 @@ def test_sleeps_of_both_levels_give_memory_back_and_keep_every_bit_of_the_junior
     with tandem_engine(runner, checkpoints["senior"], tandem, **options) as engine:
         (junior,) = engine.collective_rpc(worker.junior_digest)
         for level, senior in ((1, "senior"), (2, "junior"), (2, "senior")):
-            (before,) = engine.collective_rpc(gpu_worker.free_gib)
             engine.sleep(level=level)
-            assert engine.collective_rpc(gpu_worker.free_gib)[0] - before >= LEAST_GIB
+            assert engine.collective_rpc(gpu_worker.asleep_gib)[0] >= LEAST_GIB
             engine.wake_up(["weights"])
             if level == 2:
                 engine.collective_rpc(worker.sync, args=(str(checkpoints[senior]), 1_000))
             engine.wake_up(["kv_cache"])
+            assert engine.collective_rpc(gpu_worker.asleep_gib) == [0]
             engine.reset_prefix_cache()
             assert engine.collective_rpc(worker.junior_digest) == [junior]
             responses = greedy(engine, prompts, [{"seed": 1}] * len(prompts), 24)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,21 @@ def test_tensor_parallel_ranks_agree_on_authors(
     assert responses == expected(senior, junior, tokenizer, [5, 6])
 
 
+@pytest.mark.gpu(gib=4)
+def test_many_requests_keep_their_authors_beside_a_junior_on_its_own_stream(
+    checkpoints: dict[str, Path], tokenizer: Any
+) -> None:
+    """More tiles of attention than a GPU has multiprocessors, by two models of one shape."""
+    senior, junior = checkpoints["senior"], checkpoints["junior"]
+    tandem = {"cap": CAP, "junior": junior, "junior_stream": True}
+    options = {"max_num_seqs": 192, "dtype": "bfloat16", "max_num_batched_tokens": 4096}
+    compilation = {"cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [64, 192]}
+    graphs = {"enforce_eager": False, "compilation_config": compilation}
+    with tandem_engine("v2", senior, tandem, **options, **graphs) as engine:
+        responses = greedy(engine, tokenizer, list(range(64)))
+    check(responses, senior, junior, tokenizer, range(64))
+
+
 @pytest.mark.gpu(gib=4, devices=2)
 @pytest.mark.parametrize(("runner", "mode"), ON_V2)
 def test_two_gpus_agree_on_authors_beside_a_wider_junior(
@@ -226,7 +242,14 @@ def test_two_gpus_agree_on_authors_beside_a_wider_junior(
     graphs = graph_arguments("FULL_AND_PIECEWISE")
     with tandem_engine(runner, senior, tandem, **options, **graphs) as engine:
         responses = greedy(engine, tokenizer, [5, 6])
-    asked = [(tokenizer(p).input_ids, seed) for p in PROMPTS for seed in (5, 6)]
+    check(responses, senior, junior, tokenizer, (5, 6))
+
+
+def check(
+    responses: list[list[int]], senior: Path, junior: Path, tokenizer: Any, seeds: Iterable[int]
+) -> None:
+    """Greedy responses to :func:`greedy` in bfloat16, up to its rounding."""
+    asked = [(tokenizer(p).input_ids, seed) for p in PROMPTS for seed in seeds]
     words = word_boundaries(tokenizer)
     reference_of(senior, junior, "bfloat16").check(
         (prompt, response, functools.partial(algorithm_1, seed, 0.5, CAP, words))

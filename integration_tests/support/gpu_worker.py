@@ -53,6 +53,9 @@ def replays(worker: Any) -> int:
     return _replays["all"]
 
 
-def free_gib(worker: Any) -> float:
-    """Free memory of the device, in GiB."""
-    return float(torch.cuda.mem_get_info()[0] / 2**30)
+def asleep_gib(worker: Any) -> float:
+    """GiB of this engine's memory that a sleep has given back, whatever others do on the device."""
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    blocks = CuMemAllocator.get_instance().pointer_to_data.values()
+    return sum(block.handle[1] for block in blocks if block.is_asleep) / 2**30
