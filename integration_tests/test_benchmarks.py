@@ -57,6 +57,27 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
+def test_a_figure_of_a_log_is_told_once_its_line_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from parts import _figures
+
+    log = tmp_path / "log"
+    with log.open("wb") as writing, log.open("rb") as reading:
+
+        def told(written: str) -> list[str]:
+            writing.write(written.encode())
+            writing.flush()
+            return _figures(reading)
+
+        assert told("INFO: loading\nfigure: single: batch 1, 219 to") == []
+        assert told("kens per second\nfigure: single: batch") == [
+            "single: batch 1, 219 tokens per second"
+        ]
+        assert told(" 16, 3,549 tokens\n") == ["single: batch 16, 3,549 tokens"]
+
+
 def test_each_figure_of_a_gpu_is_printed_when_it_is_there(toy: tuple[Path, str]) -> None:
     figures, _, _ = toy[1].partition("### Machine")
     for engine in ("single", "lockstep"):
