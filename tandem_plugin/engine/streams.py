@@ -32,7 +32,7 @@ class JuniorStream:
     """The stream of the junior's passes."""
 
     def __init__(self, device: torch.device) -> None:
-        self._side: torch.cuda.Stream = torch.cuda.Stream(device)
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def both(self, senior: Pass, junior: Pass) -> torch.Tensor:
         """Hidden states of both models within a capture: ``[tokens, senior's + junior's]``.
