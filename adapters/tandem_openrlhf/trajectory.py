@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
@@ -36,6 +37,7 @@ class TandemExecutor(Delegate):
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
         trajectory = label.trajectory(rules)
+        GENERATED.set(Generated(hf_tokenizer))  # of this coroutine's task alone
         response = await self._target.execute(
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
@@ -70,6 +72,9 @@ class TandemEngine(ClientDelegate):
         )
         for sample in output.outputs:
             call.returned(sample.token_ids, sample.index)
+        if (generated := GENERATED.get()) is not None:
+            generated.prompt_ids = prompt_token_ids
+            generated.response_ids = output.outputs[0].token_ids
         return output
 
 

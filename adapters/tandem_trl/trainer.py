@@ -160,9 +160,9 @@ class TandemTrainer(TandemRun):
         self._dumped = (step, written)
         write_step(self.config.rollouts, step, written)
 
-    def _scores(self) -> list[float]:
-        """The weighted sum of each response's rewards, over all processes; None counts 0."""
+    def _scores(self) -> list[float | None]:
+        """The weighted sum of each response's rewards, over all processes; None without any."""
         logged = self._trainer._logs["rewards"]
-        columns = [logged[name] for name in self._trainer.reward_func_names]
-        weights = self._trainer.reward_weights.tolist()
-        return [float(np.nansum(np.multiply(each, weights))) for each in zip(*columns, strict=True)]
+        columns = [list(logged[name]) for name in self._trainer.reward_func_names]
+        rewards = np.array(columns, np.float64).T * self._trainer.reward_weights.tolist()
+        return [None if np.isnan(each).all() else float(np.nansum(each)) for each in rewards]

@@ -12,12 +12,14 @@ from functools import lru_cache
 from tandem_plugin.grading.answers import read, words_of
 from tandem_plugin.grading.comparison import Comparison, Decision, OpenError, Proof
 from tandem_plugin.grading.spelling import same_text, spelled
-from tandem_plugin.grading.tree import Node, UndefinedError, UnreadableError, parts_of
+from tandem_plugin.grading.tree import Node, UndefinedError, UnreadableError, names_of, parts_of
 
 AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules that find the answer to be the gold as written."""
 _CHOICE = re.compile(r"(?P<mark>\\text ?\{|\()?[ (]*(?P<letter>[A-Ja-j])(?P<stop>[ ).:}]*)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+_COMMAND = re.compile(r"\\(?:begin|end) ?\{\w+\}|\\[A-Za-z]+")
+_BARE_WORD = re.compile(r"(?<![A-Za-z])[a-z]{4,}(?![A-Za-z])")
 _CAPITALS = re.compile(r"[A-Z]{3,26}")
 """An order or a name, no product."""
 _DECIMAL_COMMA = re.compile(r"([^\d,(\[{]*)(?![1-9]\d{0,2},\d{3}(?!\d))(\d+),(\d+)([^\d,]*)")
@@ -43,6 +45,25 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
         return Decision(False, rule)
     except UndefinedError:
         return Decision(False, "undefined")
+
+
+def is_read(text: str) -> bool:
+    """Whether a spelled text is a choice, words, or mathematics without other words in it."""
+    if _CHOICE.fullmatch(text) or _CAPITALS.fullmatch(text) or words_of(text) is not None:
+        return True
+    bare = _COMMAND.sub(" ", _TEXT.sub(" ", text))
+    try:
+        read(text)
+        return not any(map(_is_product, _BARE_WORD.findall(bare)))
+    except (UnreadableError, RecursionError):
+        return False
+
+
+def _is_product(word: str) -> bool:
+    """Whether a word behind a number is read as the product of its letters, as apples are."""
+    with contextlib.suppress(UnreadableError):
+        return len(names_of(read(f"5 {word}"))) > 1
+    return False
 
 
 def _with_point(text: str, other: str) -> str:
@@ -115,7 +136,7 @@ def _is_plain(node: Node) -> bool:
 
 @lru_cache(maxsize=256)
 def _expressions(prompt: str) -> tuple[frozenset[Node], str]:
-    """Every expression of a prompt's mathematics and every part of one; its text without spaces."""
+    """Every expression of a prompt's mathematics, with its parts; its lines without spaces."""
     prompt = prompt[-_MAX_CHARS:]
     found: set[Node] = set()
     for count, match in enumerate(_MATHEMATICS.finditer(prompt)):
@@ -125,7 +146,8 @@ def _expressions(prompt: str) -> tuple[frozenset[Node], str]:
         for piece in (segment, *re.split(r"=|,", segment)):
             with contextlib.suppress(UnreadableError, RecursionError):
                 found.update(parts_of(read(spelled(piece))))
-    return frozenset(found), _compact(spelled(prompt))
+    lines = (_compact(spelled(line)) for line in prompt.splitlines())
+    return frozenset(found), "\n".join(lines)
 
 
 def _compact(text: str) -> str:
@@ -137,8 +159,8 @@ def _stands_in(answer: str, text: str) -> bool:
     place = text.find(answer)
     while place >= 0:
         before, after = text[place - 1 : place], text[place + len(answer) :][:1]
-        if not (before + after).strip("=.,;:?!()[]<>") or (
-            before.isalpha() and not after.strip(".,?")
+        if not (before + after).strip("\n=.,;:?!()[]<>") or (
+            before.isalpha() and not after.strip("\n.,?")
         ):
             return True
         place = text.find(answer, place + 1)

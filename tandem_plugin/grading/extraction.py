@@ -1,11 +1,10 @@
-"""The answer in the last box of a response, and the gold answers of a problem."""
+"""The answer in the last box of a response."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 
@@ -131,42 +130,3 @@ def _stripped(bare: re.Match[str] | None) -> str:
 def _space_end(text: str, start: int) -> int:
     match = _SPACE.match(text, start)
     return match.end() if match else start
-
-
-def read_golds(value: object) -> tuple[str, ...] | str:
-    """Every acceptable answer as text, or a sentence that says why there is none.
-
-    value: a string, an integer or a float (27.0 is ``27``), or a list, tuple or array of those. If
-    a text has a box, the content of the box is the gold.
-    """
-    golds: list[str] = []
-    for one in _listed(value):
-        text = _text(one)
-        if text is None:
-            return f"A gold answer must be text or a number, not {type(one).__name__}."
-        if not text:
-            return "A gold answer is empty."
-        if text not in golds:
-            golds.append(text)
-    return tuple(golds) if golds else "There is no gold answer to compare with."
-
-
-def _listed(value: Any) -> list[Any]:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, bool):
-        return "Yes" if value else "No"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-    if not isinstance(value, str):
-        return None
-    found = extract_answer(value)
-    return found.answer if found.answer is not None else value.strip()

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from typing import Any
 
-from tandem_plugin.errors import GradingError
-from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied
-from tandem_plugin.grading.extraction import extract_answer, read_golds
+from tandem_plugin.errors import GradingError, shown
+from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied, is_read
+from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated, judge
+from tandem_plugin.grading.golds import labelled, read_golds, readings
 from tandem_plugin.grading.grade import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
+
+logger = logging.getLogger(__name__)
 
 _MAX_CHARS = 2_000
 """A longer answer is not read."""
 _MAX_DEPTH = 24
 """An answer whose brackets nest deeper is not read."""
+_GOLD_RULES = ("gold", "unread_gold")
+_BAD_GOLD = (
+    "A response could not be graded. %s Responses to such problems have the outcome error and earn "
+    "nothing; further ones are counted without a warning."
+)
 
 
 class Grader:
@@ -35,6 +45,7 @@ class Grader:
     def __init__(self, limits: GradingLimits | None = None) -> None:
         self.limits = limits or GradingLimits()
         self._pool = WorkerPool(self.limits)
+        self._bad_golds = count()
 
     def __enter__(self) -> Grader:
         return self
@@ -58,14 +69,17 @@ class Grader:
     def grade(self, response: object, gold: object, prompt: str | None = None) -> Grade:
         """Grade one response by the answer in its last box.
 
-        gold: a string, a number, or a list or array of these, any one of which is correct. If a
-        gold contains a box, the content of the box counts. prompt: the question, used to detect an
-        answer that only copies an expression from it. Never raises because of the content of a
-        response or a gold.
+        gold: a string, a number, or a list or array of these, any one of which is correct, read by
+        :func:`~tandem_plugin.grading.golds.read_golds`. One that cannot be read makes the outcome
+        ``error``, unless the answer is right; the first is logged as a warning. prompt: the
+        question, used to detect an answer that only copies an expression from it. Never raises
+        because of the content of a response or a gold.
         """
         began = time.perf_counter()
         grade = _graded(self._pool, response, gold, prompt)
         took = (time.perf_counter() - began) * 1e3
+        if grade.outcome == "error" and grade.rule in _GOLD_RULES and next(self._bad_golds) == 0:
+            logger.warning(_BAD_GOLD, grade.message)
         return replace(grade, milliseconds=took + grade.milliseconds)
 
     def submit(self, response: str, gold: object, prompt: str | None = None) -> Future[Grade]:
@@ -86,11 +100,11 @@ def _graded(pool: WorkerPool, response: object, gold: object, prompt: str | None
         return _failed("response", f"A response must be text, not {type(response).__name__}.")
     found = extract_answer(response)
     answer = found.answer
-    if answer is None:
-        return Grade("no_answer", None, found.finding, 0.0)
     golds = read_golds(gold)
     if isinstance(golds, str):
         return _failed("gold", golds, answer)
+    if answer is None:
+        return Grade("no_answer", None, found.finding, 0.0)
     if answer in golds:
         return Grade("correct", answer, "text", 0.0, answer)
     if (rejected := _rejected(answer)) is not None:
@@ -101,7 +115,11 @@ def _graded(pool: WorkerPool, response: object, gold: object, prompt: str | None
         return _failed("gold", f"A gold is longer than {_MAX_CHARS} characters.", answer)
     if not spelled(answer):
         return Grade("no_answer", answer, "empty_box", 0.0)
-    return _compared(pool, answer, golds, prompt)
+    grade = _compared(pool, answer, golds, prompt)
+    if grade.outcome == "incorrect" and (unread := _unread(golds)) is not None:
+        message = f"A gold answer cannot be read: {shown(unread)}."
+        return replace(grade, outcome="error", rule="unread_gold", message=message)
+    return grade
 
 
 def _rejected(answer: str) -> str | None:
@@ -114,19 +132,29 @@ def _rejected(answer: str) -> str | None:
 
 
 def _compared(pool: WorkerPool, answer: str, golds: tuple[str, ...], prompt: str | None) -> Grade:
-    given = spelled(answer)
-    decisions = [(gold, decide(spelled(gold), given)) for gold in golds]
-    equal = [(gold, one.rule) for gold, one in decisions if one and one.is_equal]
+    read = [(gold, spelled(text)) for gold in golds for text in readings(gold)]
+    given = spelled(readings(answer)[0] if any(map(labelled, golds)) else answer)
+    decisions = [(gold, text, decide(text, given)) for gold, text in read]
+    equal = [(gold, one.rule) for gold, _, one in decisions if one and one.is_equal]
     as_written = [(gold, rule) for gold, rule in equal if rule in AS_WRITTEN]
     if not as_written and prompt is not None and is_copied(given, prompt):
         return Grade("copied", answer, "copied", 0.0)
     for gold, rule in as_written or equal:
         return Grade("correct", answer, rule, 0.0, gold)
-    left = [gold for gold, one in decisions if one is None]
+    left = [(gold, text) for gold, text, one in decisions if one is None]
     if not left:
-        rules = [one.rule for _, one in decisions if one]
-        return Grade("incorrect", answer, rules[0], 0.0)
-    return _replied(pool.ask([spelled(gold) for gold in left], given), answer, left)
+        rules = (one.rule for *_, one in decisions if one and one.rule != "unread_gold")
+        return Grade("incorrect", answer, next(rules, "words"), 0.0)
+    return _replied(pool.ask([text for _, text in left], given), answer, [gold for gold, _ in left])
+
+
+def _is_read(text: str) -> bool:
+    return nesting(text) <= _MAX_DEPTH and is_read(spelled(text))
+
+
+def _unread(golds: Iterable[str]) -> str | None:
+    """The first gold of which no reading is known, or None."""
+    return next((gold for gold in golds if not any(map(_is_read, readings(gold)))), None)
 
 
 def _replied(reply: Reply, answer: str, golds: list[str]) -> Grade:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from refused import refused
 
-from tandem_plugin.grading.rewards.openrlhf_reward import _golds
 from tandem_plugin.lab.data import (
     INSTRUCTION,
     Problem,
     ProblemSet,
     prepare,
+    read_problems,
 )
 from tandem_plugin.lab.data.prepare import split
 from tandem_plugin.lab.data.problem import words_of
@@ -34,7 +34,12 @@ def test_verl_reads_parquet_with_chat_and_gold(tmp_path: Path):
         "prompt": [{"content": f"Add 1 and 2.\n{INSTRUCTION}", "role": "user"}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": "3"},
-        "extra_info": {"index": 1, "split": "train", "row": 1},
+        "extra_info": {
+            "index": 1,
+            "split": "train",
+            "row": 1,
+            "problem": f"Add 1 and 2.\n{INSTRUCTION}",
+        },
     }
 
 
@@ -46,12 +51,18 @@ def test_several_golds_make_a_column_of_lists_for_verl(tmp_path: Path):
     assert [row["reward_model"]["ground_truth"] for row in rows] == [["1", "2"], ["3"]]
 
 
-def test_openrlhf_reads_lines_whose_labels_its_reward_understands(tmp_path: Path):
-    problems = ProblemSet("two", (asked(1, "A?", "1", "2"), asked(2, "B?", "[3,4)")))
-    prepared = prepare(problems, "openrlhf", tmp_path)
-    rows = [json.loads(line) for line in prepared.files["train"].read_text().splitlines()]
-    assert [_golds(row["label"]) for row in rows] == [["1", "2"], "[3,4)"]
-    assert rows[0]["input"] == [{"role": "user", "content": f"A?\n{INSTRUCTION}"}]
+def test_labels_for_openrlhf_are_lists_only_where_a_problem_has_several_golds(tmp_path: Path):
+    several = ProblemSet("two", (asked(1, "A?", "1", "2"), asked(2, "B?", '["A", "C"]')))
+    one_each = ProblemSet("two", (asked(1, "A?", "[3,4)"), asked(2, "B?", '["A", "C"]')))
+    labels = []
+    for name, problems in (("several", several), ("one", one_each)):
+        prepared = prepare(problems, "openrlhf", tmp_path / name)
+        rows = [json.loads(line) for line in prepared.files["train"].read_text().splitlines()]
+        labels.append([row["label"] for row in rows])
+        assert rows[0]["input"] == [{"role": "user", "content": f"A?\n{INSTRUCTION}"}]
+        read = read_problems(prepared.files["train"]).problems  # as tandem eval reads it
+        assert [one.golds for one in read] == [one.golds for one in problems.problems]
+    assert labels == [[["1", "2"], ['["A", "C"]']], ["[3,4)", '["A", "C"]']]
 
 
 @pytest.mark.parametrize("trainer", ["verl", "openrlhf"])

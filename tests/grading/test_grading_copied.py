@@ -53,3 +53,12 @@ def test_the_gold_as_it_is_written_is_no_copy(grader: Grader):
 @pytest.mark.parametrize(("answer", "gold"), UNSOLVED)
 def test_what_is_unsolved_is_wrong(grader: Grader, answer: str, gold: str):
     assert grader.grade(f"\\boxed{{{answer}}}", gold).outcome == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["{}", "<|im_start|>user\n{}<|im_end|>\n", "User: {}\n\nAssistant:", "[INST] {} [/INST]"],
+)
+def test_a_bare_expression_is_copied_from_any_prompt(grader: Grader, around: str):
+    prompt = around.format("17\\cdot 23\nPlease reason step by step.")
+    assert grader.grade(r"\boxed{17\cdot 23}", "391", prompt).outcome == "copied"

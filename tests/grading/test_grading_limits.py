@@ -63,7 +63,8 @@ def test_missing_sympy_is_said_at_once(monkeypatch: pytest.MonkeyPatch):
         (r"\boxed{5}", None, "A gold answer must be text or a number, not NoneType."),
         (r"\boxed{5}", [], "There is no gold answer to compare with."),
         (r"\boxed{5}", "", "A gold answer is empty."),
-        (r"\boxed{5}", float("nan"), "A gold answer must be text or a number, not float."),
+        (r"\boxed{5}", float("nan"), "A gold answer must be text or a finite number, not nan."),
+        ("no box", None, "A gold answer must be text or a number, not NoneType."),
         (r"\boxed{5}", "1" * 5000, "A gold is longer than 2000 characters."),
         (None, "5", "A response must be text, not NoneType."),
     ],
@@ -73,26 +74,6 @@ def test_what_cannot_be_graded_is_an_error_on_record(
 ):
     grade = grader.grade(response, gold)
     assert (grade.outcome, grade.reward, grade.message) == ("error", 0.0, message)
-
-
-@pytest.mark.parametrize(
-    ("gold", "response"),
-    [
-        (27.0, "27"),
-        (5, "5"),
-        (["4", "5"], "5"),
-        (("4", 5.0), "5"),
-        (r"so it is $\boxed{5}$", "5"),
-        ("5\n", "5"),
-        (["3", r"\sqrt{2}"], "2^{1/2}"),
-        (0.25, r"\frac14"),
-        (r"\boxed{1} papers and \boxed{2} bins", "2, 1"),
-    ],
-)
-def test_golds_come_in_many_forms(grader: Grader, gold: object, response: str):
-    grade = grader.grade(f"\\boxed{{{response}}}", gold)
-    assert grade.outcome == "correct"
-    assert grade.gold is not None
 
 
 def test_too_long_an_answer_is_wrong_without_being_read(grader: Grader):

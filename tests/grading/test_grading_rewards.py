@@ -30,25 +30,3 @@ def test_the_reward_for_verl_says_every_outcome():
     assert compute_score("s", "none", "5")["pred"] == ""
     copied = compute_score("s", r"\boxed{2+3}", "5", {"question": "What is $2+3$?"})
     assert (copied["score"], copied["outcome_copied"]) == (0.0, 1.0)
-
-
-def test_the_reward_for_openrlhf_grades_the_response_alone():
-    torch = pytest.importorskip("torch")
-    from tandem_plugin.grading.rewards.openrlhf_reward import reward_func
-
-    prompt = r"An example: \boxed{5}. Now add $2+3$."
-    rows = [
-        (f"{prompt} It is \\boxed{{5}}.", prompt, "5", "correct"),
-        (f"{prompt} I do not know.", prompt, "5", "no_answer"),
-        (f"cut{prompt[-30:]}\\boxed{{6}}", prompt[-30:], '["5", "6"]', "correct"),
-        (f"{prompt} \\boxed{{2+3}}", prompt, "5", "copied"),
-        ("x", prompt, "5", "error"),
-    ]
-    queries, prompts, labels, outcomes = map(list, zip(*rows, strict=True))
-    result = reward_func(queries, prompts, labels)
-    assert result["rewards"].tolist() == [float(one == "correct") for one in outcomes]
-    assert result["scores"] is result["rewards"]
-    for name in OUTCOMES:
-        flags = result["extra_logs"][f"outcome_{name}"]
-        assert flags.tolist() == [float(one == name) for one in outcomes]
-    assert all(isinstance(value, torch.Tensor) for value in result["extra_logs"].values())

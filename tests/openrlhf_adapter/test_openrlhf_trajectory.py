@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tandem_openrlhf.trajectory import TandemEngine, narrowed, response_length
+from tandem_openrlhf.trajectory import TandemEngine, TandemExecutor, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
 from tandem_plugin.training.trajectory import KeyedLabel
@@ -66,3 +68,76 @@ def test_length_is_openrlhfs_own_of_the_whole_mask(
     ones = np.flatnonzero(bits_of(trained, 20)[1:most])
     expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
     assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
+
+
+class LossyTokenizer:
+    """Loses every prompt, and says what the response's tokens mean; 7 is a special token."""
+
+    pieces = (" so", " \\boxed ", "391", "<|end|>", "390")
+
+    def __call__(self, text: str, **_: Any) -> dict[str, Any]:
+        import torch
+
+        return {"input_ids": torch.tensor([PROMPT])}
+
+    def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
+        kept = (one for one in ids if one > 3 and not (skip_special_tokens and one == 7))
+        return "".join(self.pieces[one - 4] for one in kept)
+
+
+async def answered(executor: Any, label: Any, answer: int = 6) -> Any:
+    """What OpenRLHF's own executor, or tandem's around it, makes of one prompt."""
+    ids = [4, 5, answer, 7]
+    said = SimpleNamespace(index=0, token_ids=ids, finish_reason="stop", logprobs=None)
+
+    class Answering:
+        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+            await asyncio.sleep(0)
+            return SimpleNamespace(outputs=[said])
+
+    return await executor.execute(
+        prompt="Like \\boxed{7}. What is 17 * 23?",
+        label=label,
+        sampling_params=SimpleNamespace(max_tokens=16, logprobs=None, extra_args=None),
+        max_length=64,
+        hf_tokenizer=LossyTokenizer(),
+        llm_engine=Answering(),
+    )
+
+
+def test_reward_in_tandem_knows_the_response_that_decoding_hides() -> None:
+    """A run without tandem stops at its first batch: OpenRLHF has no other reward."""
+    agent = pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF is not installed")
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    own = agent.SingleTurnAgentExecutor(str(reward_file("openrlhf")))
+    executor = TandemExecutor(own, RULES.config)
+    executor._rules = RULES
+
+    async def batch(by_team: bool) -> Any:
+        label = KeyedLabel(["7", "#### 391"], "training", 0, by_team=by_team)
+        answers = (answered(executor, label, answer) for answer in (6, 8, 6))
+        return await asyncio.gather(*answers)
+
+    for by_team in (True, False):  # the senior alone answers some validations
+        responses = asyncio.run(batch(by_team))
+        assert [float(one["reward"]) for one in responses] == [1.0, 0.0, 1.0]
+        assert [float(one["extra_logs"]["outcome_incorrect"]) for one in responses] == [0, 1, 0]
+    alone = agent.SingleTurnAgentExecutor(str(reward_file("openrlhf")))
+    assert asyncio.run(answered(alone, "391"))["reward"] is None
+
+
+def test_batch_without_a_reward_ends_openrlhfs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+    without = Path(__file__).parents[2] / "adapters/tandem_openrlhf/without_flash_attn"
+    monkeypatch.syspath_prepend(str(without))
+    from openrlhf.trainer.ppo_utils import experience_maker
+
+    monkeypatch.setattr(experience_maker.ray, "put", lambda value: value)
+    samples = SimpleNamespace(
+        rewards=None, sequences=[1], attention_mask=[1], action_mask=[1], mm_train_inputs=[]
+    )
+    settings = SimpleNamespace(ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1))
+    maker = object.__new__(experience_maker.RemoteExperienceMaker)
+    maker.strategy, maker.reward_model_group = SimpleNamespace(args=settings), None
+    with pytest.raises(ValueError, match="reward_model_group is required"):
+        maker.make_experience([samples])

@@ -256,3 +256,18 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
     lines = [one for one in capsys.readouterr().err.splitlines() if "Importance" in one]
     told = [one.partition(": ")[2].partition(": tokens")[0] for one in lines]
     assert told == ([named] if named else [])
+
+
+def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
+    """TRL logs a reward of None as NaN."""
+    from collections import deque
+
+    nan = float("nan")
+    rewards = {"first": deque([1.0, nan, nan]), "second": deque([0.5, 0.5, nan])}
+    trainer = SimpleNamespace(
+        _logs={"rewards": rewards},
+        reward_func_names=["first", "second"],
+        reward_weights=torch.tensor([1.0, 2.0]),
+        mask_truncated_completions=False,
+    )
+    assert begun(trainer)._scores() == [2.0, 1.0, None]

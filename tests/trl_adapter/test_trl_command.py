@@ -202,6 +202,55 @@ def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
     assert math_reward(chats, log_metric=logged.__setitem__, **golds) == [1.0, 0.0, 0.0]
     assert logged["grading/correct"] == pytest.approx(1 / 3)
     assert logged["grading/no_answer"] == pytest.approx(1 / 3)
-    assert math_reward(texts, answer=["4", "5", "6"]) == [1.0, 1.0, 0.0]
+    assert math_reward(texts, answer=["4", "#### 5", "6"]) == [1.0, 1.0, 0.0]
     with refused("TP727", columns="question"):
         math_reward(texts, question=["a", "b", "c"])
+
+
+def test_a_row_takes_its_gold_from_its_own_first_column_that_is_not_blank() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    columns = {
+        "answer": ["4", "", None, float("nan"), [], " "],
+        "solution": ["5", "so \\boxed{5}", "We add. The answer is 5.", "5", None, None],
+        "ground_truth": [None, None, "", None, "5", None],
+    }
+    shares: dict[str, float] = {}
+    texts = ["\\boxed{4}", *["\\boxed{5}"] * 5]
+    rewards = math_reward(texts, log_metric=shares.__setitem__, **columns)
+    assert rewards == [1.0, 1.0, 1.0, 1.0, 1.0, None]
+    assert shares["grading/correct"] == 1.0
+    assert math_reward(["\\boxed{5}"] * 2, answer=[None, ""]) == [None, None]
+    assert math_reward([], answer=[], log_metric=shares.__setitem__) == []
+
+
+def test_completions_come_as_texts_chats_and_parts() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "\\boxed{5}"}]
+    right: list[Any] = [
+        "\\boxed{5}",
+        parts,
+        [{"role": "assistant", "content": parts}],
+        [{"role": "assistant", "content": "\\boxed{5}"}, {"role": "tool", "content": "\\boxed{6}"}],
+    ]
+    none: list[Any] = ["", None, [], [{"role": "assistant", "content": None}]]
+    none += [[{"role": "assistant", "content": []}], [{"role": "tool", "content": "\\boxed{5}"}]]
+    rewards = math_reward([*right, *none], answer=["5"] * (len(right) + len(none)))
+    assert rewards == [1.0] * len(right) + [0.0] * len(none)
+
+
+def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    asked = "17\\cdot 23\nPut your answer within \\boxed{}."
+    chat = [{"role": "user", "content": asked}]
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": asked}]}]
+    copied = ["\\boxed{17\\cdot 23}"]
+    for prompt in (asked, chat, in_parts):
+        assert math_reward(copied, prompts=[prompt], answer=["391"]) == [0.0]
+    assert math_reward(copied, extra_info=[{"problem": asked}], answer=["391"]) == [0.0]
+    assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]

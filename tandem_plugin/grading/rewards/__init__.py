@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem_plugin.grading.grade import OUTCOMES, Grade
 
-__all__ = ["outcome_flags", "prompt_of", "reward_file"]
+__all__ = ["outcome_flags", "prompt_of", "reward_file", "text_of"]
 
 
 def outcome_flags(grade: Grade) -> dict[str, float]:
@@ -19,8 +19,20 @@ def prompt_of(extra_info: Any) -> str | None:
     """The question among what a data set says about a row, or None."""
     if not isinstance(extra_info, dict):
         return None
-    texts = (extra_info.get(name) for name in ("question", "problem", "prompt"))
-    return next((text for text in texts if isinstance(text, str)), None)
+    texts = (text_of(extra_info.get(name)) for name in ("question", "problem", "prompt"))
+    return next((text for text in texts if text.strip()), None)
+
+
+def text_of(said: Any) -> str:
+    """The text of a chat, a message, or a message's parts; empty where there is none."""
+    if hasattr(said, "tolist"):
+        said = said.tolist()
+    if isinstance(said, dict):
+        return text_of(said.get("content", said.get("text")))
+    if isinstance(said, list | tuple):
+        are_turns = any(isinstance(one, dict) and "role" in one for one in said)
+        return ("\n\n" if are_turns else "").join(map(text_of, said))
+    return said if isinstance(said, str) else ""
 
 
 def reward_file(framework: str) -> Path:

@@ -4,20 +4,27 @@
 
     --reward.remote_url $(tandem path reward-openrlhf)
 
-OpenRLHF 0.11 calls it once per response, in threads, and logs the means of ``extra_logs``. It
-ignores errors, so a row that cannot be graded raises none; without SymPy, loading this file raises.
+OpenRLHF 0.11 calls it once per response, in threads, and logs the means of ``extra_logs``. It logs
+what is raised here and goes on without a reward, which ends the batch with an error. Without SymPy,
+loading this file raises.
 """
 
 from __future__ import annotations
 
-import json
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tandem_plugin.errors import GradingError
 from tandem_plugin.grading import Grade, default_grader
 from tandem_plugin.grading.rewards import outcome_flags
+from tandem_plugin.grading.rewards.openrlhf_response import response_of
 
-_TAIL = 48
+logger = logging.getLogger(__name__)
+
+_queries: Counter[bool] = Counter()
+"""How many of this process's queries had a response that was found, and how many had not."""
 
 default_grader()  # raises at startup if SymPy is missing
 
@@ -30,9 +37,10 @@ def reward_func(
 ) -> dict[str, Any]:
     """Grade the responses of some queries.
 
-    queries: prompt and response as one text. labels: a string, a number, a list of those, or such
-    a list as JSON text. Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in
-    ``extra_logs`` one tensor per outcome.
+    queries: prompt and response as one text. labels: a string, a number, or a list of those.
+    Returns ``rewards`` and ``scores``, float tensors ``[queries]``, and in ``extra_logs`` one
+    tensor per outcome. Raises :class:`GradingError` while the response is not found in most
+    queries; a rare one has the outcome ``error``.
     """
     import torch
 
@@ -46,28 +54,13 @@ def reward_func(
 
 
 def _grade(query: str, prompt: str, label: Any) -> Grade:
-    response = _response(query, prompt)
-    if response is None:
-        return Grade("error", None, "prompt", 0.0, message="The query does not contain its prompt.")
-    return default_grader().grade(response, _golds(label), prompt)
-
-
-def _response(query: str, prompt: str) -> str | None:
-    """What follows the prompt; by its end where its beginning was cut off or decodes otherwise."""
-    if query.startswith(prompt):
-        return query[len(prompt) :]
-    tail = prompt[-_TAIL:]
-    _, found, response = query.partition(tail)
-    return response if tail and found else None
-
-
-def _golds(label: Any) -> Any:
-    """A JSON list of answers in a text column means several acceptable answers."""
-    if isinstance(label, str) and label.startswith("["):
-        try:
-            listed = json.loads(label)
-        except ValueError:
-            return label
-        if isinstance(listed, list) and listed and all(isinstance(one, str) for one in listed):
-            return listed
-    return label
+    response = response_of(query, prompt)
+    _queries[response is not None] += 1
+    if response is not None:
+        return default_grader().grade(response, label, prompt)
+    failed = GradingError("TP603", prompt=prompt[-60:], query=query[:60])
+    if _queries[False] > _queries[True]:
+        raise failed
+    if _queries[False] == 1:
+        logger.warning("A response is not graded. %s", failed)
+    return Grade("error", None, "prompt", 0.0, message=failed.message)

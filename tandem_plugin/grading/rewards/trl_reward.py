@@ -8,14 +8,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading import OUTCOMES, default_grader
-from tandem_plugin.grading.rewards import prompt_of
+from tandem_plugin.grading.golds import (
+    GOLD_FIELDS,
+    SOLUTION_FIELDS,
+    given_answer,
+    is_present,
+    solved_answer,
+)
+from tandem_plugin.grading.rewards import prompt_of, text_of
 
-_COLUMNS = ("reward_model", "answer", "solution", "ground_truth")
+_COLUMNS = ("reward_model", *GOLD_FIELDS, *SOLUTION_FIELDS)
 """Where a data set may have the right answers: first as ``tandem data prepare`` writes them."""
 
 default_grader()  # raises at startup if SymPy is missing
@@ -25,23 +32,55 @@ def math_reward(
     completions: Sequence[Any],
     extra_info: Sequence[Any] | None = None,
     log_metric: Callable[[str, float], None] | None = None,
+    prompts: Sequence[Any] | None = None,
     **columns: Any,
-) -> list[float]:
+) -> list[float | None]:
     """Grade a batch: 1.0 for each right answer, else 0.0; logs the share of each outcome.
 
-    completions: texts, or conversations of one message. The right answers are in the column
-    ``reward_model`` (a mapping with ``ground_truth``), ``answer``, ``solution`` or ``ground_truth``
-    of the data set. Raises :class:`DataError` where there is none.
+    completions, prompts: texts, or conversations; the answer is the assistant's last turn. The
+    right answer of a row is its first that is not blank among the columns ``reward_model`` (a
+    mapping with ``ground_truth``), ``answer`` and the others that ``tandem data prepare`` reads. A
+    row without one gets None, which TRL leaves out. Raises :class:`DataError` for a data set
+    without any of these columns.
     """
-    name = next((one for one in _COLUMNS if one in columns), None)
-    if name is None:
+    names = [one for one in _COLUMNS if one in columns]
+    if not names:
         raise DataError("TP727", columns=", ".join(sorted(columns)), known=", ".join(_COLUMNS))
-    golds = [one["ground_truth"] if isinstance(one, dict) else one for one in columns[name]]
-    texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-    prompts = [prompt_of(one) for one in extra_info or [None] * len(texts)]
-    grades = default_grader().grade_batch(zip(texts, golds, prompts, strict=True))
-    if log_metric is not None:
+    rows = range(len(completions))
+    golds = [_gold({name: columns[name][row] for name in names}) for row in rows]
+    asked = [_prompt(prompts, extra_info, row) for row in rows]
+    graded = [row for row in rows if golds[row] is not None]
+    grades = default_grader().grade_batch(
+        (_answer(completions[row]), golds[row], asked[row]) for row in graded
+    )
+    if log_metric is not None and grades:
         for outcome in OUTCOMES:
             share = sum(grade.outcome == outcome for grade in grades) / len(grades)
             log_metric(f"grading/{outcome}", share)
-    return [grade.reward for grade in grades]
+    rewards = {row: grade.reward for row, grade in zip(graded, grades, strict=True)}
+    return [rewards.get(row) for row in rows]
+
+
+def _gold(row: Mapping[str, Any]) -> Any:
+    """The right answer of a row, or None; a ``solution`` that marks none is the answer itself."""
+    answer, solution = given_answer(row), row.get("solution")
+    if answer is None and (answer := solved_answer(row)) is None and is_present(solution):
+        return solution
+    return answer
+
+
+def _prompt(
+    prompts: Sequence[Any] | None, extra_info: Sequence[Any] | None, row: int
+) -> str | None:
+    if prompts is not None and (text := text_of(prompts[row])):
+        return text
+    return None if extra_info is None else prompt_of(extra_info[row])
+
+
+def _answer(completion: Any) -> str:
+    """The text of a completion, or of the assistant's last turn; empty where there is none."""
+    if not isinstance(completion, list | tuple):
+        return text_of(completion)
+    turns = [turn for turn in completion if isinstance(turn, dict) and "role" in turn]
+    said = [turn for turn in turns if turn["role"] == "assistant"] if turns else [completion]
+    return text_of(said[-1]) if said else ""

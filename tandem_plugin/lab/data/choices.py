@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tandem_plugin.grading.extraction import read_golds
+from tandem_plugin.grading.golds import is_present, read_golds
 from tandem_plugin.lab.data.fields import (
     CHOICE_FIELDS,
     RowError,
     choice_columns,
-    is_present,
     parsed,
 )
 

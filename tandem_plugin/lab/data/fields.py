@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tandem_plugin.files import parse_json
+from tandem_plugin.grading.golds import GOLD_FIELDS, SOLUTION_FIELDS, is_present
 
 
 class RowError(ValueError):
@@ -30,21 +30,11 @@ CHOICE_FIELDS = (
     *("choices", "options", "answer_choices", "answer_options", "candidates", "alternatives"),
     "endings",
 )
-GOLD_FIELDS = (
-    "answer",
-    "final_answer",
-    "ground_truth",
-    "gold",
-    "target",
-    "label",
-    "expected_answer",
-)
 LABEL_FIELDS = (
     *("answerKey", "answer_key", "correct", "correct_option", "correct_choice", "correct_answer"),
     *("answer_letter", "answer_idx", "answer_index", "cop"),
 )
 """Further fields that name the right one of several choices."""
-SOLUTION_FIELDS = ("solution", "solutions", "response")
 METADATA_FIELDS = frozenset(
     (
         *("id", "_id", "uid", "uuid", "idx", "index", "unique_id", "question_id", "problem_id"),
@@ -90,15 +80,6 @@ def named_fields(record: Mapping[Any, Any]) -> dict[str, Any]:
         if is_present(value):
             found.setdefault(usual if usual not in record else plain, value)
     return found
-
-
-def is_present(value: Any) -> bool:
-    """Neither absent, nor blank, nor the NaN that marks absence in a table."""
-    if isinstance(value, float):
-        return not math.isnan(value)
-    if hasattr(value, "__len__"):
-        return len(value) > 0 and not (isinstance(value, str) and not value.strip())
-    return value is not None
 
 
 def parsed(value: Any) -> Any:

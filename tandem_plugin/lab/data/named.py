@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tandem_plugin.errors import DataError
-from tandem_plugin.lab.data.fields import (
-    GOLD_FIELDS,
-    SOLUTION_FIELDS,
-    TEXT_FIELDS,
-    named_fields,
-)
+from tandem_plugin.grading.golds import GOLD_FIELDS, SOLUTION_FIELDS, given_answer
+from tandem_plugin.lab.data.fields import TEXT_FIELDS, named_fields
 from tandem_plugin.lab.data.problem import BadRow, ProblemSet
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
-from tandem_plugin.lab.data.rows import given_answer, is_generated_source, problems_of
+from tandem_plugin.lab.data.rows import is_generated_source, problems_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import check_outputs
+from tandem_plugin.grading.rewards import text_of
 from tandem_plugin.lab.data.folder import (
     MANIFEST,
     file_digest,
@@ -178,28 +179,39 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _labels(problems: Sequence[Problem]) -> list[str] | list[list[str]]:
+    """The golds of each problem: text, or lists where any problem has several."""
+    if any(len(problem.golds) > 1 for problem in problems):
+        return [list(problem.golds) for problem in problems]
+    return [problem.golds[0] for problem in problems]
+
+
 def _write_verl(
     source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
 ) -> None:
-    """``reward_model.ground_truth`` is text, or lists where any problem has several golds."""
+    """``reward_model.ground_truth`` is as :func:`_labels` says.
+
+    ``extra_info.problem`` is the prompt as text, for rewards that look for copied answers.
+    """
     try:
         import pyarrow as arrow
         from pyarrow.parquet import write_table
     except ModuleNotFoundError:
         raise DataError("TP711") from None
-    several = any(len(problem.golds) > 1 for problem in problems)
     rows = [
         {
             "data_source": source,
-            "prompt": template.messages(problem),
+            "prompt": (messages := template.messages(problem)),
             "ability": "math",
-            "reward_model": {
-                "style": "rule",
-                "ground_truth": list(problem.golds) if several else problem.golds[0],
+            "reward_model": {"style": "rule", "ground_truth": label},
+            "extra_info": {
+                "index": index,
+                "split": name,
+                "row": problem.row,
+                "problem": text_of(messages),
             },
-            "extra_info": {"index": index, "split": name, "row": problem.row},
         }
-        for index, problem in enumerate(problems)
+        for index, (problem, label) in enumerate(zip(problems, _labels(problems), strict=True))
     ]
     try:
         table = arrow.Table.from_pylist(rows)
@@ -211,10 +223,8 @@ def _write_verl(
 def _write_openrlhf(
     source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
 ) -> None:
-    """``label`` is one answer, or several as a JSON list in text, which the reward reads."""
+    """``label`` is as :func:`_labels` says."""
     with path.open("w", encoding="utf-8") as lines:
-        for problem in problems:
-            golds = problem.golds
-            label = golds[0] if len(golds) == 1 else json.dumps(list(golds))
+        for problem, label in zip(problems, _labels(problems), strict=True):
             row = {"input": template.messages(problem), "label": label, "datasource": source}
             lines.write(json.dumps(row) + "\n")

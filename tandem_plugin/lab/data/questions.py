@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tandem_plugin.grading.golds import is_present
 from tandem_plugin.lab.data.choices import Choices, read_choices
 from tandem_plugin.lab.data.fields import (
     CONTEXT_FIELDS,
@@ -14,7 +15,6 @@ from tandem_plugin.lab.data.fields import (
     SYSTEM_FIELDS,
     TEXT_FIELDS,
     RowError,
-    is_present,
     parsed,
     unreadable_field,
 )

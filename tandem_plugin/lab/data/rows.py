@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,25 +12,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import DataError, shown
-from tandem_plugin.grading.extraction import extract_answer, read_golds
 from tandem_plugin.grading.generated import check_task, gold_of
+from tandem_plugin.grading.golds import GOLD_FIELDS, given_answer, read_golds, solved_answer
 from tandem_plugin.lab.data.choices import LETTERS, Choices, Numbered, Numbers
-from tandem_plugin.lab.data.fields import (
-    GOLD_FIELDS,
-    LABEL_FIELDS,
-    SOLUTION_FIELDS,
-    RowError,
-    is_present,
-    named_fields,
-    unread_fields,
-)
+from tandem_plugin.lab.data.fields import LABEL_FIELDS, RowError, named_fields, unread_fields
 from tandem_plugin.lab.data.problem import SURROGATE, BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.questions import read_question
 from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
 
 _PREFIX = "reasoning-gym:"
-_MARKED = "####"
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 Golds: TypeAlias = Literal["required", "optional"]
 """Whether a record without an answer is invalid, or a problem without golds."""
 
@@ -46,7 +35,7 @@ def read_problems(
 
     On the Hub, a source is ``owner/name[:config][#split]``; for tasks see :func:`read_generated`. A
     record holds its text as :func:`read_question` reads it, and its answers in one of
-    ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or in the last box of its solution.
+    ``GOLD_FIELDS``, in ``reward_model.ground_truth``, or marked in its solution.
     bad_rows: ``stop`` at the first invalid row, or ``skip`` and record them all. golds: whether a
     record without any answer is a valid problem; one whose answer cannot be read never is. Raises
     :class:`DataError`.
@@ -143,15 +132,6 @@ def _check_text(messages: Iterable[Message], golds: Iterable[str]) -> None:
             raise RowError(f"Its {what} contains the lone surrogate {half}, half of a character.")
 
 
-def given_answer(record: Mapping[str, Any]) -> Any:
-    """The value of a record's first non-blank answer field; None if all are blank."""
-    reward_model = record.get("reward_model")
-    values = [record.get(name) for name in GOLD_FIELDS]
-    if isinstance(reward_model, Mapping):
-        values.insert(0, reward_model.get("ground_truth"))
-    return next((value for value in values if is_present(value)), None)
-
-
 def _golds(
     record: Mapping[str, Any], golds: Golds, choices: Choices | None
 ) -> tuple[str, ...] | Numbered:
@@ -195,15 +175,8 @@ def _chosen(answers: Sequence[Any], choices: Choices) -> tuple[str] | Numbered:
     raise RowError(f"Its answer {shown(answers[0])} is none of its choices.")
 
 
-def solved_answer(record: Mapping[str, Any]) -> str | None:
-    """The content of the last box of a record's solution."""
-    solutions = (record.get(name) for name in SOLUTION_FIELDS)
-    found = (extract_answer(one).answer for one in solutions if isinstance(one, str))
-    return next((answer for answer in found if answer is not None), None)
-
-
 def _read_golds(answer: Any) -> tuple[str, ...]:
-    golds = read_golds(_behind_mark(answer))
+    golds = read_golds(answer)
     if isinstance(golds, str):
         raise RowError(golds)
     return golds
@@ -213,14 +186,6 @@ def _spans(record: Mapping[str, Any]) -> Any:
     """The answers of SQuAD: the texts of its spans."""
     answers = record.get("answers")
     return answers.get("text") or None if isinstance(answers, Mapping) else None
-
-
-def _behind_mark(value: Any) -> Any:
-    """The answer 1080 of a worked solution that ends in ``#### 1,080``, as in GSM8K."""
-    if not (isinstance(value, str) and _MARKED in value):
-        return value
-    answer = value.rpartition(_MARKED)[2].strip()
-    return answer.replace(",", "") if _THOUSANDS.fullmatch(answer) else answer
 
 
 def is_generated_source(source: str) -> bool:

@@ -1,0 +1,196 @@
+"""The gold answers of a problem: where a record has them, and how they are read.
+
+Every door uses this reader: the rewards of all trainers, ``Grader``, evaluations and
+``tandem data prepare``. What it has read it reads again as the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Rational
+from typing import Any, NamedTuple
+
+from tandem_plugin.errors import shown
+from tandem_plugin.grading.extraction import extract_answer
+from tandem_plugin.grading.generated import is_generated
+
+GOLD_FIELDS = (
+    "answer",
+    "final_answer",
+    "ground_truth",
+    "gold",
+    "target",
+    "label",
+    "expected_answer",
+)
+SOLUTION_FIELDS = ("solution", "solutions", "response")
+
+_MARK = "####"
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_TAGGED = re.compile(r"<answer>([^<>]{1,4000})</answer>", re.IGNORECASE)
+_STATED = re.compile(
+    r"(?:^[*_# >]{0,8}|\b(?:the|final|correct|our|my) )answer[* ]*(?:is\b:?|[:=])[* ]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LABELLED = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf|bf) ?\{ ?)?"  # \textbf{(A)}\ 5
+    r"(?:\(?(?P<letter>[A-J])\)\.?|(?P<before>[A-J])[.:](?=[ }~\\]*[-+$\\\d]))"
+    r" ?\}?(?:[ ~$]|\\[ ,;:]|\\q?quad(?![A-Za-z]))*(?P<content>\S.*)"
+)
+_LABEL = re.compile(r"(?<![A-Za-z])[A-J]\)")
+_MAX_DIGITS = 1_000
+_NO_NUMBER = ("nan", "<na>")
+
+
+def given_answer(record: Mapping[str, Any]) -> Any:
+    """The value of a record's first non-blank answer field; None if all are blank."""
+    reward_model = record.get("reward_model")
+    values = [record.get(name) for name in GOLD_FIELDS]
+    if isinstance(reward_model, Mapping):
+        values.insert(0, reward_model.get("ground_truth"))
+    return next((value for value in values if is_present(value)), None)
+
+
+def solved_answer(record: Mapping[str, Any]) -> str | None:
+    """The final answer that a record's first worked solution marks as such, or None."""
+    solutions = (record.get(name) for name in SOLUTION_FIELDS)
+    answers = (final_answer(one) for one in solutions if isinstance(one, str))
+    return next((answer for answer in answers if answer), None)
+
+
+def is_present(value: Any) -> bool:
+    """Neither absent, nor blank, nor the NaN that marks absence in a table."""
+    if isinstance(value, float | Decimal):
+        return not (value.is_nan() if isinstance(value, Decimal) else math.isnan(value))
+    if getattr(value, "shape", None) == ():
+        return is_present(value.tolist())
+    if hasattr(value, "__len__"):
+        return len(value) > 0 and not (isinstance(value, str) and not value.strip())
+    return value is not None
+
+
+def read_golds(value: object) -> tuple[str, ...] | str:
+    """Every acceptable answer as text, or a sentence that says why there is none.
+
+    value: a string, a number (27.0 is ``27``) or a truth value, or a list, tuple or array of those.
+    Only such a list has several acceptable answers, never a text that looks like one. A text that
+    marks its final answer is read as that answer: :func:`final_answer`.
+    """
+    golds: list[str] = []
+    for one in _listed(value):
+        texts = _texts(one)
+        if isinstance(texts, str):
+            return texts
+        golds += (text for text in texts if text not in golds)
+    return tuple(golds) if golds else "There is no gold answer to compare with."
+
+
+def final_answer(text: str) -> str | None:
+    """The answer that a worked solution marks as its final one, or None.
+
+    That is what its last ``<answer>`` tag has; what follows the last ``####`` on its line, as in
+    GSM8K, without commas between thousands; what its last box has; or what its last sentence says
+    that the answer is.
+    """
+    if tagged := _TAGGED.findall(text):
+        inner: str = tagged[-1].strip()
+        return final_answer(inner) or inner or None
+    behind = text.rpartition(_MARK)[2].strip() if _MARK in text else ""
+    if behind and "\n" not in behind:
+        plain = behind.replace(",", "") if _THOUSANDS.fullmatch(behind) else behind
+        return final_answer(plain) or plain
+    return extract_answer(text).answer or _stated(text)
+
+
+def _stated(text: str) -> str | None:
+    """5, where the last line says ``The answer is 5.``"""
+    places = [match.end() for match in _STATED.finditer(text)]
+    stated = text[places[-1] :].strip() if places else ""
+    return None if "\n" in stated else stated.rstrip(".* ") or None
+
+
+def readings(gold: str) -> tuple[str, ...]:
+    """A gold as it is written, and what else it says.
+
+    ``A) 5`` is also its letter and its content; a JSON list of texts is also a list of answers, all
+    of which a response must have.
+    """
+    if (option := labelled(gold)) is not None:
+        return (f"({option.letter}) {option.content}", *option)
+    if gold.startswith('["') and (texts := _texts_in_json(gold)):
+        return (gold, ", ".join(texts))
+    return (gold,)
+
+
+class Labelled(NamedTuple):
+    """An answer with the letter of its choice: ``A) 5``."""
+
+    letter: str
+    content: str
+
+
+def labelled(text: str) -> Labelled | None:
+    r"""``A) 5``, ``(A) 5``, ``A. 5`` or ``\textbf{(A)}\ 5`` as its letter and content, or None."""
+    bare = text[1:-1] if text[:1] == text[-1:] == "$" else text
+    match = _LABELLED.fullmatch(bare.strip())
+    if match is None or _LABEL.search(match["content"]):  # several choices: A) 5, B) 6
+        return None
+    return Labelled(match["letter"] or match["before"], match["content"])
+
+
+def _texts_in_json(text: str) -> list[str]:
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    is_texts = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+    return listed if is_texts else []
+
+
+def _listed(value: Any) -> list[Any]:
+    value = _plain(value)
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _texts(value: Any) -> tuple[str, ...] | str:
+    """The texts that one gold means, or a sentence that says why it means none."""
+    value = _plain(value)
+    if isinstance(value, bool):
+        return ("Yes", "True") if value else ("No", "False")
+    if isinstance(value, str):
+        return _text(value)
+    try:
+        if isinstance(value, float | Decimal):
+            return (_decimal(value),)
+        if isinstance(value, Rational):
+            return (str(value),)
+    except (ArithmeticError, ValueError):  # not finite, or of more digits than Python writes
+        return f"A gold answer must be text or a finite number, not {shown(value)}."
+    return f"A gold answer must be text or a number, not {type(value).__name__}."
+
+
+def _text(value: str) -> tuple[str, ...] | str:
+    if is_generated(value):
+        return (value,)
+    text = final_answer(value) or value.strip()
+    if text.casefold() in _NO_NUMBER:
+        return f"A gold answer must be text or a finite number, not {text}."
+    return (text,) if text else "A gold answer is empty."
+
+
+def _decimal(value: float | Decimal) -> str:
+    """27.0 as 27. Raises what Python does for a value without a whole part."""
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _MAX_DIGITS:
+        raise ValueError
+    whole = int(value)
+    if value == whole and abs(whole) < 2**53:
+        return str(whole)
+    return format(value, "f") if isinstance(value, Decimal) else repr(value)
