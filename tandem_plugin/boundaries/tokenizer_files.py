@@ -7,7 +7,7 @@ import binascii
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,11 @@ def tekken_tokens(content: Mapping[str, Any]) -> Tokens:
     count = config["default_num_special_tokens"]
     names = {token["rank"]: token["token_str"] for token in content.get("special_tokens") or ()}
     tokens: Tokens = {names.get(i, f"<SPECIAL_{i}>"): i for i in range(count)}
-    for token in content["vocab"][: config["default_vocab_size"] - count]:
+    size = config["default_vocab_size"]
+    for token in content["vocab"][: size - count]:
         tokens[base64.b64decode(token["token_bytes"], validate=True)] = count + token["rank"]
+    if len(tokens) != size:
+        raise ValueError(f"it has {len(tokens)} different tokens and says that it has {size}")
     return tokens
 
 
@@ -120,14 +123,14 @@ def is_tekken(content: Mapping[str, Any]) -> bool:
 
 def tiktoken_tokens(content: bytes) -> Tokens | None:
     """The tokens of a file of base64 and rank by line, as tiktoken's; None for another file."""
-    lines = content.split(b"\n")
-    if not lines or not _RANK.fullmatch(lines[0]):
-        return None
-    matches = [_RANK.fullmatch(line) for line in lines if line.strip()]
-    try:
-        return {base64.b64decode(match[1]): int(match[2]) for match in matches if match}
-    except (binascii.Error, ValueError):
-        return None
+    tokens: Tokens = {}
+    for line in content.splitlines():
+        match = _RANK.fullmatch(line)
+        if match is None:
+            return None
+        with suppress(binascii.Error):
+            tokens[base64.b64decode(match[1])] = int(match[2])
+    return tokens or None
 
 
 class SentencePieceFile:

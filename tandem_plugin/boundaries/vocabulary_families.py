@@ -24,7 +24,7 @@ BLANK_LINES = tuple(
 PLAIN = "The senior writes 12 words, and the junior reads them."
 """A sentence that every tokenizer of a language model writes and reads."""
 
-MEANINGS = ("Sum", "naïve", "x² + ½", "π ≤ 3 × 2", NEWLINE)
+MEANINGS = ("Sum", "naïve", "x² + ½", "π ≤ √3", NEWLINE)
 """Texts that mean something else, or nothing, where a normalizer changes them."""
 
 LAYOUT = ("a  b", "  a", "a\tb")
