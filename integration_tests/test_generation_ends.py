@@ -28,7 +28,7 @@ Make = Callable[..., Path]
 def make(tmp_path: Path, tokenizer: Any) -> Make:
     """A checkpoint that writes one token for ever, and ends generation with these tokens."""
 
-    def made(name: str, token: str, ends: list[str], own: str) -> Path:
+    def made(name: str, token: str, ends: list[str], own: str | None) -> Path:
         folder = make_model(tmp_path / name, seed=0, tokenizer=tokenizer)
         _write_for_ever(folder, tokenizer.convert_tokens_to_ids(token))
         ids = [tokenizer.convert_tokens_to_ids(end) for end in ends]
@@ -127,6 +127,6 @@ def test_ordinary_token_that_ends_the_junior_does_not_cut_the_seniors_text(
 
 def test_junior_that_ends_with_an_ordinary_token_alone_is_refused(make: Make) -> None:
     senior = make("senior", "Ġthe", [BASE], BASE)
-    junior = make("junior", CHAT, ["Ġthe"], "Ġthe")
+    junior = make("junior", CHAT, ["Ġthe"], None)
     with refused("TP311"):
         responses(senior, junior, *TWELVE)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.boundaries.tokenizer_files import loading
+from tandem_plugin.boundaries.vocabulary_families import PLAIN
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError, TokenizerError
 from tandem_plugin.rules import TandemRules
@@ -53,7 +54,11 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
             model=model.model,
             senior_size=senior_size,
         )
-    for difference in harmless_differences(senior_vocabulary, junior_vocabulary):
+    differences = [
+        *harmless_differences(senior_vocabulary, junior_vocabulary),
+        *_other_frames(senior_tokenizer(model), junior_tokenizer(model, junior)),
+    ]
+    for difference in differences:
         logger.warning("The tokenizers of the junior %r and the senior %s", junior, difference)
     if size != senior_size:
         unused = min(size, senior_size), max(size, senior_size)
@@ -85,6 +90,21 @@ def harmless_differences(senior: Vocabulary, junior: Vocabulary) -> Iterator[str
         yield (
             f"do not mark the same tokens as special: {pieces}. This is harmless: only decoding "
             "omits special tokens, and the senior's decodes all responses."
+        )
+
+
+def _other_frames(senior: Any, junior: Any) -> Iterator[str]:
+    """That one tokenizer begins or ends texts with other special tokens than the other does."""
+    if senior is None:
+        return
+    added = [
+        {*one.encode(PLAIN)}.difference(one.encode(PLAIN, add_special_tokens=False))
+        for one in (senior, junior)
+    ]
+    if added[0] != added[1]:
+        yield (
+            "add other special tokens to a text. The senior's encodes prompts without a chat "
+            "template, which the junior may have been trained to see in another form."
         )
 
 
