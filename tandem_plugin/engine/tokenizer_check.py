@@ -56,7 +56,7 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
         )
     differences = [
         *harmless_differences(senior_vocabulary, junior_vocabulary),
-        *_other_frames(senior_tokenizer(model), junior_tokenizer(model, junior)),
+        *other_frames(senior_tokenizer(model), junior_tokenizer(model, junior)),
     ]
     for difference in differences:
         logger.warning("The tokenizers of the junior %r and the senior %s", junior, difference)
@@ -93,7 +93,7 @@ def harmless_differences(senior: Vocabulary, junior: Vocabulary) -> Iterator[str
         )
 
 
-def _other_frames(senior: Any, junior: Any) -> Iterator[str]:
+def other_frames(senior: Any, junior: Any) -> Iterator[str]:
     """That one tokenizer begins or ends texts with other special tokens than the other does."""
     if senior is None:
         return
