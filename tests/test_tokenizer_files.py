@@ -6,14 +6,16 @@ import base64
 import json
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from refused import refused
+from test_vocabularies import byte_level_bpe
 
-from tandem_plugin import Vocabulary, resolve_boundaries
+from tandem_plugin import TokenizerError, Vocabulary, resolve_boundaries
 
 TEXTS = [b"\n\n", b" the", b" a", b".\n\n", b"\xe3\x80", b"a", b" "]
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -182,3 +184,20 @@ def test_tokenizer_of_special_tokens_alone_is_refused() -> None:
     tokenizer = SimpleNamespace(get_vocab=lambda: {"<s>": 0, "▁": 1}, all_special_ids=[0])
     with refused("TP211"):
         Vocabulary.from_tokenizer(tokenizer)
+
+
+ODD: list[Any] = [None, True, -1, 2**70, "", "Ġ", [], {}, [1], {"type": "ByteLevel"}]
+
+
+@pytest.mark.parametrize("spoiled", range(len(ODD)))
+def test_spoiled_tokenizer_file_ends_in_a_sentence(tmp_path: Path, spoiled: int) -> None:
+    """Panics of the library, types that it does not expect, texts that it cannot decode."""
+    core = json.loads(byte_level_bpe().to_str())
+    places = [(core, key) for key in core] + [(core["model"], key) for key in core["model"]]
+    file = tmp_path / "tokenizer.json"
+    for part, key in places:
+        before, part[key] = part[key], ODD[spoiled]
+        file.write_text(json.dumps(core))
+        with suppress(TokenizerError):
+            assert len(Vocabulary.from_path(file))
+        part[key] = before
