@@ -164,6 +164,9 @@ def test_folder_is_read_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
+    with refused("TP214", folder=str(tmp_path)):
+        Vocabulary.from_path(tmp_path)
+    (tmp_path / "vocab.txt").touch()
     with refused("TP210", package="transformers"):
         Vocabulary.from_path(tmp_path)
     tekken(tmp_path)

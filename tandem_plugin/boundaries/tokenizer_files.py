@@ -53,11 +53,26 @@ def loading(source: str) -> Iterator[None]:
     except TokenizerError as error:
         if error.code not in _UNREAD or not os.path.isdir(source):
             raise
-        if not any(next(Path(source).glob(name), None) for name in _VOCABULARIES):
-            raise TokenizerError("TP214", folder=source) from error
+        _check_files(Path(source))
         if reason := _protobuf_error(Path(source)):
             raise TokenizerError("TP219", folder=source, reason=reason) from error
         raise
+
+
+def file_to_read_alone(folder: Path) -> Path | None:
+    """The file of a folder that is read without transformers; None if there is none of this kind.
+
+    Raises :class:`TokenizerError` for a folder without any tokenizer files.
+    """
+    if os.path.isdir(folder):
+        _check_files(folder)
+    return next((folder / name for name in READ_ALONE if (folder / name).is_file()), None)
+
+
+def _check_files(folder: Path) -> None:
+    """Raise :class:`TokenizerError` for a folder without tokenizer files."""
+    if not any(next(folder.glob(name), None) for name in _VOCABULARIES):
+        raise TokenizerError("TP214", folder=folder)
 
 
 def _protobuf_error(folder: Path) -> str:

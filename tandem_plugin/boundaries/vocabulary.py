@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.boundaries.round_trip import check_round_trip
 from tandem_plugin.boundaries.tokenizer_files import (
-    READ_ALONE,
     SentencePieceFile,
     Tokens,
     checked_token,
+    file_to_read_alone,
     is_tekken,
     loading,
     tekken_tokens,
@@ -100,19 +100,15 @@ class Vocabulary:
         :class:`TokenizerError` if there is no readable tokenizer, and what
         :meth:`from_tokenizer` raises.
         """
-        try:
-            if Path(path).is_file():
-                return cls._of_file(Path(path))
-        except OSError as error:
-            raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
+        if os.path.isfile(path):
+            return cls._of_file(Path(path))
         if not (is_local := os.path.exists(path)) and not may_be_on_hub(str(path)):
             raise TokenizerError("TP991", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
-            for file in (Path(path) / name for name in READ_ALONE):
-                if file.is_file():
-                    return cls._of_file(file)
+            if file := file_to_read_alone(Path(path)):
+                return cls._of_file(file)
             raise TokenizerError("TP210", path=path, package="transformers") from error
         said = f"No tokenizer could be read at {str(path)!r}"
         hub = hub_access(lambda reason: TokenizerError("TP204", said=said, error=reason))
@@ -136,7 +132,10 @@ class Vocabulary:
 
     @classmethod
     def _of_file(cls, file: Path) -> Vocabulary:
-        content = file.read_bytes()
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise TokenizerError("TP209", path=file, reason=error.strerror or error) from error
         try:
             parsed = parse_json(content)
         except ValueError as error:
