@@ -31,7 +31,8 @@ RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.
   drafts_command.py plan_command.py \
   serving_conditions.py speculative_table.py speculative_benchmarks.py speculative_engine.py \
   speculative_greedy.py speculative_law.py)
-ENGINE_TESTS = $(CORE_TESTS) integration_tests/test_engine_refusals.py $(RUNNER_TESTS)
+ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
+  generation_ends.py) $(RUNNER_TESTS)
 OLDEST_VLLM = 0.24.0
 NEWEST_VLLM = 0.32.0
 # The stack of most tests and of the demo: see constraints/.

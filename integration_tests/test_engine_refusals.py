@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import logging
 import pickle
 import shutil
 import sys
@@ -19,6 +21,7 @@ from support.drafting import has_drafting
 from support.engine import on_runner
 from support.models import make_model, make_tokenizer
 from support.speculation import needs_drafting
+from tokenizers import Tokenizer, processors
 
 
 def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
@@ -345,6 +348,53 @@ def test_a_junior_with_another_vocabulary_is_refused(
     stranger = make_model(tmp_path / "stranger", seed=3, tokenizer=tokenizer)
     with refused("TP369"):
         configure(checkpoints["senior"], {"junior": str(stranger)})
+
+
+def without_tokenizer(checkpoint: Path, folder: Path) -> Path:
+    """A copy of a checkpoint whose tokenizer was not saved."""
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("tokenizer*", "*.jinja"))
+    return folder
+
+
+def test_model_without_tokenizer_files_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    """The senior's are missing from a folder; the junior's would have to be assumed."""
+    bare = without_tokenizer(checkpoints["senior"], tmp_path / "bare")
+    with refused("TP214", folder=str(bare)):
+        configure(bare, {"schedule": "word"})
+    with refused("TP368", junior=str(bare)):
+        configure(checkpoints["senior"], {"junior": str(bare)})
+
+
+def test_tokenizers_that_encode_differently_are_reported(
+    checkpoints: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Token ids mean the same to both, so the pair works."""
+    shutil.copytree(checkpoints["junior"], tmp_path / "junior")
+    file = tmp_path / "junior" / "tokenizer.json"
+    lower = json.loads(file.read_text()) | {"normalizer": {"type": "Lowercase"}}
+    file.write_text(json.dumps(lower))
+    with caplog.at_level(logging.WARNING):
+        configure(checkpoints["senior"], {"junior": str(tmp_path / "junior")})
+    messages = (record.getMessage() for record in caplog.records)
+    (said,) = (message for message in messages if message.startswith("The tokenizers of"))
+    assert "The senior's encodes all prompts" in said
+
+
+def test_tokenizers_that_begin_texts_differently_are_reported(
+    checkpoints: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a Llama beside a model without a token for the beginning of a text."""
+    shutil.copytree(checkpoints["junior"], tmp_path / "junior")
+    core = Tokenizer.from_file(str(tmp_path / "junior" / "tokenizer.json"))
+    core.post_processor = processors.TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
+    )
+    core.save(str(tmp_path / "junior" / "tokenizer.json"))
+    with caplog.at_level(logging.WARNING):
+        configure(checkpoints["senior"], {"junior": str(tmp_path / "junior")})
+    assert any("add other special tokens" in r.getMessage() for r in caplog.records)
 
 
 def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(

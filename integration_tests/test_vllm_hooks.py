@@ -83,6 +83,28 @@ def test_requests_and_their_samples_pass_one_method_that_is_wrapped(
     assert parameters(method)[: len(first)] == first
 
 
+def test_ends_of_generation_are_in_the_parameters_that_admission_changes() -> None:
+    """``stop_token_ids`` end a request, and ``all_stop_token_ids`` are those kept away before."""
+    from vllm import SamplingParams
+    from vllm.config import ModelConfig
+    from vllm.v1.core.sched.utils import check_stop
+
+    params = SamplingParams(stop_token_ids=[3])
+    params.update_from_generation_config({"eos_token_id": [4, 5]}, 5)
+    params.all_stop_token_ids.add(6)
+    assert params.all_stop_token_ids == {3, 4, 5, 6}
+    assert sorted(params.stop_token_ids) == [3, 4]
+    assert "stop_token_ids" in inspect.getsource(check_stop)
+    assert callable(ModelConfig.try_get_generation_config)
+
+
+def test_tokenizers_are_loaded_by_two_functions_as_expected() -> None:
+    from vllm import tokenizers
+
+    assert parameters(tokenizers.cached_tokenizer_from_config)[0] == "model_config"
+    assert parameters(tokenizers.get_tokenizer)[0] == "tokenizer_name"
+
+
 def test_beam_searches_are_made_in_two_places() -> None:
     from vllm.entrypoints.generate.beam_search.offline import BeamSearchOfflineMixin
     from vllm.entrypoints.generate.beam_search.online import BeamSearchOnlineMixin

@@ -54,6 +54,14 @@ def test_stack_pins_its_vllm_its_trainer_and_a_torch_of_any_build(
             assert line.startswith("#") or found[name] == {pinned}, line
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_stack_can_read_a_sentencepiece_model(stack: str) -> None:
+    """The Python code in sentencepiece 0.2.3 is generated for protobuf 7."""
+    found = pins(stack)
+    if any(int(version.split(".")[0]) < 7 for version in found["protobuf"]):
+        assert found["sentencepiece"] == {"0.2.2"}
+
+
 @pytest.mark.parametrize(
     ("extra", "stack"),
     [

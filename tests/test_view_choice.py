@@ -155,5 +155,9 @@ def test_tokenizer_of_a_folder_is_the_noted_one_or_lies_in_it_or_beside_it(
         folder.mkdir()
         (folder / "tokenizer.json").write_text("{}")
         assert Path(found()) == folder
+    for name in ("tekken.json", "tokenizer.model"):
+        (folder / "tokenizer.json").replace(folder / name)
+        assert Path(found()) == folder
+        (folder / name).replace(folder / "tokenizer.json")
     (dumps / "1.jsonl.run.json").write_text(json.dumps({"senior": str(tokenizer_file)}))
     assert found() == str(tokenizer_file)

@@ -513,6 +513,7 @@ def test_file_that_is_no_tokenizer_is_refused(
 
 def test_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    (tmp_path / "config.json").write_text("{}")
-    with refused("TP204"):
-        Vocabulary.from_path(tmp_path)
+    for config in ("{}", '{"model_type": "qwen3"}', '{"model_type": "llama"}'):
+        (tmp_path / "config.json").write_text(config)
+        with refused("TP214", folder=str(tmp_path)):
+            Vocabulary.from_path(tmp_path)

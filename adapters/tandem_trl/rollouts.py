@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.generation_ends import added_ends
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
@@ -75,11 +76,23 @@ class TandemRollouts:
         check_trainer(trainer, self.config).say()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
             raise EngineError("TP658")
+        know_ends(trainer, self._engine)
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
         self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
         note_checkpoints(self._tandem, trainer)
         trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
         return self._tandem
+
+
+def know_ends(trainer: Any, engine: TandemEngine) -> None:
+    """Let TRL know the junior's ends, at which the engine ends responses as well.
+
+    It counts a response that ends otherwise as truncated, and ``mask_truncated_completions`` keeps
+    those out of training. Touches: ``eos_token_ids`` of one ``GRPOTrainer`` (TRL 1.16). Goes when:
+    TRL takes a response's reason to finish from the engine.
+    """
+    added = added_ends(engine.llm_engine.vllm_config)
+    trainer.eos_token_ids = [*trainer.eos_token_ids, *sorted(added)]
 
 
 def _checked_loss(

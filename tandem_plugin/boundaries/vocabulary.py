@@ -14,6 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin.boundaries.round_trip import check_round_trip
+from tandem_plugin.boundaries.tokenizer_files import (
+    SentencePieceFile,
+    Tokens,
+    checked_token,
+    file_to_read_alone,
+    is_tekken,
+    loading,
+    tekken_tokens,
+    tekkenizer,
+    tekkenizer_tokens,
+    tiktoken_tokens,
+)
 from tandem_plugin.boundaries.vocabulary_families import (
     Family,
     byte_level_piece,
@@ -69,35 +82,39 @@ class Vocabulary:
     def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
         """Read a Hugging Face tokenizer (slow or fast), or a ``tokenizers.Tokenizer``.
 
-        It may list its tokens as bytes, as the first Qwen does. Raises :class:`TokenizerError` for
-        one that does not list its vocabulary.
+        It may list its tokens as bytes, as the first Qwen does, or be one of mistral-common.
+        Raises :class:`TokenizerError` for one that does not list its vocabulary, that has none
+        because its files are missing, or that does not give back a plain sentence.
         """
         source = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
-        return cls._of_tokenizer(tokenizer, source)
+        with loading(source):
+            return cls._of_tokenizer(tokenizer, source)
 
     @classmethod
     def from_path(cls, path: str | Path) -> Vocabulary:
         """Read a tokenizer by folder, name or file.
 
-        A folder or name must be one that transformers can load; a file can be a ``tokenizer.json``
-        or a JSON object that maps tokens to ids. Raises :class:`TokenizerError` if there is no
-        readable tokenizer.
+        A folder or name must be one that transformers can load; without transformers, a folder
+        needs one of the files that can be read alone: a ``tokenizer.json``, a ``tekken.json``, a
+        model of SentencePiece or tiktoken, or a JSON object that maps tokens to ids. Raises
+        :class:`TokenizerError` if there is no readable tokenizer, and what
+        :meth:`from_tokenizer` raises.
         """
-        try:
-            if Path(path).is_file():
-                return cls._of_file(Path(path))
-        except OSError as error:
-            raise TokenizerError("TP209", path=path, reason=error.strerror or error) from error
+        if os.path.isfile(path):
+            return cls._of_file(Path(path))
         if not (is_local := os.path.exists(path)) and not may_be_on_hub(str(path)):
             raise TokenizerError("TP991", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
-            raise TokenizerError("TP210", path=path) from error
+            if file := file_to_read_alone(Path(path)):
+                return cls._of_file(file)
+            raise TokenizerError("TP210", path=path, package="transformers") from error
         said = f"No tokenizer could be read at {str(path)!r}"
         hub = hub_access(lambda reason: TokenizerError("TP204", said=said, error=reason))
-        with foreign_code(said), nullcontext() if is_local else hub:
-            return cls.from_tokenizer(AutoTokenizer.from_pretrained(str(path)))
+        with loading(str(path)), nullcontext() if is_local else hub:
+            tokenizer = AutoTokenizer.from_pretrained(str(path))
+            return cls._of_tokenizer(tokenizer, str(path))
 
     @classmethod
     def _of_tokenizer(cls, tokenizer: Any, source: str) -> Vocabulary:
@@ -105,23 +122,43 @@ class Vocabulary:
             f"The tokenizer {source!r} ({type(tokenizer).__name__}) does not list its vocabulary "
             "through get_vocab(), which tandem needs"
         ):
-            ids = {token: index(i) for token, i in tokenizer.get_vocab().items()}
+            inner = tekkenizer(tokenizer)
+            listed = tokenizer.get_vocab() if inner is None else tekkenizer_tokens(inner)
+            ids = {checked_token(token): index(i) for token, i in listed.items()}
             family, special = declared_family(tokenizer), special_ids(tokenizer)
-        return cls._listed(ids, source, family, special, sample_encodings(tokenizer))
+        found = cls._listed(ids, source, family, special, sample_encodings(tokenizer))
+        check_round_trip(tokenizer, found)
+        return found
 
     @classmethod
     def _of_file(cls, file: Path) -> Vocabulary:
         try:
-            content = parse_json(file.read_bytes())
+            content = file.read_bytes()
+        except OSError as error:
+            raise TokenizerError("TP209", path=file, reason=error.strerror or error) from error
+        try:
+            parsed = parse_json(content)
         except ValueError as error:
-            raise TokenizerError("TP215", file=file, error=error) from error
-        if not isinstance(content, dict):
+            if (ranks := tiktoken_tokens(content)) is not None:
+                return cls._listed(ranks, str(file))
+            if ".model" not in file.name and file.suffix != ".spm":
+                raise TokenizerError("TP215", file=file, error=error) from error
+            with foreign_code(f"{str(file)!r} is not a usable model of SentencePiece"):
+                return cls._of_tokenizer(SentencePieceFile(file), str(file))
+        if not isinstance(parsed, dict):
             raise TokenizerError("TP216", file=file)
+        return cls._of_json(parsed, file)
+
+    @classmethod
+    def _of_json(cls, content: dict[str, Any], file: Path) -> Vocabulary:
         if isinstance(content.get("model"), dict):
             from tokenizers import Tokenizer
 
             with foreign_code(f"{str(file)!r} is not a usable tokenizer.json"):
                 return cls._of_tokenizer(Tokenizer.from_file(str(file)), str(file))
+        if is_tekken(content):
+            with foreign_code(f"{str(file)!r} is not a usable tekken.json"):
+                return cls._listed(tekken_tokens(content), str(file))
         if not all(type(token_id) is int for token_id in content.values()):
             raise TokenizerError("TP216", file=file)
         return cls._listed(content, str(file))
@@ -129,7 +166,7 @@ class Vocabulary:
     @classmethod
     def _listed(
         cls,
-        ids: Mapping[Any, int],
+        ids: Mapping[str, int] | Tokens,
         source: str,
         family: Family | None = None,
         special: frozenset[int] = frozenset(),
@@ -156,6 +193,8 @@ class Vocabulary:
                 )
             by_id[token_id] = piece
         pieces = tuple(by_id.get(i, "") for i in range(highest + 1))
+        if not any(p.strip(" ▁Ġ") for i, p in enumerate(pieces) if i not in special):
+            raise TokenizerError("TP211", source=source)
         return cls(pieces, source, family, special, encodings or {})
 
     def __len__(self) -> int:

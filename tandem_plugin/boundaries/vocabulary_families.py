@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from operator import index
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import TandemError, TokenizerError
@@ -20,6 +21,15 @@ BLANK_LINES = tuple(
 )
 """Two lines with a blank line between them, with ends and beginnings typical of mathematics."""
 
+PLAIN = "The senior writes 12 words, and the junior reads them."
+"""A sentence that every tokenizer of a language model writes and reads."""
+
+MEANINGS = ("Sum", "naïve", "x² + ½", "π ≤ √3", NEWLINE)
+"""Texts that mean something else, or nothing, where a normalizer changes them."""
+
+LAYOUT = ("a  b", "  a", "a\tb")
+"""Texts that differ by blanks alone where a normalizer changes them."""
+
 
 def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
     """The token ids of each sample text, without special tokens; empty where it encodes no text.
@@ -31,7 +41,7 @@ def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
     found = {}
     try:
         with foreign_code("The sample texts cannot be encoded"):
-            for text in (NEWLINE, *BLANK_LINES):
+            for text in (PLAIN, *MEANINGS, *LAYOUT, *BLANK_LINES):
                 encoding = core.encode(text, add_special_tokens=False)
                 found[text] = tuple(map(int, getattr(encoding, "ids", encoding)))
     except TokenizerError:  # resolvers that only need the list of tokens can still be used
@@ -125,7 +135,7 @@ def special_ids(tokenizer: Any) -> frozenset[int]:
     if listed is None and hasattr(tokenizer, "get_added_tokens_decoder"):
         listed = tokenizer.get_added_tokens_decoder()
     if not isinstance(listed, Mapping):
-        return frozenset()
+        return frozenset(map(index, getattr(tokenizer, "all_special_ids", ())))
     return frozenset(i for i, token in listed.items() if getattr(token, "special", False))
 
 

@@ -95,10 +95,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         speculative.make_junior_the_draft(vllm_config, junior_config)
         check_drafting(vllm_config, config)
     bind_runner(vllm_config, asked_for_async)
+    from tandem_plugin.engine.generation_ends import added_ends
     from tandem_plugin.engine.tokenizer_check import check_vocabularies, engine_rules
 
     rules = engine_rules(vllm_config)
     check_vocabularies(vllm_config, junior)
+    added_ends(vllm_config)
     if _is_first_process(args):
         # Not logging: verl sets vLLM's level to warnings, and this line is the user's proof. Not
         # standard output either: commands write their results there.

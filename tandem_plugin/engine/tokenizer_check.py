@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.boundaries.tokenizer_files import loading
+from tandem_plugin.boundaries.vocabulary_families import PLAIN
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError, TokenizerError
 from tandem_plugin.rules import TandemRules
@@ -29,30 +32,17 @@ def engine_rules(vllm_config: Any) -> TandemRules:
 def check_vocabularies(vllm_config: Any, junior: str) -> None:
     """Raise :class:`EngineError` unless senior and junior have the same token ids.
 
-    Their vocabularies may be padded to different lengths past the tokenizer's.
+    Their vocabularies may be padded to different lengths past the tokenizer's. What else differs
+    between their tokenizers is logged once: the senior's encodes all prompts.
     """
     model = vllm_config.model_config
     if junior == model.model:
         return
-    size, senior_size = _vocabulary_size(model, junior), model.get_vocab_size()
-    try:
-        junior_vocabulary = Vocabulary.from_path(junior)
-    except TokenizerError:
-        if size != senior_size:
-            raise EngineError(
-                "TP368", junior=junior, size=size, model=model.model, senior_size=senior_size
-            ) from None
-        logger.warning(
-            "The junior %r has no tokenizer; assuming that it uses the senior's.", junior
-        )
-        return
-    senior_vocabulary = _senior_vocabulary(model)
-    if junior_vocabulary.pieces != senior_vocabulary.pieces:
-        pairs = zip(junior_vocabulary.pieces, senior_vocabulary.pieces, strict=False)
-        differing = next(
-            (i for i, (left, right) in enumerate(pairs) if left != right),
-            min(len(junior_vocabulary), len(senior_vocabulary)),
-        )
+    size, senior_size = _vocabulary_size(model, junior), int(model.get_vocab_size())
+    senior_vocabulary = engine_rules(vllm_config).vocabulary
+    junior_vocabulary = _junior_vocabulary(model, junior, size)
+    differing = first_difference(senior_vocabulary, junior_vocabulary)
+    if differing is not None:
         raise EngineError("TP369", junior=junior, model=model.model, differing=differing)
     tokens = len(senior_vocabulary)
     if min(size, senior_size) < tokens:
@@ -63,6 +53,58 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
             size=size,
             model=model.model,
             senior_size=senior_size,
+        )
+    differences = [
+        *harmless_differences(senior_vocabulary, junior_vocabulary),
+        *other_frames(senior_tokenizer(model), junior_tokenizer(model, junior)),
+    ]
+    for difference in differences:
+        logger.warning("The tokenizers of the junior %r and the senior %s", junior, difference)
+    if size != senior_size:
+        unused = min(size, senior_size), max(size, senior_size)
+        logger.info("The ids from %d to %d, which one model lacks, are never sampled.", *unused)
+
+
+def first_difference(senior: Vocabulary, junior: Vocabulary) -> int | None:
+    """The first id whose token, or the text it stands for, differs; None if none does."""
+    for left, right in ((senior.pieces, junior.pieces), (senior.texts(), junior.texts())):
+        if left != right:
+            pairs = enumerate(zip(left, right, strict=False))
+            return next((i for i, (a, b) in pairs if a != b), min(len(left), len(right)))
+    return None
+
+
+def harmless_differences(senior: Vocabulary, junior: Vocabulary) -> Iterator[str]:
+    """What differs between two tokenizers with the same tokens, as ends of a sentence."""
+    for text, ids in senior.encodings.items():
+        other = junior.encodings.get(text, ids)
+        if other != ids:
+            yield (
+                f"encode {text!r} differently ({len(other)} and {len(ids)} tokens): they normalise "
+                "or split text in different ways. The senior's encodes all prompts, which the "
+                "junior then sees in a form that it was not trained on."
+            )
+            break
+    if differing := senior.special ^ junior.special:
+        pieces = ", ".join(repr(senior.pieces[i]) for i in sorted(differing)[:5])
+        yield (
+            f"do not mark the same tokens as special: {pieces}. This is harmless: only decoding "
+            "omits special tokens, and the senior's decodes all responses."
+        )
+
+
+def other_frames(senior: Any, junior: Any) -> Iterator[str]:
+    """That one tokenizer begins or ends texts with other special tokens than the other does."""
+    if senior is None:
+        return
+    added = [
+        {*one.encode(PLAIN)}.difference(one.encode(PLAIN, add_special_tokens=False))
+        for one in (senior, junior)
+    ]
+    if added[0] != added[1]:
+        yield (
+            "add other special tokens to a text. The senior's encodes prompts without a chat "
+            "template, which the junior may have been trained to see in another form."
         )
 
 
@@ -87,10 +129,41 @@ def _vocabulary_size(model: Any, junior: str) -> int:
     return size
 
 
-def _senior_vocabulary(model: Any) -> Vocabulary:
+def senior_tokenizer(model: Any) -> Any:
+    """The engine's tokenizer; None for one without.
+
+    Raises :class:`TokenizerError` if it cannot be loaded.
+    """
     from vllm.tokenizers import cached_tokenizer_from_config
 
-    tokenizer = cached_tokenizer_from_config(model)
+    with loading(str(model.tokenizer)):
+        return cached_tokenizer_from_config(model)
+
+
+def junior_tokenizer(model: Any, junior: str) -> Any:
+    """The junior's tokenizer, loaded as the engine loads the senior's.
+
+    Raises :class:`TokenizerError` if it cannot be loaded.
+    """
+    from vllm.tokenizers import cached_get_tokenizer
+
+    with loading(junior):
+        return cached_get_tokenizer(
+            junior, tokenizer_mode=model.tokenizer_mode, trust_remote_code=model.trust_remote_code
+        )
+
+
+def _senior_vocabulary(model: Any) -> Vocabulary:
+    tokenizer = senior_tokenizer(model)
     if tokenizer is None:
         return Vocabulary.from_path(model.tokenizer)
     return Vocabulary.from_tokenizer(tokenizer)
+
+
+def _junior_vocabulary(model: Any, junior: str, size: int) -> Vocabulary:
+    try:
+        return Vocabulary.from_tokenizer(junior_tokenizer(model, junior))
+    except TokenizerError as error:
+        if error.code != "TP214":
+            raise
+        raise EngineError("TP368", junior=junior, size=size, model=model.model) from error

@@ -163,6 +163,18 @@ def test_options_of_another_part_are_rejected(part: str, options: list[str], sai
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
+def test_model_without_tokenizer_files_is_named_before_it_answers(tmp_path: Path):
+    pytest.importorskip("transformers")
+    senior, problems = tmp_path / "senior", tmp_path / "sums.jsonl"
+    senior.mkdir()
+    (senior / "config.json").write_text('{"model_type": "qwen3"}')
+    (senior / "model.safetensors").write_bytes(b"weights")
+    problems.write_text('{"problem": "1 + 1 = ?", "answer": 2}\n')
+    common = ["--senior", str(senior), "--benchmark", str(problems), "--out", str(tmp_path / "o")]
+    done = CliRunner().invoke(app, ["eval", "solo", *common])
+    assert (done.exit_code, "TP214" in done.output) == (1, True), done.output
+
+
 def test_legibility_over_responses_is_the_releases_mean(tmp_path: Path):
     stated = json.loads((RELEASE / "legibility.json").read_text())
     problems: dict[str, dict[int, list[dict[str, float]]]] = {}

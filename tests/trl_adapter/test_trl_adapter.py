@@ -21,7 +21,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
-from tandem_trl import engine  # noqa: E402
+from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 from tandem_trl.trainer import TandemTrainer  # noqa: E402
@@ -271,3 +271,19 @@ def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
         mask_truncated_completions=False,
     )
     assert begun(trainer)._scores() == [2.0, 1.0, None]
+
+
+def test_response_that_the_junior_ended_is_not_truncated(monkeypatch: pytest.MonkeyPatch):
+    """TRL knows the senior's ends alone, and would keep such responses out of training."""
+    seen = []
+
+    def added(vllm_config: Any) -> frozenset[int]:
+        seen.append(vllm_config)
+        return frozenset({9, 7})
+
+    monkeypatch.setattr(rollouts, "added_ends", added)
+    trainer = SimpleNamespace(eos_token_ids=[3])
+    started: Any = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config="the engine's"))
+    rollouts.know_ends(trainer, started)
+    assert trainer.eos_token_ids == [3, 7, 9]
+    assert seen == ["the engine's"]

@@ -52,6 +52,7 @@ def test_what_the_adapter_reads_of_trl_is_there() -> None:
         'self._logs["rewards"][name].extend(',
         'self._metrics[mode]["reward"].append(',
         "self.vllm_generation.sync_weights()",
+        "eos_and_pad = [*self.eos_token_ids, self._tokenizer.pad_token_id]",
     ):
         assert text in trainer, text
     generation = inspect.getsource(importlib.import_module("trl.generation.vllm_generation"))

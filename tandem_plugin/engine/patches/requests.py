@@ -39,6 +39,7 @@ def wrap_request_admission() -> None:
                 check_request,
                 say_in_full,
             )
+            from tandem_plugin.engine.generation_ends import end_at_either
 
             resolved = check_request(processor.vllm_config, params)
             check_input(resolved, grows=bool(options.get("resumable")))
@@ -46,6 +47,7 @@ def wrap_request_admission() -> None:
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
             say_in_full(resolved, request.sampling_params)
+            end_at_either(processor.vllm_config, resolved, request.sampling_params)
             return request
         if "TANDEM_CONFIG" in os.environ:
             from tandem_plugin.engine.admission import check_nobody_asked

@@ -146,7 +146,12 @@ def evaluate(
     from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
     from tandem_plugin.lab.evaluation.inputs import named_path
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs, run_handoff, run_solo
+    from tandem_plugin.lab.evaluation.solo_handoff import (
+        check_handoffs,
+        check_tokenizers,
+        run_handoff,
+        run_solo,
+    )
 
     _check_options(ctx, part)
     parts = get_args(Part) if part == "all" else (part,)
@@ -161,8 +166,11 @@ def evaluate(
         seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
     given = assignments("--set", parameters or ())
     schedules = [team_schedule(name, given) for name in dict.fromkeys(schedule or ["step"])]
+    # Before the solo runs, which take hours.
+    if "solo" in parts:
+        check_tokenizers([*juniors[:1], *seniors])
     if "handoff" in parts:
-        check_handoffs(seniors, schedules)  # before the solo runs, which take hours
+        check_handoffs(seniors, schedules)
     written: list[Path] = []
     try:
         if "solo" in parts:

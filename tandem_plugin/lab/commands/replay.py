@@ -30,7 +30,7 @@ def replay(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run: its folder, tokenizer.json or Hub name. Default: the "
+            help="The tokenizer of the run: its folder, file or Hub name. Default: the "
             "folder tokenizer/ or checkpoint/ next to the file."
         ),
     ] = None,

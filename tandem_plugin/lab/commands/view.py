@@ -32,7 +32,7 @@ def view(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run: its folder, tokenizer.json or Hub name. Default: the "
+            help="The tokenizer of the run: its folder, file or Hub name. Default: the "
             "recorded one, or the one next to the file."
         ),
     ] = None,

@@ -64,6 +64,12 @@ def run_solo(
     return _summarise("solo", files, sampling, engine, protocol)
 
 
+def check_tokenizers(models: Sequence[Checkpoint]) -> None:
+    """Raise :class:`TokenizerError` for a model whose tokenizer is missing, or loses text."""
+    for model in models:
+        Vocabulary.from_path(model.path)
+
+
 def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[str, Any]]) -> None:
     """Raise :class:`TokenizerError` if a senior's tokenizer has no boundaries for a schedule."""
     for senior in seniors:

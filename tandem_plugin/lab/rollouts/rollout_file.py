@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.boundaries.tokenizer_files import READ_ALONE
 from tandem_plugin.errors import OutputError, TokenizerError
 from tandem_plugin.files import (
     ForeignLineError,
@@ -29,7 +30,7 @@ from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutErr
 
 _FOLDERS = ("tokenizer", "checkpoint")
 _GRADES = ".grades.jsonl"
-_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json")
+_FILES = (*READ_ALONE, "tokenizer_config.json")
 
 
 def run_file(path: Path) -> Path:
