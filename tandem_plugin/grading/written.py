@@ -93,17 +93,19 @@ def time_of_day(text: str) -> Node | None:
     return Node("time", (hour, minute, f"{match[3].lower()}m" if match[3] else ""))
 
 
-_NUMBER = r"(?:\d{1,3}(?:(?:\{,\}|,| )\d{3})+(?!\d)|\d+(?:\.\d+)?)"
+_NUMBER = r"(?:\d{1,3}(?:(?:\{,\}|,| )\d{3})+(?!\d)|\d+(?:\.\d+|(?::\d\d)+)?)"
 _HYPHEN = r" ?(?:-{1,3}|\{ ?- ?\}|\\text ?\{ ?-{1,3} ?\}) ?"
 JOINED = (
     rf"\+\d+(?:{_HYPHEN}\d+){{2,}}|{_NUMBER}(?:{_HYPHEN}{_NUMBER})+"
     r"|\d+(?: ?/ ?\d+){2,}|0\d+ ?/ ?\d+|\d+ ?/ ?0\d+"
 )
-"""Plain numbers joined by hyphens or dashes; integers joined by slashes, unless two are a fraction:
-three or more, or one that begins with a zero."""
+"""Plain numbers or times joined by hyphens or dashes; integers joined by slashes.
+
+Two integers with a slash are a fraction, unless one of them begins with a zero.
+"""
 
 
 def joined(written: str) -> Node:
     """The node of a text of :data:`JOINED`: its numbers as they are written."""
     sign = "/" if "/" in written else "-"
-    return Node("joined", (sign, *re.findall(r"\+?\d+(?:\.\d+)?", re.sub(r"[{}, ]", "", written))))
+    return Node("joined", (sign, *re.findall(r"\+?\d[\d.:]*", re.sub(r"[{}, ]", "", written))))
