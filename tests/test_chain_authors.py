@@ -59,9 +59,13 @@ def test_every_round_gives_the_authors_that_replay_gives(rules: list[Rule], seed
         drafted = rng.random() < 0.8
         drafts = [[rng.randrange(-1, len(PIECES)) for _ in range(DRAFTS)] for _ in range(SLOTS)]
         if drafted:
-            chain = authors.along(torch.tensor(drafts)).tolist()
+            along = authors.along(torch.tensor(drafts))
+            slots, steps = torch.cartesian_prod(torch.arange(SLOTS), torch.arange(DRAFTS + 1)).T
+            assert torch.equal(authors.at(slots, steps), along.flatten())
+            chain = along.tolist()
         else:
             said = authors.of(torch.tensor(rows)).tolist()
+            assert authors.at(torch.tensor(rows), torch.zeros(len(rows)).long()).tolist() == said
             chain = [[True]] * SLOTS
             for slot, author in zip(rows, said, strict=True):
                 chain[slot] = [author]

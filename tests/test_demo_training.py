@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -56,6 +58,30 @@ def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on()
         right = int(first) + (1 if sign == "+" else -1) * int(second)
         (gold,) = problem.golds  # of reasoning-gym's own scorer
         assert json.loads(gold)["answer"] == str(right)
+
+
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_a_gguf_file_becomes_a_model_that_transformers_saves(
+    monkeypatch: pytest.MonkeyPatch, is_quantized: bool
+) -> None:
+    """From 5.17 only if it is asked to unpack the weights; before, there is nothing to ask for."""
+    import run
+
+    options: dict[str, Any] = {}
+    model, tokenizer = (SimpleNamespace(save_pretrained=lambda out: None) for _ in range(2))
+    fake = SimpleNamespace(
+        AutoModelForCausalLM=SimpleNamespace(
+            from_pretrained=lambda folder, **given: options.update(given) or model
+        ),
+        AutoTokenizer=SimpleNamespace(from_pretrained=lambda folder, **given: tokenizer),
+        **({"GgufConfig": SimpleNamespace} if is_quantized else {}),
+    )
+    monkeypatch.setitem(sys.modules, "transformers", fake)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "argv", ["-c", "folder", "file.gguf", "out"])
+    exec(compile(run.real_model._CONVERT, "real_model.py", "exec"), {})
+    asked = options.pop("quantization_config", None)
+    assert asked == (SimpleNamespace(dequantize=True) if is_quantized else None)
+    assert options == {"gguf_file": "file.gguf", "dtype": "float32"}
 
 
 @pytest.mark.parametrize("is_real", [True, False])

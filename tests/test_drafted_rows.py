@@ -89,6 +89,48 @@ def test_tokens_that_nobody_drafted_have_their_authors_logits(rows_a_chunk: int)
     assert sum(state.ran) == 3
 
 
+SCHEDULED: dict[str, tuple[bool, int | None, int, bool]] = {
+    # Prefilling, drafts in this step, tokens still to compute before it, first author the senior's.
+    "decodes without drafts": (False, 0, 1, True),
+    "decodes with drafts": (False, 2, 3, False),
+    "ends a prompt, the junior begins": (True, 0, 4, False),
+    "ends a prompt, the senior begins": (True, 0, 4, True),
+    "ends a padded prompt, the junior begins": (True, 2, 4, False),
+    "ends a padded prompt, the senior begins": (True, 2, 4, True),
+    "is within a prompt": (True, 0, 3, False),
+    "decodes, not in tandem": (False, 0, 1, False),
+}
+UNDRAFTED = ["decodes without drafts", "ends a prompt, the junior begins",
+             "ends a padded prompt, the junior begins"]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_drafting", [True, False])
+def test_undrafted_rows_are_those_whose_token_may_be_the_juniors(is_drafting: bool) -> None:
+    """vLLM pads rows that end their prompt with placeholders; a step may be without drafts."""
+    rows = list(SCHEDULED)[:: 1 if is_drafting else -1]
+    prefilling, drafted, scheduled, seniors = map(
+        np.array, zip(*(SCHEDULED[name] for name in rows), strict=True)
+    )
+    slots = np.arange(len(rows))[::-1].copy()
+    of_slot = np.empty_like(slots)
+    of_slot[slots] = np.arange(len(rows))
+    state: Any = SimpleNamespace(
+        _begins_with_senior=seniors[of_slot],
+        _in_tandem=np.array(["not in tandem" not in name for name in rows])[of_slot],
+    )
+    batch = SimpleNamespace(
+        idx_mapping_np=slots,
+        is_prefilling_np=prefilling,
+        num_draft_tokens_per_req=drafted if is_drafting else None,
+        num_computed_tokens_np=np.where(prefilling, 2, 20),
+        num_scheduled_tokens=scheduled,
+        prefill_len_np=np.full(len(rows), 6),
+    )
+    expected = UNDRAFTED if is_drafting else [*UNDRAFTED, "decodes with drafts"]
+    found = SpeculativeState._undrafted(state, batch)
+    assert [rows[row] for row in found] == [name for name in rows if name in expected]
+
+
 @pytest.mark.parametrize("change", ["none", "entered", "drafted", "prompt"])
 def test_what_the_junior_said_before_is_taken_unless_a_row_changed_since(change: str) -> None:
     """Rows 0 and 1 are slots 3 and 0, which a step without drafts was followed by."""

@@ -91,13 +91,15 @@ def test_a_sampler_that_asks_for_lengths_is_given_one_for_each_row() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"top_k": 3}, {"top_p": 0.9}, {"min_tokens": 2}, {"allowed_token_ids": [1]},
+        {"top_k": 1}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}, {"min_tokens": 1},
+        {"allowed_token_ids": [1]}, {"logit_bias": {1: 1.0}},
     ],
 )  # fmt: skip
 def test_a_request_that_masks_its_logits_is_known(asked: dict[str, Any]) -> None:
     vllm = pytest.importorskip("vllm")
     assert asks_for_masks(vllm.SamplingParams(**asked))
     assert not asks_for_masks(vllm.SamplingParams(temperature=0.7, max_tokens=9, logprobs=2))
+    assert not asks_for_masks(vllm.SamplingParams(top_k=-1, top_p=1.0, min_p=0.0))
 
 
 class Inner(torch.nn.Module):

@@ -80,19 +80,28 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], list[int],
     return calls
 
 
-def make() -> Any:
-    made: Any = JuniorSpeculator.__new__(JuniorSpeculator)
+def of_vllm(made: Any, config: Any, device: torch.device) -> None:
+    """What vLLM's own ``__init__`` leaves behind."""
     made.num_speculative_steps, made.max_num_reqs, made.max_model_len = DRAFTS, SIZE, LONGEST
+    made.hidden_size, made.vocab_size = 1, VOCABULARY
+    made.draft_model_config = SimpleNamespace(dtype=torch.float32)
     made.temperature, made.seeds = torch.zeros(SIZE), torch.zeros(SIZE, dtype=torch.int64)
     made.idx_mapping = torch.zeros(SIZE, dtype=torch.int32)
     made.draft_tokens = torch.zeros(SIZE, DRAFTS, dtype=torch.int64)
     made.draft_logits, made.use_fp64_gumbel = torch.zeros(SIZE, DRAFTS, VOCABULARY), False
-    made.hidden = torch.full((SIZE + 1, DRAFTS, 1), -1.0)
-    made._first, made._following = Pass(2), Pass(1)
-    made._seq_lens, made._grows = torch.zeros(2, SIZE, dtype=torch.int32)
-    made._kept = torch.zeros(SIZE, dtype=torch.int64)
-    made._columns, made._before = torch.arange(DRAFTS), torch.tensor([-1, 0])
-    made._graphs, made.asked, made._can_skip_drafts = NoGraphs(), None, True
+
+
+@pytest.fixture(autouse=True)
+def _without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.DraftModelSpeculator, "__init__", of_vllm)
+    monkeypatch.setattr(module, "JuniorPass", lambda config, width, size, device: Pass(width))
+    monkeypatch.setattr(module, "draft_lengths", lambda config: [DRAFTS, DRAFTS, 0])
+
+
+def make() -> Any:
+    made: Any = JuniorSpeculator(None, torch.device("cpu"))
+    made.hidden.fill_(-1.0)
+    made._graphs = NoGraphs()
     made.model = SimpleNamespace(
         logits=lambda hidden: torch.eye(VOCABULARY).roll(1, 1)[hidden[:, 0].long()]
     )

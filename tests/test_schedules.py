@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,33 @@ def test_steps_of_a_schedule_go_the_way_of_its_walk(schedule: Any, seed: int):
     walked, walked_runs = schedule.walk(is_boundary, u)
     assert np.array_equal(authors, walked)
     assert np.array_equal(runs, walked_runs)
+
+
+REDRAWN = [name for name, drawn in STRATEGIES.items() if "p" in find(drawn, lambda drawn: True)]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1 - 2**-53])
+@pytest.mark.parametrize("name", REDRAWN)
+def test_a_draw_gives_the_senior_below_p_and_not_at_it(name: str, p: float):
+    schedule: Any = make_schedule(name, {"p": p})
+    is_boundary, u = np.ones((1, 70), dtype=np.bool_), np.full((1, 71), p)
+    below = np.nextafter(u, -1)
+    for drawn, author in ((u, False), (below, True)):
+        assert schedule.start(drawn[0]).tolist() == [author] * 71
+        for walk in (schedule.walk, partial(step_through, schedule)):
+            assert walk(is_boundary, drawn)[0].tolist() == [[author] * 71]
+
+
+@pytest.mark.parametrize("name", ["word", "solo-word"])
+@pytest.mark.parametrize("length", range(1, 12))
+def test_a_run_of_any_length_is_redrawn_at_the_cap(name: str, length: int):
+    """The shortest run that passes the cap among them: a redraw after every three tokens."""
+    u = np.tile([0.1, 0.9, 0.9, 0.9, 0.1, 0.1], (1, 2))[:, : length + 1]
+    schedule: Any = make_schedule(name, {"cap": 2})
+    for walk in (schedule.walk, partial(step_through, schedule)):
+        authors, runs = walk(np.zeros((1, length), dtype=np.bool_), u)
+        assert authors[0].tolist() == (([True] * 3 + [False] * 3) * 2)[: length + 1]
+        assert runs[0].tolist() == [t % 3 for t in range(length + 1)]
 
 
 @given(st.lists(st.tuples(SEEDS, SETS), min_size=1, max_size=5), SCHEDULES, st.integers(1, 50))

@@ -28,6 +28,7 @@ from tandem_plugin.grading.tree import (
     num,
 )
 from tandem_plugin.grading.units import unit_at
+from tandem_plugin.grading.written import JOINED, SUBSCRIPTED, joined, numeral, time_of_day
 
 _MAX_PARTS = 64
 _SET_OPERATIONS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus"}
@@ -63,6 +64,8 @@ class Reader(Expressions):
         return nodes, next((one for one in ("or", "and", ";") if one in joiners), ",")
 
     def _item(self, expands: bool) -> list[Node]:
+        if self.brackets == 0 and (node := self._joined()) is not None:
+            return [node]
         if not expands:
             return [self._relation()]
         start, outer = self.place, (self.chosen, self.turned)
@@ -75,6 +78,17 @@ class Reader(Expressions):
             nodes.append(self._relation())
         self.chosen, self.turned = outer
         return nodes
+
+    def _joined(self) -> Node | None:
+        """A date, a score or a range with its currency or unit, where that is the whole part."""
+        start = self.place
+        money, found = self.take("[$£€¥]"), self.take(JOINED)
+        if found is not None:
+            node = self._measured(joined(found[0]))
+            if self.sees(f"$|{JOINER}"):
+                return _quantity(node, money[0].strip()) if money else node
+        self.place = start
+        return None
 
     def _relation(self) -> Node:
         sides, signs = [self._side()], []
@@ -106,13 +120,19 @@ class Reader(Expressions):
         return parts[0] if len(parts) == 1 else Node("ratio", tuple(parts))
 
     def _value(self) -> Node:
-        """An expression with its currency, percent sign, degrees, scale or unit."""
+        """A numeral, or an expression with its currency, percent sign, degrees, scale or unit."""
+        if self.brackets == 0 and (based := self.take(SUBSCRIPTED)) is not None:
+            if (node := numeral(based[0].strip())) is None:
+                raise self.fail()
+            return self._measured(node)
         if (money := self.take(r"([+-]? ?)([$£€¥])")) is not None:
             value = self._scaled(self.sum())
             return _quantity(Node("neg", (value,)) if "-" in money[1] else value, money[2])
         value = self.sum()
-        if value.kind not in SCALARS:
-            return value
+        return self._measured(value) if value.kind in SCALARS else value
+
+    def _measured(self, value: Node) -> Node:
+        """A value with what follows it: a scale, a percent sign, degrees or a unit."""
         value = self._scaled(value)
         if self.take("%"):
             return Node("percent", (value,))
@@ -242,13 +262,6 @@ def _combined(nodes: list[Node], joiner: str) -> Node:
     return Node("named", (Node("tuple", tuple(labels)), Node("tuple", values_.parts)))
 
 
-_BASED = re.compile(
-    r"([0-9A-F ,{}]{1,200}) ?_ ?\{?(?:\\text ?\{)? ?(\d{1,2}|two|eight|ten|sixteen)\}{0,2}"
-)
-_BASES = {"two": 2, "eight": 8, "ten": 10, "sixteen": 16}
-_TIME = re.compile(
-    r"(?:\\text ?\{)? ?(\d{1,2})(?::(\d\d))? ?(?:\\text ?\{)? ?(?:([aApP])\.? ?[mM]\.?)? ?\}{0,2}"
-)
 _LETTER = re.compile("[A-Za-z]")
 _WORD_TEXT = re.compile(r"\\(?:text|mathrm) ?\{([^{}\\]{0,200})\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z' .,-]{0,199}")
@@ -263,34 +276,12 @@ _SETS = {
 @lru_cache(maxsize=4096)
 def read(text: str) -> Node:
     """The tree of a spelled text. Raises :class:`UnreadableError` for what it does not know."""
-    if (node := _based(text) or _time(text)) is not None:
+    if (node := numeral(text) or time_of_day(text)) is not None:
         return node
     if (name := _SETS.get(words_of(text) or "")) is not None:
         return Node(name)
     reader = Reader(text.removeprefix("\\approx "))
     return reader.all_of(reader.listed)
-
-
-def _based(text: str) -> Node | None:
-    if (match := _BASED.fullmatch(text)) is None:
-        return None
-    digits = re.sub(r"[ ,{}]", "", match[1])
-    base = _BASES.get(match[2]) or int(match[2])
-    if digits and 2 <= base <= 36 and all(int(digit, 36) < base for digit in digits):
-        return Node("based", (digits, base))
-    if digits[:1].isdigit():
-        raise UnreadableError("A numeral with digits that its base does not have.")
-    return None
-
-
-def _time(text: str) -> Node | None:
-    match = _TIME.fullmatch(text)
-    if match is None or not (match[3] or match[2]):
-        return None
-    hour, minute = int(match[1]), int(match[2] or 0)
-    if hour > 24 or minute > 59:
-        return None
-    return Node("time", (hour, minute, f"{match[3].lower()}m" if match[3] else ""))
 
 
 def words_of(text: str) -> str | None:

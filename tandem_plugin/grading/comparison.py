@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
 from tandem_plugin.grading.tree import (
@@ -167,6 +168,8 @@ class Comparison:
     def _percent(self, gold: Node, answer: Node) -> Decision:
         """A percentage is its number over 100; its sign may be missing, from 1 percent on."""
         wanted, given = (n.parts[0] if n.kind == "percent" else n for n in (gold, answer))
+        if {wanted.kind, given.kind} & _AS_WRITTEN:
+            return self.of(wanted, given)
         if not {wanted.kind, given.kind} <= SCALARS:
             return Decision(False, "kind")
         value = exact(wanted)
@@ -183,12 +186,14 @@ class Comparison:
         if gold.kind == answer.kind and gold.parts[1] != answer.parts[1]:
             return Decision(False, "unit")
         wanted, given = _unwrapped(gold), _unwrapped(answer)
+        if {wanted.kind, given.kind} & _AS_WRITTEN:
+            return self.of(wanted, given)
         if not {wanted.kind, given.kind} <= SCALARS:
             return Decision(False, "kind")
         return self._values(wanted, given)
 
     def _ratios(self, gold: Node, answer: Node) -> Decision:
-        """Times and ratios as they are written; rational ratios in proportion."""
+        """Times and ratios as they are written; rational ratios without a zero in proportion."""
         kinds = {gold.kind, answer.kind}
         if not kinds <= {"time", "ratio"}:
             return Decision(False, "kind")
@@ -202,17 +207,24 @@ class Comparison:
             return Decision((*wanted, "")[:3] == (*given, "")[:3], "ratio")
         if len(wanted) != len(given):
             return Decision(False, "count")
-        if None in (*wanted, *given) or not wanted[0] or not given[0]:
+        if None in (*wanted, *given) or 0 in (*wanted, *given):  # 3:0 is a score
             return self._pairs(gold.parts, answer.parts, "ratio")
         same = all(w * given[0] == g * wanted[0] for w, g in zip(wanted, given, strict=True))
         return Decision(same, "ratio")
 
     def _based(self, gold: Node, answer: Node) -> Decision:
-        """The digits and the base; a gold's base may be missing in the answer."""
+        """The same digits in the same base; a gold's base may be missing, base ten is plain."""
         based, other = (gold, answer) if gold.kind == "based" else (answer, gold)
+        digits, base = based.parts
         value = exact(other) if other.kind in SCALARS else None
-        is_bare = based is gold and str(value) == gold.parts[0]
-        return Decision(is_bare or value == int(*based.parts), "base")
+        if base == 10:
+            return Decision(value is not None and value == Fraction(digits), "base")
+        is_plain = other.kind == "num" or (other.kind == "neg" and other.parts[0].kind == "num")
+        return Decision(based is gold and is_plain and str(value) == digits, "base")
+
+    def _joined(self, gold: Node, answer: Node) -> Decision:
+        """Dates, scores and ranges equal only themselves, which is decided before."""
+        return Decision(False, "joined" if gold.kind == answer.kind else "kind")
 
     def _collections(self, gold: Node, answer: Node) -> Decision:
         """Sets and bare lists in any order, all else in order, sets of numbers by their algebra."""
@@ -271,6 +283,7 @@ class Comparison:
 
 
 _ORDERS = frozenset(("<", ">", "\\le", "\\ge", "\\ne"))
+_AS_WRITTEN = frozenset(("based", "joined"))
 _ORDERED = frozenset(("tuple", "interval", "list", "matrix"))
 _RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Decision]], ...] = (
     (frozenset(("approx",)), Comparison._approximations),
@@ -281,6 +294,7 @@ _RULES: tuple[tuple[frozenset[str], Callable[[Comparison, Node, Node], Decision]
     (frozenset(("quantity",)), Comparison._quantities),
     (frozenset(("time", "ratio")), Comparison._ratios),
     (frozenset(("based",)), Comparison._based),
+    (frozenset(("joined",)), Comparison._joined),
     (frozenset(), Comparison._collections),
 )
 """The first row that has the kind of either side decides; the last has every kind."""

@@ -13,6 +13,7 @@ from tandem_plugin.grading.answers import read, words_of
 from tandem_plugin.grading.comparison import Comparison, Decision, OpenError, Proof
 from tandem_plugin.grading.spelling import same_text, spelled
 from tandem_plugin.grading.tree import Node, UndefinedError, UnreadableError, names_of, parts_of
+from tandem_plugin.grading.written import has_digits_of
 
 AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules that find the answer to be the gold as written."""
@@ -35,6 +36,8 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
     rule = "unread_gold"
     try:
         wanted = read(gold)
+        if wanted.kind == "based" and has_digits_of(wanted, answer):
+            return Decision(True, "base")
         rule = "unread_answer"
         given = read(answer)
         rule = "too_deep"
@@ -103,7 +106,7 @@ def _words(gold: str, answer: str) -> Decision | None:
 _MATHEMATICS = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _MAX_CHARS = 20_000
 _MAX_SEGMENTS = 200
-_PLAIN = ("num", "sym", "const", "words", "time", "based", "reals", "empty", "apply")
+_PLAIN = ("num", "sym", "const", "words", "time", "based", "joined", "reals", "empty", "apply")
 _WRITTEN = ("neg", "div", "percent", "quantity", "list", "tuple", "set", "interval", "ratio")
 """Kinds that are as plain as their parts are."""
 

@@ -57,6 +57,7 @@ def _spelled_command(command: re.Match[str]) -> str:
 
 
 _END = r"(?![A-Za-z])"
+_ORDINAL = "(?:st|nd|rd|th)"
 RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
@@ -96,6 +97,14 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
         ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?"
                           r"|^ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? (?=[^A-Za-z])", ""),
+        ("ordinals in text", rf"\\(?:text|mathrm) ?\{{ ?(\d{{1,99}}) ?-?{_ORDINAL} ?\}}",
+                             r"\1\\text{th}"),
+        ("ordinals", rf"(?<=\d) ?-? ?\^? ?(\{{ ?)?\\(?:text|mathrm|textsuperscript) ?"
+                     rf"\{{ ?-?{_ORDINAL} ?\}}(?(1) ?\}})"
+                     r"|(?<=\d) ?\^ ?\{ ?th ?\}|(?<=(?<!1)1) ?\^ ?\{ ?st ?\}", r"\\text{th}"),
+        ("plain ordinals", r"(^ ?|[,;] ?|(?<![A-Za-z])(?:and|or) )"
+                           r"(\d{0,98}(?:\d(?=-?th)|(?<!1)(?:1(?=-?st)|2(?=-?nd)|3(?=-?rd))))-?[a-z]{2}"
+                           r"(?= ?(?:$|[,;.]|and |or |\\text))", r"\1\2\\text{th}"),
         ("counted things", r"^ ?\\text ?\{ ?(-?\d[\d,]{0,99}(?:\.\d{1,99})?) ([A-Za-z]{2,20}"
                            r"(?: [A-Za-z]{1,20}){0,4} ?)\} ?$", r"\1\\text{ \2}"),
         ("ascii powers", r"\*\*", "^"),

@@ -14,7 +14,9 @@ cup, cap, minus    two sets; reals, empty: none
 relation   sides and signs in turn
 named      the left side of an equals sign, and its value
 solved     a variable, or None for one that is bound, and the set of its values
-ratio, time, based, words   their parts, as written
+ratio, time, words   their parts, as written
+based      the digits of a numeral, and its base
+joined     the sign between numbers, and the numbers as written: a date, a score or a range
 ========== =====================================================================================
 """
 

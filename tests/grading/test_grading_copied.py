@@ -22,6 +22,9 @@ SOLVED = (
     (r"A coin shows heads with probability 1/2. What is 1 - 1/2?", "1/2", "0.5"),
     (r"Solve $x=5$ or not. It is 5.", "5", "5.0"),
     (r"Factor $x^2-1$.", "(x-1)(x+1)", "(x+1)(x-1)"),
+    (r"Which is larger, $101_2$ or $11_3$?", "101_{2}", "101_2"),
+    (r"Is the final score 3-0 or 0-3?", r"3 - 0\text{ goals}", "3-0"),
+    (r"Write $42_{10}$ without its base.", "42", "42_{10}"),
 )
 UNSOLVED = (
     ("2x=10", "5"),
@@ -29,6 +32,14 @@ UNSOLVED = (
     (r"\frac{1}{x-5}>0", r"(5,\infty)"),
     ("6-(4x+3)>2x", r"x<\frac12"),
     ("x^2=4", r"\{2,-2\}"),
+)
+RESTATED = (
+    (r"Convert the number 42 to base 8.", "42", "52_8"),
+    (r"Convert $42_{10}$ to base 8.", "42_{10}", "52_8"),
+    (r"Convert $52_8$ to base 10.", "52_8", "42"),
+    (r"Write the hexadecimal 0x2A in base ten.", "0x2A", "42"),
+    (r"Write $101010_2$ in base sixteen.", "101010_2", "2A_{16}"),
+    (r"The team won 5-2. By how many goals?", "5-2", "3"),
 )
 
 
@@ -62,3 +73,12 @@ def test_what_is_unsolved_is_wrong(grader: Grader, answer: str, gold: str):
 def test_a_bare_expression_is_copied_from_any_prompt(grader: Grader, around: str):
     prompt = around.format("17\\cdot 23\nPlease reason step by step.")
     assert grader.grade(r"\boxed{17\cdot 23}", "391", prompt).outcome == "copied"
+
+
+@pytest.mark.parametrize(("prompt", "answer", "gold"), RESTATED)
+def test_a_question_restated_is_wrong_whether_the_grader_knows_it_or_not(
+    grader: Grader, prompt: str, answer: str, gold: str
+):
+    for known in (prompt, None):
+        assert grader.grade(f"\\boxed{{{answer}}}", gold, known).reward == 0.0
+    assert grader.grade(f"\\boxed{{{gold}}}", gold, prompt).reward == 1.0

@@ -45,6 +45,9 @@ EXAMPLES = {
     "times ten": ("A x 10^{7}", r"A\times 10^7"),
     "moduli": (r"x\equiv A\pmod 7", r"x\equiv A\pmod{7}"),
     "introductions": (r"\text{The answer is }A", "A"),
+    "ordinals in text": (r"\text{Ath}", r"A\text{th}"),
+    "ordinals": (r"A^{\text{th}}", r"A\text{th}"),
+    "plain ordinals": ("Ath", r"A\text{th}"),
     "counted things": (r"\text{A ways}", r"A\text{ ways}"),
     "ascii powers": ("x**A+B", "x^{A}+B"),
     "underscores": (r"x\_1+A", "x_1+A"),
@@ -52,7 +55,8 @@ EXAMPLES = {
 }
 NUMBERS = st.integers(11, 997)
 TEXTS = (
-    "4:30 a.m.", r"50\%:√2", "1:2", "204_5", r"\{1,2\}", "[0,1)", "x>5", "x=5", "5 cm", r"30^\circ",
+    "4:30 a.m.", r"50\%:√2", "1:2", "204_5", "3-0", "5/5/1999", "0xFF", "7th",
+    r"\{1,2\}", "[0,1)", "x>5", "x=5", "5 cm", r"30^\circ",
     r"\text{yes}", "(1,2)", r"\mathbb{R}", r"\begin{pmatrix}1\\2\end{pmatrix}", r"\pm 3",
     "x^2+y^2=4",
     r"\frac13\approx0.333", r"\$5", r"x\in[0,1]", "a<b", r"\infty", "B",
@@ -134,8 +138,10 @@ def test_the_bounds_of_a_negated_variable_change_sign_and_place(
 
 
 @pytest.mark.parametrize(
-    "tail", ["a" * 1900 + "?", "per " * 400 + "?", r"\text{m" * 200, "m^2" * 600]
-)
+    "tail",
+    ["1-" * 900, "1/" * 900, "1111 " * 380, "A" * 1900 + "_", "1{,}111" * 270, "th, 1" * 380,
+     "a" * 1900 + "?", "per " * 400 + "?", r"\text{m" * 200, "m^2" * 600],
+)  # fmt: skip
 def test_what_follows_a_number_is_read_in_linear_time(tail: str):
     began = time.process_time()
     for number in ("5 ", r"5\text{ m} "):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.grading import Grader
+
+PAGE = Path(__file__).parents[2] / "docs" / "grading.md"
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -51,3 +54,20 @@ def test_no_gold_of_the_suite_but_words_is_unread(grader: Grader):
     grades = grader.grade_batch((r"\boxed{\sqrt{97}}", gold) for gold in golds)
     unread = [g for g, grade in zip(golds, grades, strict=True) if grade.rule == "unread_gold"]
     assert unread == []
+
+
+def test_what_the_page_says_is_graded_as_written(grader: Grader):
+    section = PAGE.read_text(encoding="utf-8").partition("## As written")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(.+?)` \| (.+) \| (.+) \|$", section, re.MULTILINE)
+    pairs = [
+        (gold, answer, outcome)
+        for gold, *cells in rows
+        for cell, outcome in zip(cells, ("correct", "incorrect"), strict=True)
+        for answer in (f"`{gold}`, {cell}" if outcome == "correct" else cell)
+        .strip("`")
+        .split("`, `")
+    ]
+    assert len(pairs) > 50
+    grades = grader.grade_batch((f"\\boxed{{{answer}}}", gold) for gold, answer, _ in pairs)
+    wrong = [pair for pair, grade in zip(pairs, grades, strict=True) if grade.outcome != pair[2]]
+    assert wrong == []
