@@ -147,19 +147,20 @@ def _failed_output(error: TandemError, config: Any) -> Any:
     )
 
 
-MANAGER = "tandem_verl.agent_loop.TandemAgentLoopManager"
-"""The agent-loop manager of every tandem run."""
-
-
 class TandemAgentLoopManager:
     """The class that a run's configuration names as its ``agent_loop_manager_class``."""
 
     @classmethod
-    def create(cls, *args: Any, **options: Any) -> Any:
-        """The manager that verl would have created, in tandem."""
+    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
+        """The manager that verl would have created, in tandem.
+
+        config: verl's whole configuration. Raises like :func:`running_config`.
+        """
         from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 
-        return in_tandem(AgentLoopManagerTQ, ManagerInTandem).create(*args, **options)
+        running_config(config, "An agent-loop manager")
+        manager = in_tandem(AgentLoopManagerTQ, ManagerInTandem)
+        return manager.create(*args, config=config, **options)
 
 
 class ManagerInTandem(ForeignBase):  # type: ignore[misc]

@@ -8,16 +8,16 @@ from omegaconf import OmegaConf
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_versions
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
-from tandem_verl.agent_loop import MANAGER
 from tandem_verl.lora import check_adapter
-from tandem_verl.refusals import MANAGER_KEY, UNPROVEN, check_run
-from tandem_verl.switch import OUR_MODE, running_config
+from tandem_verl.refusals import UNPROVEN, check_run
+from tandem_verl.switch import MANAGER, MANAGER_KEY, OUR_MODE, running_config
 
 
 def prepare(config: Any) -> None:
@@ -46,6 +46,19 @@ def sampling_options(config: Any) -> dict[str, Any]:
     names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
     places = [f"actor_rollout_ref.rollout.{name}" for name in names]
     return {place: OmegaConf.select(config, place) for place in places}
+
+
+def check_runner(config: Any, runner: Any, supported: Any) -> None:
+    """Raise :class:`ConfigError` unless verl is about to start its trainer V1 for a tandem run.
+
+    config: verl's whole configuration, prepared here if no main of verl's has validated it.
+    runner: the class of the Ray actor that will train. supported: that of ``main_ppo``.
+    """
+    if runner is not supported:
+        kind = getattr(getattr(runner, "__ray_metadata__", None), "modified_class", type(runner))
+        raise ConfigError("TP503", runner=f"{kind.__module__}.{kind.__name__}")
+    if not config.trainer.v1.trainer_mode.startswith(OUR_MODE):
+        prepare(config)
 
 
 def trainer_class(mode: type) -> Any:

@@ -18,9 +18,10 @@ from tandem_verl.switch import FLAG, MODES, OUR_MODE, check_places, tandem_node
 
 
 def activate() -> None:
-    """Wait for the two modules of verl in which something is wrapped or registered."""
+    """Wait for the three modules of verl in which something is wrapped or registered."""
     after_import = _after_import()
     after_import("verl.utils.config", prepare_runs)
+    after_import("verl.trainer.main_ppo", check_runners)
     after_import("verl.trainer.ppo.v1", register_trainers)
 
 
@@ -44,6 +45,29 @@ def prepare_runs(module: ModuleType) -> None:
 
     validate_config._tandem_wrapped = True  # type: ignore[attr-defined]
     module.validate_config = validate_config  # type: ignore[attr-defined]
+
+
+def check_runners(module: ModuleType) -> None:
+    """Reject a tandem run that another of verl's mains starts, before Ray is started.
+
+    Touches: ``verl.trainer.main_ppo.run_ppo``, in verl 0.9, which all of verl's mains call with the
+    whole configuration. Why: not all of them call ``validate_config``, and the trainers of
+    ``fully_async_policy`` and ``one_step_off_policy`` cannot be extended. Goes when: they can.
+    """
+    original: Callable[..., Any] | None = getattr(module, "run_ppo", None)
+    if original is None or getattr(original, "_tandem_wrapped", False):
+        return
+
+    @functools.wraps(original)
+    def run_ppo(config: Any, task_runner_class: Any, *rest: Any, **more: Any) -> Any:
+        check_places(config)
+        if tandem_node(config) is not None:
+            supported = getattr(module, "TaskRunnerV1", None)
+            _adapter().check_runner(config, task_runner_class, supported)
+        return original(config, task_runner_class, *rest, **more)
+
+    run_ppo._tandem_wrapped = True  # type: ignore[attr-defined]
+    module.run_ppo = run_ppo  # type: ignore[attr-defined]
 
 
 def register_trainers(module: ModuleType) -> None:

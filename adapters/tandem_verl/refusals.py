@@ -22,7 +22,7 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
-from tandem_verl.agent_loop import MANAGER
+from tandem_verl.switch import MANAGER, MANAGER_KEY
 
 SOUND_ESTIMATORS = (
     "grpo",
@@ -87,9 +87,6 @@ UNPROVEN = {
 _MODEL, _ACTOR = "actor_rollout_ref.model", "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
-
-MANAGER_KEY = f"{_ROLLOUT}.agent.agent_loop_manager_class"
-"""The setting for the agent-loop manager."""
 
 
 def _sends_adapter(rank: Any, of: Settings) -> bool:

@@ -6,10 +6,12 @@ This runs in every verl run, so it imports the standard library alone.
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +27,26 @@ MODES = ("sync", "colocate_async", "separate_async")
 OUR_MODE = "tandem_"
 """Prefix of a mode's name under which verl finds the trainer of a tandem run."""
 
-_USERS = frozenset({
-    "data", "custom", "env_vars", "reward_kwargs", "sampler_kwargs", "apply_chat_template_kwargs"
+MANAGER = "tandem_verl.agent_loop.TandemAgentLoopManager"
+"""The agent-loop manager of every tandem run."""
+
+MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+"""The setting for the agent-loop manager."""
+
+SETTINGS = frozenset({
+    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name", "lambda_jun",
+    "max_unknown_share", "measure_every", "mode", "n", "p", "partner_logprobs", "record", "require",
+    "rollouts", "schedule", "seed", "steps", "training_step", "unproven", "validation",
 })  # fmt: skip
-"""Keys of verl's configuration below which names are the user's own."""
+"""Tandem's settings and the parameters of its schedules; a test compares them with the core's."""
+
+_OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
+"""Those that no engine of verl's has as an argument of its own."""
+
+_USERS = frozenset({
+    "custom", "env_vars", "reward_kwargs", "sampler_kwargs", "apply_chat_template_kwargs"
+})  # fmt: skip
+"""Keys of verl's configuration below which names are the user's own, once the flag is given."""
 
 
 def tandem_node(config: Any) -> Any | None:
@@ -41,14 +59,21 @@ def tandem_node(config: Any) -> Any | None:
     if rollout is None:
         rollout = config
     additional = _inner(_inner(_inner(rollout, "engine_kwargs"), "vllm"), "additional_config")
-    if isinstance(additional, str):
-        with suppress(ValueError, RecursionError):
-            additional = json.loads(additional)
-    return _inner(additional, "tandem")
+    return _inner(_parsed(additional), "tandem")
+
+
+def _parsed(value: Any) -> Any:
+    """The mapping in a string of JSON, as vLLM reads one; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _inner(node: Any, name: str) -> Any | None:
-    if node is None or isinstance(node, str):
+    if node is None or isinstance(node, Sequence):
         return None
     if hasattr(node, "get"):
         return node.get(name)
@@ -77,15 +102,18 @@ def check_places(config: Any) -> None:
     ``+any.path=value``, and verl ignores keys that it does not know: a run with a misplaced flag
     would train without tandem.
     """
-    is_on = tandem_node(config) is not None
-    places = list(_misplaced(_plain(config), ""))
-    if not is_on and os.environ.get("TANDEM_CONFIG", "").strip():
+    tandem, plain = tandem_node(config), _plain(config)
+    places = list(_Misplaced(tandem, plain).below(plain))
+    if tandem is None and os.environ.get("TANDEM_CONFIG", "").strip():
         places.append("the environment variable TANDEM_CONFIG")
-    if not places:
+    from_us = tandem is None and _at(plain, MANAGER_KEY) == MANAGER
+    if not places and not from_us:
         return
-    outcome = "they would be ignored" if is_on else "the run would train without tandem"
     from tandem_plugin.errors import ConfigError
 
+    if not places:
+        raise ConfigError("TP502", key=MANAGER_KEY, manager=MANAGER, flag=FLAG)
+    outcome = "the run would train without tandem" if tandem is None else "they would be ignored"
     raise ConfigError("TP509", places=", ".join(places), outcome=outcome, flag=FLAG)
 
 
@@ -97,16 +125,62 @@ def _plain(config: Any) -> Any:
     return config
 
 
-def _misplaced(node: Any, prefix: str) -> Iterator[str]:
-    """The path of every key that names tandem, or misspells it, outside :data:`FLAG`."""
-    if not isinstance(node, Mapping):
-        return
-    for key, value in node.items():
-        path, name = f"{prefix}{key}", str(key).lower()
-        if path == FLAG or key in _USERS or value is None or value is False:
-            continue
-        is_similar = difflib.SequenceMatcher(None, name, "tandem").ratio() >= 0.8
-        if name == "tandem" or (is_similar and isinstance(value, Mapping)):
+def _at(config: Any, path: str) -> Any | None:
+    """The value at a dotted path; None if there is none."""
+    return functools.reduce(_inner, path.split("."), config)
+
+
+class _Misplaced:
+    """Finds the keys that name tandem, misspell it or are its settings, outside :data:`FLAG`."""
+
+    def __init__(self, tandem: Any | None, plain: Any) -> None:
+        """tandem: the node of :data:`FLAG`. plain: the configuration that will be searched."""
+        *path, name = FLAG.split(".")
+        additional = _parsed(_at(plain, ".".join(path)))
+        self._says_so = isinstance(additional, Mapping) and name in additional
+        """Whether the flag is given, if only as null."""
+        self._settings = SETTINGS | _parameters(tandem)
+
+    def below(self, node: Any, path: str = "") -> Iterator[str]:
+        """The path of each such key, without what is below it. path: of this node."""
+        if path.endswith("additional_config"):
+            node = _parsed(node)
+        if isinstance(node, list | tuple):
+            for number, value in enumerate(node):
+                yield from self.below(value, f"{path}[{number}]")
+        elif isinstance(node, Mapping):
+            for key, value in node.items():
+                yield from self._at(str(key), value, path)
+
+    def _at(self, key: str, value: Any, parent: str) -> Iterator[str]:
+        path = f"{parent}.{key}" if parent else key
+        if path == FLAG or (key in _USERS and self._says_so):
+            return
+        if _names_tandem(key) or self._is_setting(key, parent):
             yield path
         else:
-            yield from _misplaced(value, f"{path}.")
+            yield from self.below(value, path)
+
+    def _is_setting(self, key: str, parent: str) -> bool:
+        if key in _OURS_ALONE and ".engine_kwargs" in parent:
+            return True
+        return key in self._settings and parent.endswith(".additional_config")
+
+
+def _names_tandem(key: str) -> bool:
+    """Whether a key contains the name, or a word that is nearly the name."""
+    name = key.lower()
+    return "tandem" in name or any(
+        difflib.SequenceMatcher(None, word, "tandem").ratio() >= 0.8
+        for word in re.split(r"[\W_]+", name)
+    )
+
+
+def _parameters(tandem: Any | None) -> frozenset[str]:
+    """The parameters of the run's schedule, which may be a plugin's."""
+    if tandem is not None:
+        with suppress(Exception):  # reported where the settings are checked
+            from tandem_plugin.plugins.selection import parameter_names
+
+            return frozenset(parameter_names(_inner(tandem, "schedule")))
+    return frozenset()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from refused import refused
+from verl.trainer import main_ppo, main_ppo_v0
 from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_verl import plugin
-from tandem_verl.agent_loop import MANAGER
 from tandem_verl.configuration import prepare
-from tandem_verl.switch import MODES
+from tandem_verl.switch import FLAG, MANAGER, MODES
 from tandem_verl.trainer import restore_mode
 
 
@@ -48,6 +52,43 @@ def test_driver_checks_runs_that_ask_before_verl_and_leaves_others_as_they_are()
         driver.validate_config(config={**OmegaConf.to_container(config), "tandem": {"p": 0.5}})
     with refused("TP117", kind="schedule", name="words"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
+
+
+MAINS = {
+    "verl.experimental.fully_async_policy.fully_async_main": "fully_async_ppo_trainer",
+    "verl.experimental.one_step_off_policy.main_ppo": "one_step_off_ppo_trainer",
+}
+
+
+@pytest.mark.parametrize("main", MAINS)
+def test_other_mains_of_verls_stop_before_ray(main: str) -> None:
+    plugin.check_runners(main_ppo)
+    module = importlib.import_module(main)
+    folder = str(Path(str(module.__file__)).parent / "config")
+    for flag, code in ((f"+{FLAG}.schedule=word", "TP503"), ("+tandem.p=0.5", "TP509")):
+        with initialize_config_dir(folder, version_base=None):
+            searched = "hydra.searchpath=[pkg://verl.trainer.config]"
+            config = compose(MAINS[main], overrides=[searched, flag])
+        with refused(code):
+            module.main.__wrapped__(config)
+    assert not ray.is_initialized()
+
+
+def test_runner_of_trainer_v1_starts_with_a_prepared_configuration() -> None:
+    started: list[Any] = []
+    module: Any = SimpleNamespace(
+        run_ppo=lambda config, runner: started.append((config.trainer.v1.trainer_mode, runner)),
+        TaskRunnerV1=main_ppo.TaskRunnerV1,
+    )
+    for _ in range(2):  # repeatable
+        plugin.check_runners(module)
+    runner, config = module.TaskRunnerV1, copy(IN_TANDEM)
+    for _ in range(2):  # a main of verl's has validated it, or not
+        module.run_ppo(config, task_runner_class=runner)
+    module.run_ppo(copy(PLAIN), int)
+    assert started == [("tandem_sync", runner), ("tandem_sync", runner), ("sync", int)]
+    with refused("TP503", runner="verl.trainer.main_ppo_v0.TaskRunner"):
+        module.run_ppo(copy(IN_TANDEM), main_ppo_v0.TaskRunner)
 
 
 def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:

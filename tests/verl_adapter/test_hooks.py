@@ -23,6 +23,7 @@ MAIN = "verl.trainer.main_ppo"
 
 HOOKS = {
     "verl.utils.config": {"validate_config": "config"},
+    MAIN: {"run_ppo": "config task_runner_class"},
     AGENT_LOOP: {
         "async AgentLoopWorker._run_agent_loop": "self sampling_params trajectory",
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",

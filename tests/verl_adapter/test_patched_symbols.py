@@ -1,4 +1,4 @@
-"""The one symbol of verl that a run in tandem finds changed."""
+"""The two symbols of verl that a run in tandem finds changed."""
 
 from __future__ import annotations
 
@@ -62,10 +62,11 @@ print("FOUND", json.dumps(changed(before)))
 """
 
 
-def test_one_symbol_is_patched() -> None:
+def test_two_symbols_are_patched() -> None:
     """Whatever of verl was loaded before: compared name by name."""
     modules = [
         *{module for module, _, _ in EVERY},
+        "verl.trainer.main_ppo",
         "verl.trainer.ppo.ray_trainer",
         "verl.trainer.ppo.padding_utils",
         "verl.workers.engine_workers",
@@ -87,4 +88,7 @@ def test_one_symbol_is_patched() -> None:
         env={**os.environ, **environment},
     )
     (line,) = [one for one in ran.stdout.splitlines() if one.startswith("FOUND")] or [ran.stderr]
-    assert json.loads(line.removeprefix("FOUND")) == ["verl.utils.config.validate_config"]
+    assert json.loads(line.removeprefix("FOUND")) == [
+        "verl.trainer.main_ppo.run_ppo",
+        "verl.utils.config.validate_config",
+    ]

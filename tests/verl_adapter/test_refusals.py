@@ -12,7 +12,6 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.refusals import Unproven
-from tandem_verl.agent_loop import MANAGER
 from tandem_verl.configuration import prepare, read_the_base
 from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
@@ -21,7 +20,7 @@ from tandem_verl.refusals import (
     UNPROVEN,
     check_run,
 )
-from tandem_verl.switch import MODES
+from tandem_verl.switch import MANAGER, MODES
 
 
 def run(**overrides: Any) -> Any:
