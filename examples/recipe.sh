@@ -69,6 +69,22 @@ run_folder() {
     next_commands
     exit 0
   fi
+  enough_gpus
+}
+
+# enough_gpus: ends where this machine shows fewer GPUs than the run needs, for which Ray would wait
+# without a word. Not where they are a running Ray cluster's, or the trainer's own arguments set them.
+enough_gpus() {
+  case " ${arguments[*]-} " in
+    *gpus_per_node* | *nnodes* | *num_nodes* | *trainer.device=* | *" --cfg "* | *" --help "*) return 0 ;;
+  esac
+  cluster=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
+  if [ -n "${RAY_ADDRESS:-}${TRIAL:-}" ] || [ -e "$cluster" ]; then return 0; fi
+  visible=$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null) || return 0
+  if [ "$visible" -ge "$gpus" ]; then return 0; fi
+  echo "This machine shows $visible GPUs, and the run needs $gpus (GPUS=$gpus). Set GPUS, or check nvidia-smi" \
+    "and CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}; for those of a Ray cluster set RAY_ADDRESS." >&2
+  exit 2
 }
 
 # contents FILE: its name, and the checksum of what it holds if it is there.

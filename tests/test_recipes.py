@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,6 +125,7 @@ def fake_python(tmp_path: Path) -> dict[str, str]:
         "PATH": f"{script.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(EXAMPLES.parent),
         "OUT": str(tmp_path / "run"),
+        "RAY_TMPDIR": str(tmp_path),
     }
 
 
@@ -196,6 +198,80 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
     assert "has all of its 250 steps" in run("lr=1").stdout
     assert run("lr=1", STEPS="300").returncode == 9  # the same run, for longer
     assert note.read_text().endswith("steps=300\n")
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize(
+    ("shown", "gpus", "given", "environment", "starts"),
+    [
+        ("0", "1", [], {}, False),
+        ("1", "2", [], {}, False),
+        ("1", "1", [], {}, True),
+        ("8", "2", [], {}, True),
+        ("0", "1", [], {"RAY_ADDRESS": "auto"}, True),
+        ("0", "1", [], {"RAY_TMPDIR": "started"}, True),
+        ("0", "1", [], {"TRIAL": "1"}, True),
+        ("0", "1", ["trainer.device=cpu"], {}, True),
+        ("1", "2", ["trainer.n_gpus_per_node=1"], {}, True),
+        ("1", "2", ["--actor.num_gpus_per_node", "1"], {}, True),
+    ],
+)
+def test_recipe_says_at_once_that_gpus_are_missing(
+    fake_python: dict[str, str], tmp_path: Path, trainer: str, shown: str, gpus: str,
+    given: list[str], environment: dict[str, str], starts: bool,
+) -> None:  # fmt: skip
+    """Ray would wait for them for ever; a trainer that starts here fails with 9."""
+    script = tmp_path / "bin" / "python"
+    script.write_text(script.read_text().replace("-c) exit 1", f"-c) echo {shown}; exit 0"))
+    cluster = tmp_path / "started" / "ray" / "ray_current_cluster"  # as ``ray start`` writes it
+    cluster.parent.mkdir(parents=True)
+    cluster.touch()
+    done = subprocess.run(
+        ["bash", str(EXAMPLES / trainer / "train.sh"), "trl", *given],
+        env={**fake_python, "GPUS": gpus, **environment}, cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == (9 if starts else 2), done.stderr
+    assert (tmp_path / "arguments").exists() is starts
+    said = f"This machine shows {shown} GPUs, and the run needs {gpus} (GPUS={gpus})"
+    assert (said in done.stderr) is not starts
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch, which counts GPUs, is not installed")
+def test_recipe_on_this_machine_sees_no_gpu_that_is_hidden(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "OUT": str(tmp_path), "GPUS": "1", "PATH": path}
+    hidden["RAY_TMPDIR"] = str(tmp_path)
+    done = subprocess.run(
+        ["bash", str(EXAMPLES / "verl" / "train.sh"), "grpo"],
+        env=os.environ | hidden, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "This machine shows 0 GPUs, and the run needs 1 (GPUS=1)" in done.stderr
+
+
+MANAGER = "agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManager"
+
+
+@pytest.mark.parametrize(
+    ("method", "is_named"),
+    [("trl", True), ("grpo-half", True), ("grpo", False), ("grpo-g16", False), ("kl-reg", False)],
+)
+def test_recipe_names_the_manager_that_verl_cannot_import_without_the_plugin(
+    fake_python: dict[str, str], tmp_path: Path, method: str, is_named: bool
+) -> None:
+    recipe = ["bash", str(EXAMPLES / "verl" / "train.sh"), method]
+    subprocess.run(recipe, env=fake_python, capture_output=True, check=False)
+    arguments = (tmp_path / "arguments").read_text()
+    assert (f"+actor_rollout_ref.rollout.agent.{MANAGER}\n" in arguments) is is_named
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "docs/verl.md", "examples/tandem-plugin-curriculum/README.md"],
+)
+def test_page_that_enables_tandem_in_verl_names_the_manager(page: str) -> None:
+    assert MANAGER in (EXAMPLES.parent / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("trainer", ["verl", "openrlhf"])

@@ -22,16 +22,20 @@ take_method "$@"
 train=${TRAIN:-data/train.parquet}
 validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
+# verl cannot import it without tandem-plugin, and would ignore the settings of tandem.
+manager=+actor_rollout_ref.rollout.agent.agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManager
 
 case $method in
   trl)
     # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
     settings=(+$tandem.schedule=word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap"
-      "+$tandem.validation=$protocol_validation")
+      "+$tandem.validation=$protocol_validation" "$manager")
     ;;
   grpo) settings=() ;;
   grpo-g16) settings=(actor_rollout_ref.rollout.n=16) ;;
-  grpo-half) settings=(+$tandem.schedule=solo-word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap") ;;
+  grpo-half)
+    settings=(+$tandem.schedule=solo-word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap" "$manager")
+    ;;
   kl-reg)
     settings=(
       actor_rollout_ref.actor.use_kl_loss=True
