@@ -28,6 +28,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     for row, own, senior in zip(rows, facts, replay_rows(rows, rules), strict=True):
         _check_replay(row.name, own, senior)
         _check_masks(row, own, senior)
+    _check_seeds(rows)
     _check_unknown(facts, rules.config.max_unknown_share)
     _check_trains(rows)
 
@@ -107,10 +108,14 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
         raise AuthorshipError("TP406", row=row.name)
     if facts.length != length:
         raise AuthorshipError("TP407", row=row.name, length=length, entries=facts.length)
-    expected = rules.for_recorded_step(facts.settings).fingerprint
-    if facts.fingerprint != expected:
+    expected = rules.for_recorded_step(facts.settings)
+    if facts.fingerprint != expected.fingerprint:
         raise FingerprintError(
-            "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected
+            "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected.fingerprint
+        )
+    if dict(facts.settings) != expected.settings():
+        raise AuthorshipError(
+            "TP401", row=row.name, settings=dict(facts.settings), expected=expected.settings()
         )
     if facts.junior not in (None, rules.config.junior):
         raise AuthorshipError(
@@ -161,6 +166,20 @@ def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
                 count=differing.size,
                 position=int(differing[0]),
             )
+
+
+def _check_seeds(rows: Sequence[Row]) -> None:
+    """Raise if two generate calls of a batch had one tandem seed, and thus the same draws.
+
+    A row that is in the batch several times, with its name and tokens, counts once.
+    """
+    caller: dict[int, str] = {}
+    for row in {(row.name, row.response_ids.tobytes()): row for row in rows}.values():
+        assert row.facts is not None
+        for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
+            if seed in caller:
+                raise AuthorshipError("TP412", row=row.name, seed=seed, other=caller[seed])
+            caller[seed] = row.name
 
 
 def _check_unknown(facts: Sequence[Facts], most: float) -> None:

@@ -98,7 +98,8 @@ TURNS = narrowed(
 
 def test_rows_that_replay_pass() -> None:
     of_junior = row([0, 0, 0])  # beside others that have a token to train
-    check_rows([GOOD, TURNS, row([0, 1, 1]), of_junior, narrowed(GOOD, trained=((2, 4),))], RULES)
+    masked = narrowed(row([1, 1, 0, 1]), trained=((2, 4),))
+    check_rows([LONG, TURNS, row([0, 0, 1]), of_junior, masked], RULES)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +161,30 @@ ALTERED: dict[str, tuple[Callable[[Row], Row], str]] = {
     ),
     "loss mask of fewer tokens": (lambda good: replace(good, loss_mask=NOTHING), "TP415"),
     "foreign rules": (lambda good: with_facts(good, fingerprint="g"), "TP408"),
+    "settings of other rules": (
+        lambda good: with_facts(good, settings={**facts_of(good).settings, "schedule": "word"}),
+        "TP401",
+    ),
+    "settings missing": (lambda good: with_facts(good, settings={}), "TP401"),
+    "settings of another p": (
+        lambda good: with_facts(good, settings={**facts_of(good).settings, "p": 0.4}),
+        "TP401",
+    ),
+    "seed of a call of the same row": (
+        lambda _: narrowed(
+            TURNS,
+            segments=((seed_of((0, 1)), 0, 2), (seed_of((0, 1)), 6, 8)),
+            seed=seed_of((0, 1)),
+            senior=ranges([0, 1, 0, 0, 0, 0, 0, 1]),
+            trained=((0, 2), (6, 8)),
+        ),
+        "TP412",
+    ),
+    "the same response again": (lambda _: replace(GOOD, name="Row 1"), "TP412"),
+    "another response with the same seed": (
+        lambda _: replace(GOOD, name="Row 1", response_ids=GOOD.response_ids[::-1].copy()),
+        "TP412",
+    ),
     "refused by the engine": (lambda good: replace(good, error="RequestError: no."), "TP405"),
 }
 
@@ -171,6 +196,21 @@ def test_row_that_is_not_the_replay_of_its_own_call_bit_for_bit_stops_training(
     check_rows([GOOD, LONG], RULES)
     with refused(code):
         check_rows([GOOD, alter(LONG)], RULES)
+
+
+def test_row_that_a_sampler_repeats_and_answers_to_validation_may_repeat_seeds() -> None:
+    """In verl, a sampler of the user's own may return a key twice."""
+    check_rows([GOOD, LONG, GOOD], RULES)
+    check_validation_rows([GOOD, replace(GOOD, name="Row 1")], True, RULES)
+    with refused("TP412", seed=facts_of(GOOD).seed, row="Row 2", other="Row 0"):
+        check_rows([GOOD, GOOD, replace(GOOD, name="Row 2")], RULES)
+
+
+def test_responses_of_which_nothing_is_trained_have_their_seeds_too() -> None:
+    masked = narrowed(GOOD, segments=(), senior=(), trained=())
+    check_rows([LONG, masked], RULES)
+    with refused("TP412"):
+        check_rows([LONG, masked, replace(masked, name="Row 1")], RULES)
 
 
 @pytest.mark.parametrize("place", range(8))

@@ -38,7 +38,8 @@ def test_start_says_in_the_log_what_is_on(capsys: pytest.CaptureFixture[str]) ->
 def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_refused() -> None:
     run = started()
     whole = ((0, 5),)
-    facts = Facts(run.rules.fingerprint, {}, 7, 5, ((7, 0, 5),), whole, whole)
+    settings = run.rules.default.settings()
+    facts = Facts(run.rules.fingerprint, settings, 7, 5, ((7, 0, 5),), whole, whole)
     row = Row("Row 0", "a prompt", np.arange(5), np.ones(5, dtype=bool), facts)
     with refused("TP419"):
         run.check_update([row])
