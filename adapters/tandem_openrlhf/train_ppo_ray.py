@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from tandem_openrlhf import patches
 from tandem_openrlhf.refusals import ARGUMENTS, check_run
+from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import (
     VARIABLE,
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str]) -> None:
         given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
             check_run(given, config).say()
+            # OpenRLHF has no arguments of the engine that tandem rejects.
+            check_before_start(config, given("--actor.model_name_or_path"), lambda _: None)
             warn_of_changed_sampling({"--rollout.top_p": given("--rollout.top_p")})
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")

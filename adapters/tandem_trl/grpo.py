@@ -49,12 +49,14 @@ def prepare(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run TRL's script in tandem."""
+    import trl
     from trl.scripts import grpo
 
     parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
     try:
         others = prepare(arguments)
         parsed = parsed_whole(parser, others)
+        trl.GRPOTrainer.keywords["rollout_func"].check_model(parsed[2].model_name_or_path)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     grpo.main(*parsed)

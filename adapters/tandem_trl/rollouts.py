@@ -9,6 +9,7 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.generation_ends import added_ends
+from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
@@ -36,10 +37,19 @@ class TandemRollouts:
         check_versions("trl", unproven)
         unproven.say()
         check_settings(config)
-        self.config = config
+        self.config, self._arguments = config, engine
+        self.check_model(engine.get("model"))
         self._engine: TandemEngine | None = None
         self._tandem: TandemTrainer | None = None
         start_next_engine_in_tandem(config, engine, self._engine_started)
+
+    def check_model(self, model: str | None) -> None:
+        """Raise for a senior that the engine would reject, once the trainer has loaded it.
+
+        model: its checkpoint, if it is known; engine options and the junior are always checked.
+        Raises like :func:`check_before_start`.
+        """
+        check_before_start(self.config, model, self._arguments.get)
 
     def _engine_started(self, engine: TandemEngine) -> None:
         self._engine = engine

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
+from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.patching.versions import running_version
@@ -16,7 +17,7 @@ from tandem_plugin.training.refusals import Unproven, check_versions
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.lora import check_adapter
-from tandem_verl.refusals import UNPROVEN, check_run
+from tandem_verl.refusals import UNPROVEN, check_run, engine_options
 from tandem_verl.switch import MANAGER, MANAGER_KEY, OUR_MODE, running_config
 
 
@@ -33,7 +34,9 @@ def prepare(config: Any) -> None:
     check_run(config, tandem, unproven)
     check_adapter(config.actor_rollout_ref.model)
     unproven.say()
-    check_start(str(config.actor_rollout_ref.model.path), tandem)
+    model, options = str(config.actor_rollout_ref.model.path), engine_options(config)
+    check_before_start(tandem, model, options.get)
+    check_start(model, tandem)
     warn_of_changed_sampling(sampling_options(config))
     read_the_base(config, tandem)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)

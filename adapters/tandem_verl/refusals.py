@@ -139,6 +139,26 @@ _REFUSALS = (
 """The table, in the order in which settings are checked."""
 
 
+def engine_options(config: Any) -> dict[str, Any]:
+    """The arguments of vLLM that a run's settings lead to, as far as tandem may reject them.
+
+    config: verl's whole configuration.
+    """
+
+    def of(key: str) -> Any:
+        return OmegaConf.select(config, f"{_ROLLOUT}.{key}")
+
+    drafts = of("mtp.enable") and of("mtp.enable_rollout")
+    implied = {
+        "pipeline_parallel_size": of("pipeline_model_parallel_size"),
+        "speculative_config": of("mtp") if drafts else None,
+    }
+    given = {
+        name.replace("-", "_"): value for name, value in (of("engine_kwargs.vllm") or {}).items()
+    }
+    return implied | {name: value for name, value in given.items() if value is not None}
+
+
 def check_run(config: Any, tandem: TandemConfig, unproven: Unproven) -> None:
     """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 

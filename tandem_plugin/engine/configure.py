@@ -17,13 +17,14 @@ from tandem_plugin.engine.junior import (
     junior_model_config,
     with_overrides,
 )
+from tandem_plugin.engine.local_models import check_junior
 from tandem_plugin.engine.patches.requests import wrap_model_check, wrap_offline_beam_search
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
 from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
-from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
 from tandem_plugin.rules import TandemRules
@@ -58,7 +59,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         _check_adapter(trainer)
     architecture = _senior_architecture(args)
     junior = config.junior or str(args.model)
-    _check_junior(junior)
+    check_junior(junior)
     is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
     junior = str(args.model) if is_own else junior
 
@@ -163,13 +164,6 @@ def _senior_architecture(args: Any) -> str:
     if architecture not in ModelRegistry.models:
         raise EngineError("TP310", architecture=architecture)
     return architecture
-
-
-def _check_junior(junior: str) -> None:
-    looks_local = os.path.isabs(junior) or junior.startswith((".", "~")) or os.path.isdir(junior)
-    path = os.path.expanduser(junior)
-    if looks_local and not os.path.isfile(os.path.join(path, "config.json")):
-        raise ConfigError("TP312", junior=junior)
 
 
 def _check_adapter(trainer: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tandem_plugin.engine.junior import senior_model_config
@@ -13,16 +14,25 @@ from tandem_plugin.errors import EngineError
 
 def check_arguments(args: Any) -> None:
     """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""
-    if args.pipeline_parallel_size > 1:
-        raise EngineError("TP328", size=args.pipeline_parallel_size)
-    if args.speculative_config is not None:
-        raise EngineError("TP329")
-    if args.kv_transfer_config is not None:
-        raise EngineError("TP330")
-    if args.enable_prompt_embeds:
-        raise EngineError("TP331")
+    check_options(lambda name: getattr(args, name))
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
         raise EngineError("TP332")
+
+
+def check_options(option: Callable[[str], Any]) -> None:
+    """Raise :class:`EngineError` for an option of vLLM that is incompatible with tandem.
+
+    option: its value by its name; None if it is not set.
+    """
+    size = option("pipeline_parallel_size")
+    if size is not None and int(size) > 1:
+        raise EngineError("TP328", size=size)
+    if option("speculative_config") is not None:
+        raise EngineError("TP329")
+    if option("kv_transfer_config") is not None:
+        raise EngineError("TP330")
+    if option("enable_prompt_embeds"):
+        raise EngineError("TP331")
 
 
 def check_config(vllm_config: Any) -> None:

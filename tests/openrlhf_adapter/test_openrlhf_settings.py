@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -53,6 +54,17 @@ WORD = ["--tandem.schedule", "word"]
 def test_command_refuses_before_anything_starts(arguments: list[str], code: str) -> None:
     with pytest.raises(SystemExit, match=code):
         train_ppo_ray.main([*arguments, "--other.flag", "1"])
+
+
+@pytest.mark.usefixtures("installed")
+def test_image_model_and_junior_that_is_not_there_end_the_command(tmp_path: Path) -> None:
+    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = ["--actor.model_name_or_path", str(tmp_path)]
+    with pytest.raises(SystemExit, match="TP339"):
+        train_ppo_ray.main([*SOUND, "--tandem.schedule", "word", *model])
+    with pytest.raises(SystemExit, match="TP312"):
+        train_ppo_ray.main([*SOUND, "--tandem.schedule=word", "--tandem.junior=/nonexistent"])
 
 
 def ray_init(*args: Any, **more: Any) -> None:

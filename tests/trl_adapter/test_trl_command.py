@@ -191,6 +191,38 @@ def test_file_of_a_command_may_follow_an_equals_sign(
         grpo.prepare([f"--config={tmp_path / 'none.yaml'}"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--model_name_or_path", "{vl}"], "TP339"),
+        (["--tandem.junior={vl}"], "TP339"),
+        (["--tandem.junior=/nonexistent"], "TP312"),
+        (["--tandem.engine", '{"pipeline_parallel_size": 2}'], "TP328"),
+        (["--tandem.engine", '{"speculative_config": {"method": "ngram"}}'], "TP329"),
+    ],
+)
+def test_command_ends_before_a_model_is_loaded(
+    arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from trl.scripts import grpo as script
+
+    from tandem_trl import engine, grpo
+
+    monkeypatch.setattr(script, "main", lambda *parsed: pytest.fail("TRL's script was started"))
+    monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
+    monkeypatch.setattr(engine, "_next", [])
+    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    own = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--bf16", "False"]
+    given = [one.replace("{vl}", str(tmp_path)) for one in arguments]
+    with pytest.raises(SystemExit, match=code):
+        grpo.main(["--tandem.schedule=word", *own, *given])
+
+
+
+
 def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
     pytest.importorskip("sympy", reason="SymPy is not installed")
     from tandem_plugin.grading.rewards.trl_reward import math_reward

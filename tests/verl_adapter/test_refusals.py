@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,6 +120,43 @@ def test_settings_are_refused_by_name(
 ) -> None:
     with refused(code):
         checked(run(**settings), tandem)
+
+
+VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+VLLM = f"{ROLLOUT}.engine_kwargs.vllm"
+SEEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({f"{ROLLOUT}.pipeline_model_parallel_size": 2}, {}, "TP328"),
+    ({f"{VLLM}.pipeline_parallel_size": 2}, {}, "TP328"),
+    ({f"{VLLM}.speculative_config": {"method": "ngram"}}, {}, "TP329"),
+    ({f"{VLLM}.speculative-config": {"method": "ngram"}}, {}, "TP329"),
+    ({f"{ROLLOUT}.mtp": {"enable": True, "enable_rollout": True}}, {}, "TP329"),
+    ({}, {"junior": "/nonexistent/model"}, "TP312"),
+    ({f"{MODEL}.path": "{vl}"}, {}, "TP339"),
+    ({}, {"junior": "{vl}"}, "TP339"),
+]
+
+
+@pytest.mark.parametrize(("settings", "tandem", "code"), SEEN)
+def test_what_the_engine_would_reject_ends_in_the_driver(
+    settings: dict[str, Any], tandem: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    """Before the actor is loaded, which verl does first."""
+    (tmp_path / "config.json").write_text(json.dumps(VL))
+    given = [
+        {key: str(tmp_path) if value == "{vl}" else value for key, value in one.items()}
+        for one in (settings, tandem)
+    ]
+    config = run(**{f"{ENGINE}.tandem": given[1]}, **given[0])
+    with refused(code):
+        prepare(config)
+
+
+def test_engine_options_that_are_off_pass() -> None:
+    off = {"mtp": {"enable": True, "enable_rollout": False}, "pipeline_model_parallel_size": 1}
+    engine = {"speculative_config": None, "enable_prompt_embeds": False}
+    config = run(**{f"{ROLLOUT}.{key}": value for key, value in off.items()})
+    OmegaConf.update(config, VLLM, engine, force_add=True)
+    prepare(config)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,179 @@
+"""What a driver sees of a run's models: their config.json, without loading anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from refused import refused
+
+from tandem_plugin import TandemConfig
+from tandem_plugin.engine import local_models
+from tandem_plugin.engine.local_models import VLLMSource, check_before_start
+
+pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+
+LINEAR = {"layer_types": ["linear_attention", "full_attention"]}
+
+SOUND: list[tuple[str, dict[str, Any]]] = [
+    ("Qwen3ForCausalLM", {}),
+    ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention", "full_attention"]}),
+    ("LlamaForCausalLM", {"is_encoder_decoder": False}),
+    ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "attention"]}),
+    ("TandemQwen3ForCausalLM", {}),  # of a checkpoint saved by an engine
+]
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("Qwen2_5_VLForConditionalGeneration", {"vision_config": {}}, "TP339"),
+    ("Qwen3VLMoeForConditionalGeneration", {"vision_config": {}}, "TP339"),
+    ("Qwen2_5OmniModel", {"thinker_config": {}}, "TP339"),
+    ("Qwen3OmniMoeForConditionalGeneration", {"thinker_config": {}}, "TP339"),
+    ("Gemma3ForConditionalGeneration", {"vision_config": {}}, "TP339"),
+    ("InternVLChatModel", {"vision_config": {}}, "TP339"),
+    ("Phi4MMForCausalLM", {}, "TP339"),
+    ("LlavaNextVideoForConditionalGeneration", {}, "TP339"),
+    ("WhisperForConditionalGeneration", {"is_encoder_decoder": True}, "TP339"),
+    ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR}, "TP339"),
+    ("Qwen3_5ForCausalLM", LINEAR, "TP340"),
+    ("Qwen3NextForCausalLM", {"full_attention_interval": 4}, "TP340"),
+    ("JambaForCausalLM", {}, "TP340"),
+    ("MambaForCausalLM", {}, "TP340"),
+    ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}, "TP340"),
+    ("Qwen3ForCausalLM", {"is_encoder_decoder": True}, "TP341"),
+    ("MyOwnForCausalLM", {}, "TP310"),
+    ("", {}, "TP309"),
+]
+
+
+def checkpoint(folder: Path, architecture: str, **settings: Any) -> str:
+    folder.mkdir(exist_ok=True)
+    named = {"architectures": [architecture]} if architecture else {}
+    (folder / "config.json").write_text(json.dumps({**named, **settings}))
+    return str(folder)
+
+
+def check(senior: str | None, junior: str | None = None, **options: Any) -> None:
+    check_before_start(TandemConfig(junior=junior), senior, options.get)
+
+
+@pytest.mark.parametrize(("architecture", "settings"), SOUND)
+def test_text_models_pass(architecture: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "model", architecture, **settings)
+    check(model)
+    check(model, model)
+
+
+@pytest.mark.parametrize(("architecture", "settings", "code"), REFUSED)
+def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
+    architecture: str, settings: dict[str, Any], code: str, tmp_path: Path
+) -> None:
+    model = checkpoint(tmp_path / "model", architecture, **settings)
+    with refused(code):
+        check(model)
+    if code not in ("TP309", "TP310"):  # of the senior alone
+        with refused(code):
+            check(None, model)
+    check(model, hf_overrides={"architectures": ["Qwen3ForCausalLM"]})
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"pipeline_parallel_size": 2}, "TP328"),
+        ({"pipeline_parallel_size": "2"}, "TP328"),
+        ({"speculative_config": {"method": "ngram"}}, "TP329"),
+        ({"kv_transfer_config": {}}, "TP330"),
+        ({"enable_prompt_embeds": True}, "TP331"),
+    ],
+)
+def test_engine_option_is_rejected_without_an_engine(options: dict[str, Any], code: str) -> None:
+    check("some/model", pipeline_parallel_size=1, enable_prompt_embeds=False)
+    with refused(code):
+        check("some/model", **options)
+
+
+@pytest.mark.parametrize(
+    ("junior", "code"),
+    [
+        ("/nonexistent/model", "TP312"),
+        ("./nowhere", "TP312"),
+        ("~/no-such-model-here", "TP312"),
+        ("{folder}", "TP312"),
+        ("runs/of/nobody/senior", "TP762"),
+        ("{folder}/model.safetensors", "TP312"),
+    ],
+)
+def test_junior_that_does_not_exist_is_rejected(junior: str, code: str, tmp_path: Path) -> None:
+    with refused(code):
+        check(None, junior.format(folder=tmp_path))
+
+
+def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for model in ("Qwen/Qwen2.5-VL-3B-Instruct", "hdfs://models/vl", "/nowhere", "gpt2"):
+        check(model)
+    check("owner/model", "owner/another")
+    for text in ("", "[]", "{", '{"architectures": "Qwen2VLForConditionalGeneration"}'):
+        (tmp_path / "config.json").write_text(text)
+        check(str(tmp_path))
+    monkeypatch.setattr(local_models, "_body", lambda module: [])  # a vLLM that moved its tables
+    VLLMSource.tables.cache_clear()
+    VLLMSource.bases.cache_clear()
+    try:
+        check(checkpoint(tmp_path / "model", "Qwen2_5_VLForConditionalGeneration"))
+    finally:
+        VLLMSource.tables.cache_clear()
+
+
+def test_model_of_the_hub_is_read_from_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "models--owner--vl"
+    snapshot = repository / "snapshots" / "0123"
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0123")
+    checkpoint(snapshot, "Qwen2_5_VLForConditionalGeneration")
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    for senior, junior in (("owner/vl", None), (None, "owner/vl")):
+        with refused("TP339", model="owner/vl"):
+            check(senior, junior)
+    check("owner/vl", revision="another")
+    check("owner/other")
+
+
+def test_another_plugin_of_vllms_may_register_architectures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = checkpoint(tmp_path / "model", "MyOwnForCausalLM")
+    mine = SimpleNamespace(name="my_models")
+    monkeypatch.setattr(local_models, "entry_points", lambda group: [mine])
+    check(model)
+
+
+def test_vllm_is_read_and_not_imported(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "model", "Qwen3ForCausalLM")
+    program = (
+        "import sys; from tandem_plugin import TandemConfig\n"
+        "from tandem_plugin.engine.local_models import check_before_start\n"
+        f"check_before_start(TandemConfig(), {model!r}, {{}}.get)\n"
+        "print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_tables_are_those_that_vllm_has_in_memory() -> None:
+    from vllm.model_executor.models import registry
+
+    tables = VLLMSource.tables()
+    assert tables["_VLLM_MODELS"].keys() == registry._VLLM_MODELS.keys()
+    assert tables["_MULTIMODAL_MODELS"].keys() == registry._MULTIMODAL_MODELS.keys()
