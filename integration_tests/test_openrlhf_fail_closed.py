@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,10 +38,14 @@ def test_run_that_is_not_in_tandem_stops(
     assert_stopped(bench.run(*FLAGS, **broken, watch=sentence, name="stopped"), sentence)
 
 
-def test_engine_that_cannot_start(bench: OpenRLHFBench) -> None:
+def test_engine_that_cannot_start(bench: OpenRLHFBench, tmp_path: Path) -> None:
     """OpenRLHF's trainer alone would wait five minutes for it."""
-    sentence = "[TP312]"
-    run = bench.run(*FLAGS, f"--tandem.junior={bench.folder}", watch=sentence, name="start")
+    sentence = "[TP314]"  # the driver does not know the longest sequence of the engine
+    junior = tmp_path / "junior"
+    shutil.copytree(bench.model, junior)
+    config = json.loads((junior / "config.json").read_text())
+    (junior / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 8}))
+    run = bench.run(*FLAGS, f"--tandem.junior={junior}", watch=sentence, name="start")
     assert_stopped(run, sentence)
 
 
