@@ -99,6 +99,29 @@ def test_engine_option_is_rejected_without_an_engine(options: dict[str, Any], co
 
 
 @pytest.mark.parametrize(
+    ("version", "options", "code"),
+    [
+        ("0.24.0", {}, "TP349"),
+        ("0.29.0", {"logits_processors": ["a.B"]}, "TP350"),
+        ("0.29.0", {"enable_lora": True}, "TP356"),
+        ("0.29.0", {"enable_dbo": True}, "TP356"),
+    ],
+)
+def test_what_drafting_does_not_support_is_rejected_without_an_engine(
+    version: str, options: dict[str, Any], code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_models, "running_version", lambda package: version)
+    lockstep, drafting = TandemConfig(), TandemConfig(mode="speculative")
+    check_before_start(lockstep, "some/model", options.get)
+    with refused(code):
+        check_before_start(drafting, "some/model", options.get)
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    check_before_start(drafting, "some/model", {"enable_lora": False}.get)
+    monkeypatch.setattr(local_models, "running_version", lambda package: None)  # elsewhere alone
+    check_before_start(drafting, "some/model", {}.get)
+
+
+@pytest.mark.parametrize(
     ("junior", "code"),
     [
         ("/nonexistent/model", "TP312"),

@@ -145,13 +145,15 @@ def engine_options(config: Any) -> dict[str, Any]:
     config: verl's whole configuration.
     """
 
-    def of(key: str) -> Any:
-        return OmegaConf.select(config, f"{_ROLLOUT}.{key}")
+    def of(key: str, below: str = _ROLLOUT) -> Any:
+        return OmegaConf.select(config, f"{below}.{key}")
 
     drafts = of("mtp.enable") and of("mtp.enable_rollout")
+    rank = of("lora.rank", _MODEL) or of("lora_rank", _MODEL)
     implied = {
         "pipeline_parallel_size": of("pipeline_model_parallel_size"),
         "speculative_config": of("mtp") if drafts else None,
+        "enable_lora": bool(rank) and not of("lora.merge", _MODEL),
     }
     given = {
         name.replace("-", "_"): value for name, value in (of("engine_kwargs.vllm") or {}).items()

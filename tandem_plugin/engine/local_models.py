@@ -18,9 +18,11 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.refusals import check_options
+from tandem_plugin.engine.speculative.configure import check_drafting_options
 from tandem_plugin.engine.wire_names import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.checkpoints import check_model, may_be_on_hub
+from tandem_plugin.patching.versions import running_version
 
 _OVERRIDES = ("hf_overrides", "hf_config_path")
 """Options that give an engine another configuration of the senior than its checkpoint's."""
@@ -35,6 +37,9 @@ def check_before_start(
     if it is not set. Raises :class:`ConfigError` and :class:`EngineError`.
     """
     check_options(option)
+    version = running_version("vllm")
+    if tandem.max_drafts and version is not None:
+        check_drafting_options(option, version)
     if tandem.junior is not None:
         check_junior(tandem.junior)
         check_model(tandem.junior, "junior")

@@ -130,6 +130,8 @@ SEEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({f"{VLLM}.speculative_config": {"method": "ngram"}}, {}, "TP329"),
     ({f"{VLLM}.speculative-config": {"method": "ngram"}}, {}, "TP329"),
     ({f"{ROLLOUT}.mtp": {"enable": True, "enable_rollout": True}}, {}, "TP329"),
+    ({f"{MODEL}.lora_rank": 8}, {"mode": "speculative"}, "TP356"),
+    ({f"{MODEL}.lora": {"rank": 8}}, {"mode": "speculative"}, "TP356"),
     ({}, {"junior": "/nonexistent/model"}, "TP312"),
     ({f"{MODEL}.path": "{vl}"}, {}, "TP339"),
     ({}, {"junior": "{vl}"}, "TP339"),
@@ -156,6 +158,8 @@ def test_engine_options_that_are_off_pass() -> None:
     engine = {"speculative_config": None, "enable_prompt_embeds": False}
     config = run(**{f"{ROLLOUT}.{key}": value for key, value in off.items()})
     OmegaConf.update(config, VLLM, engine, force_add=True)
+    OmegaConf.update(config, f"{ENGINE}.tandem", {"mode": "speculative"}, force_add=True)
+    OmegaConf.update(config, MODEL, MERGED, force_add=True)
     prepare(config)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,20 @@ _OLDEST = (0, 29)
 """The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
 
 
+def check_drafting_options(option: Callable[[str], Any], version: str) -> None:
+    """Raise :class:`EngineError` for a vLLM or one of its options that this mode does not support.
+
+    option: its value by its name; None if it is not set. version: vLLM's.
+    """
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
+        raise EngineError("TP349", version=version)
+    if option("logits_processors"):
+        raise EngineError("TP350")
+    for name in ("enable_lora", "enable_dbo"):
+        if option(name):
+            raise EngineError("TP356", name=name)
+
+
 def ask_for_drafts(
     args: Any,
     config: TandemConfig,
@@ -23,16 +38,12 @@ def ask_for_drafts(
 ) -> None:
     """Configure the junior as vLLM's draft model, in engine arguments with the speculative mode.
 
-    revision, code_revision: the junior's, if not its newest. Raises :class:`EngineError` if this
-    vLLM is too old for the mode.
+    revision, code_revision: the junior's, if not its newest. Raises like
+    :func:`check_drafting_options`.
     """
     import vllm
 
-    release = tuple(int(part) for part in re.findall(r"\d+", vllm.__version__)[:2])
-    if release < _OLDEST:
-        raise EngineError("TP349", version=vllm.__version__)
-    if args.logits_processors:
-        raise EngineError("TP350")
+    check_drafting_options(lambda name: getattr(args, name, None), vllm.__version__)
     give_drafts_their_targets_ids()
     args.speculative_config = {
         "method": "draft_model",
