@@ -140,7 +140,7 @@ def test_junior_that_does_not_exist_is_rejected(junior: str, code: str, tmp_path
 def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for model in ("Qwen/Qwen2.5-VL-3B-Instruct", "hdfs://models/vl", "/nowhere", "gpt2"):
+    for model in ("nobody/model", "hdfs://models/vl", "/nowhere", "gpt2", "a--b/c..d", "~nobody/m"):
         check(model)
     check("owner/model", "owner/another")
     for text in ("", "[]", "{", '{"architectures": "Qwen2VLForConditionalGeneration"}'):

@@ -60,15 +60,16 @@ def check_junior(junior: str) -> None:
 
 def _local_config(model: str, revision: str | None = None) -> Mapping[str, Any] | None:
     """A checkpoint's config.json, from its folder or the Hub's cache; None if it is not here."""
-    file = Path(model).expanduser() / "config.json"
-    if not file.parent.is_dir() and may_be_on_hub(model):
-        from huggingface_hub import try_to_load_from_cache
+    file: Any = Path(os.path.expanduser(model)) / "config.json"
+    with suppress(ImportError, OSError, ValueError, RecursionError):
+        if not file.parent.is_dir() and may_be_on_hub(model):
+            from huggingface_hub import try_to_load_from_cache
 
-        cached = try_to_load_from_cache(model, "config.json", revision=revision)
-        file = Path(cached) if isinstance(cached, str) else file
-    with suppress(OSError, ValueError, RecursionError):
-        config = json.loads(file.read_text(encoding="utf-8"))
-        return config if isinstance(config, dict) else None
+            file = try_to_load_from_cache(model, "config.json", revision=revision)
+        # Of a name that is not in the cache, the file is None or another object.
+        if isinstance(file, str | Path):
+            config = json.loads(Path(file).read_text(encoding="utf-8"))
+            return config if isinstance(config, dict) else None
     return None
 
 
