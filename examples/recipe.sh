@@ -63,13 +63,13 @@ run_folder() {
     } >&2
     exit 2
   fi
-  printf '%s\n' "$note" "steps=$steps" >"$out/protocol"
   if [ "$(cat "$out/done" 2>/dev/null)" = "$steps" ]; then
     echo "$out has all of its $steps steps; remove it to train anew, or give more STEPS."
     next_commands
     exit 0
   fi
   enough_gpus
+  printf '%s\n' "$note" "steps=$steps" >"$out/protocol"
 }
 
 # enough_gpus: ends where this machine shows fewer GPUs than the run needs, for which Ray would wait

@@ -235,6 +235,7 @@ def test_recipe_says_at_once_that_gpus_are_missing(
     assert (tmp_path / "arguments").exists() is starts
     said = f"This machine shows {shown} GPUs, and the run needs {gpus} (GPUS={gpus})"
     assert (said in done.stderr) is not starts
+    assert (tmp_path / "run" / "protocol").exists() is starts  # the folder is still any run's
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch, which counts GPUs, is not installed")
