@@ -182,5 +182,5 @@ def _parameters(tandem: Any | None) -> frozenset[str]:
         with suppress(Exception):  # reported where the settings are checked
             from tandem_plugin.plugins.selection import parameter_names
 
-            return frozenset(parameter_names(_inner(tandem, "schedule")))
+            return frozenset(parameter_names(str(_inner(tandem, "schedule"))))
     return frozenset()
