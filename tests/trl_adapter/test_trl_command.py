@@ -221,8 +221,6 @@ def test_command_ends_before_a_model_is_loaded(
         grpo.main(["--tandem.schedule=word", *own, *given])
 
 
-
-
 def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
     pytest.importorskip("sympy", reason="SymPy is not installed")
     from tandem_plugin.grading.rewards.trl_reward import math_reward
