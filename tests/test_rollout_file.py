@@ -18,7 +18,7 @@ from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -36,7 +36,9 @@ def test_lines_are_there_when_append_returns(tmp_path: Path):
     path = tmp_path / "new" / "out.jsonl"
     with RolloutFile(path, SETTINGS) as file:
         file.append(0, 1, {"response": "a"})
-        assert json.loads(path.read_text()) == {"problem": 0, "sample": 1, "response": "a"}
+        row = json.loads(path.read_text())
+        assert len(row.pop("row_sha256")) == 16
+        assert row == {"problem": 0, "sample": 1, "response": "a"}
         assert file.done == {(0, 1)}
     assert json.loads(run_file(path).read_text()) == SETTINGS
 
@@ -98,6 +100,31 @@ def test_empty_file_may_be_started_with_other_settings(tmp_path: Path):
     assert json.loads(run_file(path).read_text())["seed"] == 3
 
 
+def test_row_that_was_edited_is_refused_by_its_line_however_it_is_written(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    write(path)
+    first, *others = path.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    reordered = dict(sorted(row.items(), reverse=True))
+    path.write_text(json.dumps(reordered, indent=None, ensure_ascii=False) + "\n" + "".join(others))
+    RolloutFile(path, SETTINGS).__exit__(None, None, None)  # another writer's spelling is no edit
+    for changed in ({"response": "b"}, {"more": 1}, {"problem": 7}, {"row_sha256": "0" * 16}):
+        content = (json.dumps(row | changed) + "\n" + "".join(others)).encode()
+        path.write_bytes(content)
+        with refused("TP753", line=1):
+            RolloutFile(path, SETTINGS)
+        assert path.read_bytes() == content
+
+
+def test_blank_lines_are_read_over(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    places = write(path)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\n \n\n", 2))
+    with RolloutFile(path, SETTINGS) as file:
+        assert file.done == set(places)
+    assert [found[:2] for found in placed_rows(path)] == places
+
+
 def test_two_processes_do_not_write_one_file(tmp_path: Path):
     path = tmp_path / "out.jsonl"
     with (
@@ -124,7 +151,7 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
     problems = read_prompts(str(file))
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    run, output = RolloutRun(Mock(), problems, None, 0, {}), Mock(outputs=[MagicMock()])
+    run, output = RolloutRun(Mock(), problems, None, 0, {}, {}), Mock(outputs=[MagicMock()])
     assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
 
 

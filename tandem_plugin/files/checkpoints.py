@@ -15,7 +15,10 @@ from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
 
-_PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
+_PATTERNS = (
+    *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
+    "*.py",  # with trust_remote_code it is the model
+)
 _WEIGHTS = (".safetensors", ".bin")
 _BLOCK = 2**22
 _AT_ONCE = 4
@@ -130,7 +133,7 @@ def model_files(model: str) -> list[Path]:
 def fingerprint_checkpoint(place: Path) -> str:
     """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
 
-    Covers weights, configuration and tokenizer, by name and content. place: its folder, or its
+    Covers weights, configuration, tokenizer and code, by name and content. place: its folder, or its
     single file. Raises OSError if a file cannot be read.
     """
     files = model_files(str(place))

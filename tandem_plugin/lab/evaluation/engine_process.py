@@ -25,11 +25,12 @@ from tandem_plugin.lab.evaluation.generation import (
     TEXT,
     GenerationFile,
     Sampling,
+    check_response,
     engine_settings,
     is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
+from tandem_plugin.lab.rollouts.engine import report_unused, response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 _PR_SET_PDEATHSIG = 1
@@ -97,7 +98,9 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
     first = files[0]
     with ExitStack() as stack:
         opened = [
-            stack.enter_context(RolloutFile(file.path, file.settings(sampling, engine)))
+            stack.enter_context(
+                RolloutFile(file.path, file.settings(sampling, engine), check_response)
+            )
             for file in files
         ]
         places = [
@@ -111,6 +114,7 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         if first.junior is not None and first.schedule is not None:
             together = {**engine_settings(first.schedule), "junior": first.junior.path}
         started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
+        report_unused(started.get_tokenizer(), first.benchmark.template_args)
         requests = _Requests(started, files, sampling)
         models = " and ".join(Path(one.path).name for one in (first.senior, first.junior) if one)
         with response_progress(models, len(places), len(places) - len(todo)) as advance:
@@ -125,6 +129,8 @@ class _Requests:
     def __init__(self, engine: Any, files: Sequence[GenerationFile], sampling: Sampling) -> None:
         self.files = files
         self.sampling = sampling
+        self.template_args = files[0].benchmark.template_args
+        """The same for all benchmarks of a command."""
         self._questions = [file.benchmark.questions() for file in files]
         self._tokenizer = engine.get_tokenizer()
         self._longest = engine.llm_engine.model_config.max_model_len
@@ -173,7 +179,8 @@ class _Requests:
         """The prompt's token ids; raises :class:`EvaluationError` if they do not fit."""
         key = place.file, place.problem
         if key not in self._ids:
-            ids = prompt_ids(self.question(place)["messages"], self._tokenizer)
+            messages = self.question(place)["messages"]
+            ids = prompt_ids(messages, self._tokenizer, self.template_args)
             if len(ids) + self.sampling.max_tokens > self._longest:
                 raise EvaluationError(
                     "TP855",
@@ -192,7 +199,7 @@ def _rows(
 ) -> Iterator[tuple[_Place, dict[str, Any]]]:
     """The rows of responses as they finish, with enough requests to keep the engine busy."""
     most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
-    handoff = TextHandoff(engine, requests.sampling, most)
+    handoff = TextHandoff(engine, requests.sampling, most, requests.template_args)
     others = []
     for place in todo:
         schedule = requests.files[place.file].schedule or {}
