@@ -178,7 +178,10 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
 
 def _digest(row: Mapping[str, Any]) -> str:
     """A digest of a row's content, whatever the order and the spelling of its JSON."""
-    return text_digest(json.dumps(row, sort_keys=True))
+    try:
+        return text_digest(json.dumps(row, sort_keys=True))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def rollout_files(path: Path) -> list[Path]:

@@ -70,6 +70,8 @@ class TraceAudit:
     boundaries: BoundarySet
     keep: int
     """How many differences to keep; all are counted."""
+    token_ids: int
+    """How many token ids there are."""
     rows: int = 0
     tokens: int = 0
     senior_tokens: int = 0
@@ -122,6 +124,9 @@ class TraceAudit:
     def _counted(
         self, line: int, ids: NDArray[np.int64], authors: NDArray[np.bool_]
     ) -> Difference | None:
+        if len(ids) and (largest := int(ids.max())) >= self.token_ids:
+            message = f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
+            return Difference(line, "vocabulary", message)
         self.rows += 1
         if not len(ids):
             return None
