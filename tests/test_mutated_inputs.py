@@ -53,7 +53,6 @@ COMMANDS = {
 """By their names: more arguments, and the files that a mutation may spoil."""
 
 
-
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import Authorship, TandemConfig, TandemRules, Vocabulary, __version__
 from tandem_plugin.cli import app
+from tandem_plugin.lab.commands.options import template_arguments
 from tandem_plugin.lab.commands.rollout import RolloutRun
 from tandem_plugin.lab.evaluation.inputs import fingerprint_folder
 from tandem_plugin.lab.rollouts import engine as engine_module
@@ -216,6 +217,34 @@ def test_line_that_stands_twice_counts_once(rolled_out: RolledOut):
     assert code == 0, error
     result = json.loads(said)
     assert (result["responses"], result["reward"], result["repeated"]) == (4, 0.75, 9)
+
+
+def test_rollouts_with_other_arguments_of_the_chat_template_are_not_resumed(rolled_out: RolledOut):
+    """They are typed as JSON, else texts."""
+    rolled_out.out.unlink()
+    given = ("--template-arg", "enable_thinking=false", "--template-arg", "style=terse")
+    assert rolled_out.again(*given)[0] == 0
+    note = json.loads((rolled_out.folder / "rollouts.jsonl.run.json").read_text())
+    assert note["template_args"] == {"enable_thinking": False, "style": "terse"}
+    before = rolled_out.out.read_bytes()
+    assert rolled_out.again(*given, "--samples", 2)[0] == 0
+    rolled_out.out.write_bytes(before)
+    for other in ((), ("--template-arg", 'enable_thinking="false"', *given[2:]), given[2:]):
+        code, said, _ = rolled_out.again(*other)
+        assert (code, rolled_out.out.read_bytes()) == (1, before)
+        assert "template_args" in json.loads(said)["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1), ("null", None), ('{"a": [1]}', {"a": [1]}), ("True", "True"), ("NaN", "NaN"),
+        ('{"a": NaN}', '{"a": NaN}'), ("9" * 5000, "9" * 5000), ("[" * 9999, "[" * 9999), ("", ""),
+        ("a=b", "a=b"), ('"1"', "1"),
+    ],
+)  # fmt: skip
+def test_arguments_of_the_template_are_json_or_else_texts(text: str, value: object):
+    assert template_arguments([f"x={text}"]) == {"x": value}
 
 
 PLUGIN = """

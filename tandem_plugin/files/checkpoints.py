@@ -133,8 +133,8 @@ def model_files(model: str) -> list[Path]:
 def fingerprint_checkpoint(place: Path) -> str:
     """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
 
-    Covers weights, configuration, tokenizer and code, by name and content. place: its folder, or its
-    single file. Raises OSError if a file cannot be read.
+    Covers weights, configuration, tokenizer and code, by name and content. place: its folder, or
+    its single file. Raises OSError if a file cannot be read.
     """
     files = model_files(str(place))
     whole = hashlib.sha256()

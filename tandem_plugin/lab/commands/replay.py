@@ -57,9 +57,9 @@ def replay(
     A row contains response_ids, authorship (zeros and ones), tandem_seed and tandem_fingerprint; a
     response that the senior wrote alone has "tandem_seed": null. Its settings are in
     tandem_schedule; --schedule, --boundaries and --set apply to rows without. Tokens that two calls
-    could have written with different authors (tandem_unknown) are counted separately, and so are rows
-    of nothing else. The exit code is 1 if any row differs, has a token id that the model lacks or is
-    malformed, or if the authors of all rows are unknown.
+    could have written with different authors (tandem_unknown) are counted separately, and so are
+    rows of nothing else. The exit code is 1 if any row differs, has a token id that the model lacks
+    or is malformed, or if the authors of all rows are unknown.
 
     With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
     paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or

@@ -117,15 +117,27 @@ def prompt_ids(
     """The token ids of a chat as the model's input.
 
     tokenizer: a Hugging Face tokenizer. One without a chat template belongs to a base model, which
-    continues the turns as one text. template_args: the chat template's further arguments.
+    continues the turns as one text. template_args: the chat template's further arguments. Raises
+    :class:`DataError` for a prompt that the chat template cannot render.
     """
     if has_template(tokenizer, template_args):
-        ids = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, return_dict=False, **template_args
+        return list(rendered(messages, tokenizer, template_args, return_dict=False))
+    return list(tokenizer.encode("\n\n".join(turn["content"] for turn in messages)))
+
+
+def rendered(
+    messages: Sequence[Message], tokenizer: Any, template_args: Mapping[str, Any], **form: Any
+) -> Any:
+    """A chat in the chat template, up to the answer; :class:`DataError` if it cannot be rendered.
+
+    form: what ``apply_chat_template`` returns.
+    """
+    try:
+        return tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, **form, **template_args
         )
-    else:
-        ids = tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
-    return list(ids)
+    except Exception as error:  # a template's own, for roles or arguments that it does not take
+        raise DataError("TP937", error_type=type(error).__name__, error=error) from error
 
 
 def has_template(tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENTS) -> bool:

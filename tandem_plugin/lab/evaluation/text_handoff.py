@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tandem_plugin.lab.data.problem import has_template
+from tandem_plugin.lab.data.problem import Message, has_template, rendered
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.seeds import derive_seed
 
@@ -103,11 +103,9 @@ class TextHandoff:
         self, key: Any, question: Mapping[str, Any], seeds: tuple[int, int], rounds: int
     ) -> None:
         """Add a response, to be yielded under ``key``."""
-        turns: Sequence[Mapping[str, str]] = question["messages"]
+        turns: Sequence[Message] = question["messages"]
         if self._has_template:
-            prompt = self._tokenizer.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=True, **self._template_args
-            )
+            prompt = rendered(turns, self._tokenizer, self._template_args, tokenize=False)
         else:
             prompt = _BLANK_LINE.join(turn["content"] for turn in turns)
         self._waiting.append(_Chain(key, question, prompt, seeds, rounds))

@@ -50,6 +50,12 @@ def token_id_count(tokenizer: str, vocabulary: Vocabulary) -> int:
     return max([len(vocabulary), *(size for size in sizes if type(size) is int)])
 
 
+def unknown_token(line: int, token_id: int, token_ids: int) -> Difference:
+    """The difference of a row with a token id that the model lacks."""
+    message = f"The token id {token_id} is outside the {token_ids} ids of this tokenizer."
+    return Difference(line, "vocabulary", message)
+
+
 class RuleBook:
     """The rule of each row: its own settings, combined with those of the command line.
 
@@ -122,7 +128,9 @@ class Audit:
                 found[row.line] = [Difference(row.line, "malformed", row.message)]
                 continue
             if (largest := max(row.response_ids, default=0)) >= self.token_ids:
-                message = f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
+                message = (
+                    f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
+                )
                 found[row.line] = [Difference(row.line, "vocabulary", message)]
                 continue
             if row.seed is None:

@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.files import parse_json, read_file
-from tandem_plugin.lab.rollouts.audit import Difference
+from tandem_plugin.lab.rollouts.audit import Difference, unknown_token
 from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
@@ -125,8 +125,7 @@ class TraceAudit:
         self, line: int, ids: NDArray[np.int64], authors: NDArray[np.bool_]
     ) -> Difference | None:
         if len(ids) and (largest := int(ids.max())) >= self.token_ids:
-            message = f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
-            return Difference(line, "vocabulary", message)
+            return unknown_token(line, largest, self.token_ids)
         self.rows += 1
         if not len(ids):
             return None
