@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,6 +129,18 @@ def test_blank_lines_are_read_over(tmp_path: Path):
     with RolloutFile(path, SETTINGS) as file:
         assert file.done == set(places)
     assert [found[:2] for found in placed_rows(path)] == places
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_special_file_is_refused_without_waiting(tmp_path: Path, make: Callable[[Path], None]):
+    path = tmp_path / "out.jsonl"
+    make(path)
+    signal.alarm(30)  # opening a pipe waits for its other end
+    try:
+        with refused("TP751"):
+            RolloutFile(path, SETTINGS)
+    finally:
+        signal.alarm(0)
 
 
 def test_two_processes_do_not_write_one_file(tmp_path: Path):

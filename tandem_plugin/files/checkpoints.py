@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.files import open_file
 
 _PATTERNS = (
     *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
@@ -146,7 +147,7 @@ def fingerprint_checkpoint(place: Path) -> str:
 
 def _digest(file: Path) -> str:
     content = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while block := stream.read(_BLOCK):
             content.update(block)
     return content.hexdigest()

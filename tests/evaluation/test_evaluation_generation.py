@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -289,6 +292,42 @@ def test_engine_that_fails_says_why(
     monkeypatch.setattr(engine_process, "_answer", _is_interrupted)
     with pytest.raises(KeyboardInterrupt):
         generate([file], SAMPLING, {})
+
+
+def _sleeps(*_: Any) -> None:
+    time.sleep(300)
+
+
+def test_interrupted_command_does_not_wait_for_its_engine(
+    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where Ctrl-C reaches the command alone, or a process that is still importing."""
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
+    monkeypatch.setattr(engine_process, "_answer", _sleeps)
+    interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        generate([file], SAMPLING, {})
+    assert time.monotonic() - began < 120
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_engine_that_does_not_start_says_so_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """The command prints it; the engine's process prints nothing before."""
+
+    def start(*_: Any) -> None:
+        try:
+            raise ValueError("max_model_len is too large")
+        except ValueError as error:
+            raise EngineError("TP765", why=str(error)) from error
+
+    monkeypatch.setattr(engine_process, "_write", start)
+    with refused("TP765", why="max_model_len is too large"):
+        engine_process._answer([], SAMPLING, {})
+    assert capfd.readouterr().err == ""
 
 
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):

@@ -186,8 +186,8 @@ def _rewards(out: Path, places: Sequence[tuple[int, int]]) -> tuple[list[float],
     """The rewards of these responses, each once, and how many lines repeat one of them."""
     from tandem_plugin.lab.rollouts.rollout_file import placed_rows
 
-    known, found = set(places), {}
-    lines = 0
+    known, lines = set(places), 0
+    found: dict[tuple[int, int], float] = {}
     for problem, sample, row in placed_rows(out):
         if (problem, sample) in known:
             lines += 1

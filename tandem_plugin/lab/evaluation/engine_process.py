@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,11 +58,31 @@ def generate(
     ]
     if all(complete):
         return
+    others = set(active_children())
     with ProcessPoolExecutor(1, get_context("spawn"), _enter_process, (os.getpid(),)) as pool:
         try:
-            pool.submit(_answer, files, sampling, dict(engine)).result()
+            with _uninterrupted():
+                answer = pool.submit(_answer, files, sampling, dict(engine))
+            answer.result()
         except BrokenProcessPool as error:
             raise EvaluationError("TP858") from error
+        except KeyboardInterrupt:
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: for ever in a process that starts meanwhile, which allows it when it is ready.
+
+    Its imports would end in a traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # In the process.
@@ -83,10 +103,9 @@ def _enter_process(parent: int) -> None:
 def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
     """Generate the missing responses; any error becomes a :class:`TandemError`."""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _write(files, sampling, engine)
-    except TandemError as error:
-        if error.__cause__ is not None:
-            traceback.print_exc()
+    except TandemError:
         raise
     except Exception as error:
         traceback.print_exc()

@@ -95,6 +95,8 @@ class RolloutFile:
         """The file, unbuffered, made where it is missing; writes go to its end."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.exists(self.path):
+                open_file(self.path).close()  # nothing else: opening a pipe would wait for a reader
             return self.path.open("ab", buffering=0)
         except OSError as error:
             raise OutputError("TP751", path=self.path, reason=system_reason(error)) from error

@@ -1,0 +1,29 @@
+"""Imported first: an interrupted command says so in a sentence, also while it imports the rest.
+
+Nothing changes in a program that only imports the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import pairwise
+from types import TracebackType
+
+
+def is_command(arguments: list[str]) -> bool:
+    """Whether these start ``tandem`` or ``python -m tandem_plugin``, the interpreter's included."""
+    names = {os.path.basename(one).removesuffix(".exe") for one in arguments[:2]}
+    modules = {name for option, name in pairwise(arguments) if option == "-m"}
+    return "tandem" in names or "tandem_plugin" in modules
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("Error: Interrupted.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+if is_command(sys.orig_argv):
+    sys.excepthook = _report
