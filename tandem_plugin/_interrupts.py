@@ -5,7 +5,9 @@ Nothing changes in a program that only imports the package.
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
 import sys
 from itertools import pairwise
 from types import TracebackType
@@ -25,5 +27,15 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
         sys.__excepthook__(kind, error, trace)
 
 
+def _repeat(lost: sys.UnraisableHookArgs) -> None:
+    """Interrupt again where Ctrl-C came in a callback that cannot raise, as imports have some."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        # From a thread: here, it would be ignored again.
+        _thread.start_new_thread(os.kill, (os.getpid(), signal.SIGINT))
+    else:
+        sys.__unraisablehook__(lost)
+
+
 if is_command(sys.orig_argv):
     sys.excepthook = _report
+    sys.unraisablehook = _repeat

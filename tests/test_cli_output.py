@@ -161,9 +161,18 @@ def test_module_is_the_command_and_its_output_may_be_closed(inputs: Path) -> Non
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
-def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path) -> None:
-    """Only of a command: another program that imports the package keeps its traceback."""
-    (tmp_path / "pydantic.py").write_text("raise KeyboardInterrupt\n")
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        "raise KeyboardInterrupt",
+        "class A:\n    def __del__(self):\n        raise KeyboardInterrupt\nA()\nimport time\n"
+        "time.sleep(9)",
+    ],
+    ids=["code", "callback"],
+)
+def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path, interrupted: str) -> None:
+    """Also where Python could only print that it ignores the interrupt."""
+    (tmp_path / "pydantic.py").write_text(interrupted)
     done = started("plugins", path=tmp_path, stdout=subprocess.PIPE)
     assert (done.stdout, done.stderr) == ("", "Error: Interrupted.\n")
     assert done.returncode in (-signal.SIGINT, 130)

@@ -79,7 +79,7 @@ def _check_names(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
     resemble ``tandem`` or are a field of its.
     """
     unknown = set(map(str, extra_args)) - _OWN_NAMES - _VLLMS_NAMES
-    if _has_other_readers(vllm_config):
+    if unknown and _has_other_readers(vllm_config):
         misplaced = set() if "tandem" in extra_args else _OF_A_REQUEST
         unknown = {name for name in unknown if name in misplaced or resembles_tandem(name)}
     if unknown:

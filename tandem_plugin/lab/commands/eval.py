@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 import typer
 
 from tandem_plugin.lab.commands.options import (
+    MOST_SAMPLES,
     EngineOption,
     MaxTokensOption,
     OverOption,
@@ -100,6 +101,7 @@ def evaluate(
             "--samples",
             "--n",
             min=1,
+            max=MOST_SAMPLES,
             help="Number of responses per problem by a senior alone. In handoff, the same as "
             "--team-samples.",
         ),
@@ -107,7 +109,11 @@ def evaluate(
     team_samples: Annotated[
         int,
         typer.Option(
-            "--team-samples", "--team-n", min=1, help="Number of responses per problem by a team."
+            "--team-samples",
+            "--team-n",
+            min=1,
+            max=MOST_SAMPLES,
+            help="Number of responses per problem by a team.",
         ),
     ] = 8,
     temperature: TemperatureOption = 0.6,

@@ -64,6 +64,11 @@ EngineOption = Annotated[
         help="A vLLM engine argument, such as max_model_len=4096. Can be repeated.",
     ),
 ]
+MOST_SAMPLES = 10**6
+"""As in the schema of results."""
+_MOST = 2**31 - 1
+"""The largest number of tokens: the engine's are 32 bits wide."""
+
 TemplateOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -74,14 +79,20 @@ TemplateOption = Annotated[
     ),
 ]
 SamplesOption = Annotated[
-    int, typer.Option("--samples", "--n", min=1, help="Number of responses per problem.")
+    int,
+    typer.Option(
+        "--samples", "--n", min=1, max=MOST_SAMPLES, help="Number of responses per problem."
+    ),
 ]
-TemperatureOption = Annotated[float, typer.Option(min=0, help="Sampling temperature.")]
+TemperatureOption = Annotated[float, typer.Option(min=0, max=1000, help="Sampling temperature.")]
 TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling threshold.")]
 TopKOption = Annotated[
-    int | None, typer.Option(min=1, help="Sample from the k most likely tokens. Default: all.")
+    int | None,
+    typer.Option(min=1, max=_MOST, help="Sample from the k most likely tokens. Default: all."),
 ]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="Maximum number of tokens per response.")]
+MaxTokensOption = Annotated[
+    int, typer.Option(min=1, max=_MOST, help="Maximum number of tokens per response.")
+]
 SeedOption = Annotated[
     int, typer.Option(min=0, help="Seed for the authors and for the sampled tokens.")
 ]
