@@ -92,6 +92,14 @@ def test_other_settings_are_refused_naming_the_difference(tmp_path: Path, change
     (name,) = change
     with refused("TP756", name=name):
         RolloutFile(path, SETTINGS | change)
+
+    def fails(row: object) -> None:
+        raise ValueError("of another kind")
+
+    with refused("TP756", name=name):  # why the rows may be others
+        RolloutFile(path, SETTINGS | change, fails)
+    with refused("TP753", line=1):
+        RolloutFile(path, SETTINGS, fails)
     run_file(path).unlink()
     with refused("TP755", note="out.jsonl.run.json"):
         RolloutFile(path, SETTINGS)

@@ -69,7 +69,7 @@ class RolloutFile:
         self._file = self._open()
         try:
             self._lock()
-            whole = self._read()
+            whole = self._read(settings)
             self._check_settings(settings)
             self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
             if not whole.ends:
@@ -107,7 +107,7 @@ class RolloutFile:
         except OSError as error:
             raise OutputError("TP752", path=self.path) from error
 
-    def _read(self) -> WholeLines:
+    def _read(self, settings: Mapping[str, Any]) -> WholeLines:
         """Take in what is there."""
 
         def take(line: bytes) -> None:
@@ -118,6 +118,8 @@ class RolloutFile:
         try:
             return read_appended(self.path, b'{"problem": ', take)
         except ForeignLineError as error:
+            if os.path.exists(run_file(self.path)):
+                self._check_settings(settings)  # rows of other settings may well be others
             raise OutputError("TP753", path=self.path, line=error.line, error=error) from error
         except OSError as error:
             raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
