@@ -32,7 +32,6 @@ class Benchmark:
     """The template of prompts that ``tandem data prepare`` wrote; nothing is added to these."""
     unread: str | None = None
     """What of the source is in no prompt; see :meth:`ProblemSet.unread_note`."""
-
     template_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the tokenizer's chat template."""
 
