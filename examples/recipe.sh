@@ -104,8 +104,13 @@ finish() {
   next_commands
 }
 
-# next_commands: prints what to type next. Dumps of a run without tandem say nothing of authors.
+# next_commands: prints what to type next, with the training's arguments of the chat template. Dumps of
+# a run without tandem say nothing of authors.
 next_commands() {
+  local template=() one
+  while IFS= read -r -d '' one; do
+    template+=("$one")
+  done < <(python -m tandem_plugin.lab.protocols --template-args ${arguments[@]+"${arguments[@]}"})
   printf '\nThe senior: %q, the best by the run'"'"'s own validation (the last without any). Next:\n\n' \
     "$out/senior"
   if [ "$method" = trl ]; then
@@ -113,7 +118,7 @@ next_commands() {
   fi
   # shellcheck disable=SC2086
   command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$method=$out/senior" \
-    --junior "base=$model" --benchmark "heldout=$validation" --out "$out/results" ${EVAL:-}
+    --junior "base=$model" --benchmark "heldout=$validation" --out "$out/results" ${template[@]+"${template[@]}"} ${EVAL:-}
   command_line tandem report "$out/results" --out "$out/report"
 }
 

@@ -104,6 +104,9 @@ BAD = [
     ("x" * 100_000, "TP035"),
     (7, "TP034"),
     ("\u0000\u2028", "TP036"),
+    ('{"seed": 1, "\ud800": 1}', "TP139"),
+    ('{"seed": 1, "fingerprint": "\ud800\x1b[2J"}', "TP036"),
+    ('{"seed": 1, "fingerprint": "\\ud800\\u001b[2J"}', "TP041"),
 ]
 
 
@@ -138,6 +141,11 @@ NEAR_MISSES = [
     {"vllm_xargs": {"Tandem": SEED}},
     {"vllm_xargs": {"tandem_seed": 7}},
     {"vllm_xargs": {"seed": 7, "schedule": "word"}},
+    {"vllm_xargs": {"tandam": SEED}},
+    {"vllm_xargs": {"t\u0430ndem": SEED}},
+    {"vllm_xargs": {"other": "x"}},
+    {"vllm_xargs": {"tandem": SEED, "p": 0.3}},
+    {"tadnem": SEED},
 ]
 
 
@@ -157,8 +165,7 @@ def test_fields_that_are_nearly_right_are_not_answered(server: Server, path: str
 def test_fields_of_others_are_served(server: Server):
     body = {"model": "team", "prompt": PROMPT, "max_tokens": 2}
     for other in (
-        {"vllm_xargs": {"other": "x", "top": 3, "p": 0.5}},
-        {"vllm_xargs": {"tandem": SEED, "seed": 3, "schedule": "cosine"}},
+        {"vllm_xargs": {"kv_cache_report_mode": "x"}},
         {"extra_body": {"top_k": 2}, "sampling_params": {"n": 2}, "extra_args": {"seed": 3}},
         {"metadata": {"tandem": "the second run"}, "user": "tandem"},
     ):

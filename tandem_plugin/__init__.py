@@ -4,6 +4,7 @@ A trained senior and a frozen junior write one response together. Importing this
 neither torch nor vllm.
 """
 
+from tandem_plugin import _interrupts as _interrupts  # before everything that takes time
 from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship, Span
 from tandem_plugin.boundaries import BoundarySet, Vocabulary

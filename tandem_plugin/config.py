@@ -26,6 +26,11 @@ def _by_batch_size(drafts: Any) -> Any:
     return dict(sorted(table.items())) if known else dict(drafts)
 
 
+def _is_text(key: object) -> bool:
+    """Whether a key can be a setting's name; a lone surrogate, which JSON can write, is no text."""
+    return isinstance(key, str) and key.encode("utf-8", "replace").decode() == key
+
+
 class TandemConfig(BaseModel):
     """The contents of ``additional_config={"tandem": {...}}``.
 
@@ -163,7 +168,7 @@ class TandemConfig(BaseModel):
         if not isinstance(settings, Mapping):
             raise ConfigError("TP102", settings=settings)
         for key in settings:
-            if not isinstance(key, str):
+            if not _is_text(key):
                 raise ConfigError("TP103", key=key, value=settings[key])
         return cls(**settings)
 

@@ -36,7 +36,7 @@ class TandemError(Exception):
         """The values in the sentences: strings, numbers, bools and None."""
         text = code
         if is_code(code):
-            text = f"{_rendered(code, fields)} [{code}]"
+            text = printable(f"{_rendered(code, fields)} [{code}]")
             self.code, self.fields = code, {name: _plain(value) for name, value in fields.items()}
         super().__init__(text)
 
@@ -142,8 +142,8 @@ def shown(value: object) -> str:
     """``repr(value)``, truncated to fit in a sentence."""
     try:
         text = repr(value)
-    except Exception:  # an integer of more digits than Python prints
-        return f"a {type(value).__name__}"
+    except Exception:  # such as an integer of more digits than Python prints
+        return "a huge integer" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -179,16 +179,17 @@ def _plain(value: object) -> object:
 
 
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Control characters but for the newline and the tab, and marks that reorder what is read."""
+"""Control characters but for the newline and the tab, marks that reorder what is read, and lone
+surrogates, which no encoding can write."""
 
 
 def printable(text: str) -> str:
     """Text with each control character written out, as ``\\x1b``, so that no terminal obeys it.
 
     Newlines and tabs stay. Marks that turn the direction of writing are written out as well: they
-    make a line read as what it is not.
+    make a line read as what it is not; and so are lone surrogates, which cannot be sent.
     """
     return _UNPRINTABLE.sub(lambda found: _written_out(ord(found[0])), text)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from operator import eq
 from typing import Any
 
 from tandem_plugin.draws import check_seed
@@ -26,6 +29,19 @@ MAX_WIRE_LENGTH = 4096
 
 MAX_PROMPT_LENGTH = 2**31 - 1
 """The maximum prompt length in a request, in tokens."""
+
+
+def resembles_tandem(name: str) -> bool:
+    """Whether a name contains the word tandem, or nearly: ``Tandem_seed``, ``tadnem``, ``tandam``.
+
+    Letters of other alphabets that look alike are one wrong letter each.
+    """
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    parts = (plain[i : i + 6] for i in range(len(plain) - 5))
+    return (
+        any(sum(map(eq, part, "tandem")) >= 5 for part in parts)
+        or SequenceMatcher(None, plain, "tandem").ratio() >= 0.8
+    )
 
 
 @dataclass(frozen=True, slots=True)

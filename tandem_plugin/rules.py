@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.draws import check_seed
+from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import (
     ConfigError,
     FingerprintError,
     RequestError,
     TokenizerError,
 )
+from tandem_plugin.files import read_file
 from tandem_plugin.plugins.contracts import check_on_torch
 from tandem_plugin.plugins.loading import BUILT_IN, catalogue
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
@@ -70,6 +75,39 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+_PROBE = 4, 2048
+"""Responses that a plugin's schedule is tried on for its digest, and their tokens."""
+
+
+def code_digest(schedule: Schedule) -> str | None:
+    """A digest of a plugin's code of a schedule; None for a built-in one, which has our version.
+
+    Covers the source files of its classes and, for what they use of other files, the authors that
+    it chooses in fixed responses.
+    """
+    kind = type(schedule)
+    if catalogue().provider_of(kind) == BUILT_IN:
+        return None
+    found = hashlib.sha256()
+    for file in sorted({file for one in kind.__mro__ if (file := _source_file(one))}):
+        found.update(read_file(file))
+    responses, tokens = _PROBE
+    ids = (draws_table(range(responses), tokens) < 0.3).astype(np.int64)
+    boundaries = BoundarySet("probe", np.array([False, True]))
+    for walk in walk_batch(list(ids), range(responses), schedule, boundaries):
+        found.update(np.packbits(walk.authors).tobytes())
+    return found.hexdigest()[:16]
+
+
+def _source_file(kind: type) -> str | None:
+    """The file of a class's module; None for Python's own modules, ours, and compiled ones."""
+    top = kind.__module__.partition(".")[0]
+    if top in sys.stdlib_module_names or top == __package__:
+        return None
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file if file and file.endswith(".py") and os.path.isfile(file) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A schedule and its boundary set: everything that decides authorship except the seed."""
@@ -101,6 +139,11 @@ class Rule:
             **schedule_parameters(self.schedule),
             "boundaries": self.boundaries.resolver,
         }
+
+    def record(self) -> dict[str, Any]:
+        """What decides authorship, for the settings that a resumed file is compared with."""
+        code = code_digest(self.schedule)
+        return {"fingerprint": self.fingerprint, **({} if code is None else {"code": code})}
 
     def request(self, seed: int, prompt_length: int | None = None) -> TandemRequest:
         """A request for one response under this rule, fingerprint included.

@@ -12,6 +12,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
 from tandem_plugin.engine.patches import requests
+from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR
 from tandem_plugin.seeds import sample_seed
 
 
@@ -21,7 +22,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def made(senior: int, junior: int) -> Any:
         model = SimpleNamespace(
-            model="senior", trust_remote_code=False, get_vocab_size=lambda: senior
+            model="senior",
+            trust_remote_code=False,
+            get_vocab_size=lambda: senior,
+            logits_processors=[AUTHORS_PROCESSOR],
         )
         parts = {
             "vllm.transformers_utils.config": {
@@ -35,7 +39,13 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
             monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
         for kept in ((tokenizer_check, "_sizes"), (admission, "_client_kinds")):
             monkeypatch.setattr(*kept, {})
-        return SimpleNamespace(model_config=model, additional_config={"tandem": {"junior": "j"}})
+        return SimpleNamespace(
+            model_config=model,
+            additional_config={"tandem": {"junior": "j"}},
+            kv_transfer_config=None,
+            ec_transfer_config=None,
+            scheduler_config=SimpleNamespace(scheduler_cls=None),
+        )
 
     return made
 
@@ -120,32 +130,86 @@ def admitted(engine: Any, monkeypatch: pytest.MonkeyPatch, byte_level: Vocabular
         {"tandem": '{"seed": 7}', "TANDEM": "off"},
         {"my_tandem": {}},
         {"schedule": "word", "p": 0.3},
+        {"tandam": '{"seed": 7}'},
+        {"tadnem": '{"seed": 7}'},
+        {"tandm": '{"seed": 7}'},
+        {"t\u0430ndem": '{"seed": 7}'},
+        {"t\u0430ndem_seed": 7},
+        {"\uff34\uff21\uff2e\uff24\uff25\uff2d": '{"seed": 7}'},
     ],
 )
-def test_names_that_are_nearly_tandems_are_refused(admitted: Any, extra: dict[str, Any]):
+@pytest.mark.parametrize("others", [True, False])
+def test_names_that_are_nearly_tandems_are_refused(
+    admitted: Any, extra: dict[str, Any], others: bool
+):
+    if others:
+        admitted.model_config.logits_processors += ["mine:Processor"]
     with refused("TP017"):
         admission.check_request(admitted, SimpleNamespace(extra_args=extra))
 
 
 @pytest.mark.parametrize(
-    "extra", [None, {}, {"p": 0.3, "cap": 4, "session_id": "a"}, {"kv_transfer_params": {}}]
+    "extra", [{"p": 0.3}, {"session_id": "a"}, {"seed": 3}, {"\ud800": 1}, {"": 1}]
 )
-def test_names_of_others_pass_by(admitted: Any, extra: dict[str, Any] | None):
+def test_names_that_nobody_knows_are_refused_with_and_without_tandem(
+    admitted: Any, extra: dict[str, Any]
+):
+    for asked in (extra, {**extra, "tandem": '{"seed": 7}'}):
+        with refused("TP017") as error:
+            admission.check_request(admitted, SimpleNamespace(extra_args=asked))
+        str(error.value).encode()
+
+
+@pytest.mark.parametrize("extra", [None, {}, {"kv_transfer_params": {}, "ec_transfer_params": {}}])
+def test_names_of_vllm_pass_by(admitted: Any, extra: dict[str, Any] | None):
     assert admission.check_request(admitted, SimpleNamespace(extra_args=extra)) is None
-    asked = {**(extra or {}), "tandem": '{"seed": 7}', "seed": 3, "schedule": "cosine"}
+    asked = {**(extra or {}), "tandem": '{"seed": 7}'}
     resolved = admission.check_request(admitted, SimpleNamespace(extra_args=asked))
     assert resolved is not None
     assert resolved.seed == 7
 
 
+def test_names_of_the_users_own_readers_pass_by(admitted: Any, monkeypatch: pytest.MonkeyPatch):
+    """A logits processor, connector or scheduler may read any name."""
+    extra = {"p": 0.3, "random": 4, "session_id": "a", "tandem": '{"seed": 7}', "seed": 3}
+    params = SimpleNamespace(extra_args=extra)
+    for part, name, value in (
+        (admitted.model_config, "logits_processors", [AUTHORS_PROCESSOR, "mine:Processor"]),
+        (admitted, "kv_transfer_config", object()),
+        (admitted, "ec_transfer_config", object()),
+        (admitted.scheduler_config, "scheduler_cls", "mine:Scheduler"),
+        (admission, "entry_points", lambda group: [group]),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(part, name, value)
+            resolved = admission.check_request(admitted, params)
+            assert resolved is not None
+            assert resolved.seed == 7
+        with refused("TP017"):
+            admission.check_request(admitted, params)
+
+
+def test_text_that_cannot_be_sent_is_written_out_in_the_answer(admitted: Any):
+    """A client's error goes back to it as JSON in UTF-8."""
+    for tandem, code in (
+        ('{"seed": 7, "\ud800": 1}', "TP139"),
+        ('{"seed": 7, "fingerprint": "\\ud800\\u001b[2J"}', "TP041"),
+        ('{"seed": 7, "schedule": "\ud800"}', "TP117"),
+    ):
+        with refused(code) as error:
+            admission.check_request(admitted, SimpleNamespace(extra_args={"tandem": tandem}))
+        assert "\x1b" not in str(error.value)
+        str(error.value).encode()
+
+
 def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
-    given = {"tandem": '{"seed": 7, "p": 0.3, "prompt_length": 2}', "other": 1}
+    given = {"tandem": '{"seed": 7, "p": 0.3, "prompt_length": 2}', "kv_transfer_params": {}}
     params = SimpleNamespace(extra_args=given)
     resolved = admission.check_request(admitted, params)
     assert resolved is not None
     admission.say_in_full(resolved, params)
     assert params.extra_args == {
-        "other": 1,
+        "kv_transfer_params": {},
         "tandem": {
             "seed": 7, "schedule": "word", "p": 0.3, "cap": 32, "prompt_length": 2,
             "fingerprint": resolved.rule.fingerprint,
@@ -157,8 +221,9 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
 
 def test_misplaced_fields_of_a_servers_body_are_found_and_those_of_others_are_not():
     """vLLM would ignore them, and the senior alone would answer."""
-    misplaced = {"extra_body": {"vllm_xargs": {"Tandem": "x"}}}
-    path = ("extra_body", "vllm_xargs", "Tandem")
-    assert requests._ignored(SimpleNamespace(model_extra=misplaced)) == path
+    for name in ("Tandem", "tandam", "t\u0430ndem"):
+        misplaced = {"extra_body": {"vllm_xargs": {name: "x"}}}
+        path = ("extra_body", "vllm_xargs", name)
+        assert requests._ignored(SimpleNamespace(model_extra=misplaced)) == path
     for extra in ({"metadata": {"tandem": 1}}, {"vllm_xargs": {"tandem": "x"}}, {"a": {}}, None):
         assert requests._ignored(SimpleNamespace(model_extra=extra)) == ()

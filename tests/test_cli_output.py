@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tandem_plugin._interrupts import is_command
 from tandem_plugin.cli import app
 from tandem_plugin.errors import printable
 
@@ -109,3 +112,97 @@ def test_json_stays_json(inputs: Path) -> None:
     done = CliRunner().invoke(app, [*command, "--out", f"problems.jsonl/{HOSTILE}", "--json"])
     assert "\x1b" not in done.stdout
     assert json.loads(done.stdout)["error"]
+
+
+def started(
+    *arguments: str, path: Path | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with modules of a folder first."""
+    folders = [str(path)] if path else []
+    given = os.environ.get("PYTHONPATH")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, *([given] if given else [])])}
+    command = [sys.executable, "-m", "tandem_plugin", *arguments]
+    return subprocess.run(command, env=env, text=True, stderr=subprocess.PIPE, **options)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["plugins"],
+        ["plugins", "--json"],
+        ["path", "reward-verl"],
+        ["replay", "rollouts.jsonl", "--tokenizer", "vocab.json"],
+        ["replay", "none.jsonl", "--json"],
+        ["view", "rollouts.jsonl", "--tokenizer", "vocab.json"],
+        ["data", "prepare", "problems.jsonl", "--to", "openrlhf", "--out", "o"],
+        ["plan", "--senior", "none", "--memory", "8", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_full_disk_behind_the_output_is_a_sentence(inputs: Path, arguments: list[str]) -> None:
+    (inputs / "problems.jsonl").write_text('{"problem": "1 + 1?", "answer": 2}\n')
+    row = {"response_ids": [0, 1], "response": "a b", "tandem_seed": None}
+    (inputs / "rollouts.jsonl").write_text(json.dumps(row))
+    with open("/dev/full", "w") as full:
+        done = started(*arguments, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.endswith("The output cannot be written: No space left on device.\n")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_module_is_the_command_and_its_output_may_be_closed(inputs: Path) -> None:
+    done = started("--help", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: tandem ")
+    closed = started("plugins", preexec_fn=lambda: os.close(1))
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "interrupted",
+    [
+        "raise KeyboardInterrupt",
+        "class A:\n    def __del__(self):\n        raise KeyboardInterrupt\nA()\nimport time\n"
+        "time.sleep(9)",
+    ],
+    ids=["code", "callback"],
+)
+def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path, interrupted: str) -> None:
+    """Also where Python could only print that it ignores the interrupt."""
+    (tmp_path / "pydantic.py").write_text(interrupted)
+    done = started("plugins", path=tmp_path, stdout=subprocess.PIPE)
+    assert (done.stdout, done.stderr) == ("", "Error: Interrupted.\n")
+    assert done.returncode in (-signal.SIGINT, 130)
+    (tmp_path / "pydantic.py").write_text("raise ValueError\n")
+    assert "Traceback" in started("plugins", path=tmp_path, stdout=subprocess.PIPE).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["python", "/env/bin/tandem", "plugins"], True),
+        (["C:/python.exe", "C:/Scripts/tandem.exe"], True),
+        (["python", "-m", "tandem_plugin", "plugins"], True),
+        (["python", "-X", "dev", "-m", "tandem_plugin"], True),
+        (["python", "train.py", "tandem"], False),
+        (["python", "-m", "verl.trainer.main_ppo", "tandem_plugin"], False),
+        (["python", "-m", "tandem_trl.grpo"], False),
+        (["python", "-c", "import tandem_plugin"], False),
+        (["python"], False),
+    ],
+)
+def test_command_is_told_from_other_programs(arguments: list[str], expected: bool) -> None:
+    assert is_command(arguments) is expected
+
+
+def test_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.table", None)
+    done = CliRunner().invoke(app, ["plugins"])
+    assert done.exit_code == 1
+    assert "rich.table is missing" in done.stderr
+    assert "TP941" in done.stderr
+    done = CliRunner().invoke(app, ["plugins", "--json"])
+    assert done.exit_code == 0

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 MakeRow = Callable[..., Row]
 Replay = Callable[..., tuple[int, Any]]
 
-KINDS = ("authorship", "length", "fingerprint", "malformed")
+KINDS = ("authorship", "length", "fingerprint", "vocabulary", "malformed")
 
 
 @pytest.fixture
@@ -105,6 +105,78 @@ def test_tokens_of_unknown_author_agree_with_the_segments_and_are_counted_apart(
     assert replay([row])[0] == 1
 
 
+def test_rows_all_of_whose_authors_are_unknown_do_not_count_as_matching(
+    replay: Replay, make_row: MakeRow
+):
+    unknown = make_row() | {"tandem_unknown": [[0, 40]]}
+    code, found = replay([unknown])
+    assert (code, found["ok"], found["rows"], found["unknown_rows"]) == (1, False, 0, 1)
+    code, found = replay([unknown, make_row(seed=8)])
+    assert (code, found["rows"], found["unknown_rows"], found["tokens"]) == (0, 1, 1, 40)
+    assert found["handoffs_per_response"] == replay([make_row(seed=8)])[1]["handoffs_per_response"]
+    # A multi-turn row of nothing else, beside tokens that no model wrote; an empty row is known.
+    parts = unknown | {"tandem_segments": [[7, 0, 10]], "tandem_unknown": [[0, 4], [4, 10]]}
+    parts["authorship"] = [*unknown["authorship"][:10], *[0] * 30]
+    assert replay([parts])[1]["unknown_rows"] == 1
+    assert replay([make_row(0)])[0] == 0
+    unknown["authorship"][3] ^= 1  # still compared
+    assert replay([unknown, make_row()])[0] == 1
+
+
+def test_token_ids_past_the_vocabulary_do_not_count_as_matching(
+    replay: Replay, make_row: MakeRow, tmp_path: Path, tokenizer_file: Path
+):
+    rows = [make_row(tokens=[0, 2, 8, 1]), make_row(), make_row(tokens=[0, 10**6])]
+    rows.append({"response_ids": [1, 9], "tandem_seed": None})
+    code, found = replay(rows)
+    assert (code, found["rows"], found["solo_rows"]) == (1, 1, 0)
+    assert found["differences"]["vocabulary"] == 3
+    assert [one["line"] for one in found["shown"]] == [1, 3, 4]
+    assert "token id 8 is outside" in found["shown"][0]["message"]
+    trace = {"token_ids": [0, 8], "model_mask": [1, 1]}
+    code, found = replay([trace], "--without-seed")
+    assert (code, found["differing_rows"]) == (1, 1)
+
+
+def test_token_ids_that_pad_a_checkpoints_vocabulary_are_its_own(tmp_path: Path):
+    vocabulary = Vocabulary(("a", "Ġb"), "a test")
+    for config, expected in (
+        ('{"vocab_size": 64}', 64),
+        ('{"text_config": {"vocab_size": 32}}', 32),
+        ('{"vocab_size": 1}', 2),
+        ('{"vocab_size": "64", "text_config": null}', 2),
+        ("[", 2),
+    ):
+        (tmp_path / "config.json").write_text(config)
+        assert audit.token_id_count(str(tmp_path), vocabulary) == expected
+    assert audit.token_id_count(str(tmp_path / "vocab.json"), vocabulary) == 2
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"schedule": "word", "\ud800": 1},
+        {"\ud800": {}},
+        {"schedule": "word", "p": 10**400},
+        {"schedule": "word", "cap": [[[[]]]]},
+        {"schedule": "word", "drafts": {"1": {"2": []}}, "mode": "speculative"},
+        {"schedule": ["word"]},
+        {"boundaries": "\ud800"},
+        {"self": 1},
+        {"schedule": "step", "first": {"a": 1}},
+    ],
+    ids=repr,
+)
+def test_row_with_odd_settings_is_told_by_its_line_and_the_rest_is_read(
+    replay: Replay, make_row: MakeRow, schedule: Row
+):
+    code, found = replay([make_row(), make_row() | {"tandem_schedule": schedule}, make_row(seed=5)])
+    assert (code, found["rows"], found["differences"]["malformed"]) == (1, 2, 1)
+    (difference,) = found["shown"]
+    assert difference["line"] == 2
+    difference["message"].encode()
+
+
 def test_changed_token_that_was_a_handoff_is_found(replay: Replay, make_row: MakeRow):
     rows = (make_row(seed=seed, cap=1000, tokens=[0] * 9 + [2] + [0] * 9) for seed in range(99))
     row = next(row for row in rows if len(set(row["authorship"])) == 2)
@@ -121,7 +193,9 @@ def test_each_kind_of_difference_is_counted_and_a_row_once(replay: Replay, make_
     both["authorship"][0] = not both["authorship"][0]
     code, found = replay([cut, foreign, both])
     assert (code, found["differing_rows"]) == (1, 3)
-    assert found["differences"] == {"authorship": 1, "length": 1, "fingerprint": 2, "malformed": 0}
+    assert found["differences"] == {"authorship": 1, "length": 1, "fingerprint": 2} | dict.fromkeys(
+        ("vocabulary", "malformed"), 0
+    )
     assert [d["kind"] for d in found["shown"]] == [
         "length", "fingerprint", "fingerprint", "authorship",
     ]  # fmt: skip

@@ -133,3 +133,10 @@ def test_value_that_fits_in_no_sentence_is_refused_with_one():
         TandemConfig.from_mapping(["x" * 100_000])  # type: ignore[arg-type]
     with refused("TP103"):
         TandemConfig.from_mapping({1: 10**5_000})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("key", ["\ud800", "p\udfff", 3, None])
+def test_key_that_is_no_text_is_refused(key: object):
+    with refused("TP103") as error:
+        TandemConfig.from_mapping({"schedule": "word", key: 1})
+    str(error.value).encode()

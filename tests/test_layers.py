@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     # From the bottom up. A part imports from itself and from the rows below its own, never from
     # its own row or a higher one. The plugin itself and its adapters stand below the lab.
-    ("_version",),
+    ("_version", "_interrupts"),
     ("errors",),
     ("files",),
     ("progress", "patching", "schedules", "boundaries", "draws", "authorship"),
@@ -32,6 +32,7 @@ LAYERS = (
     ("lab.evaluation",),
     ("lab.commands",),
     ("cli",),
+    ("__main__",),
 )
 
 Graph = Mapping[str, frozenset[str]]

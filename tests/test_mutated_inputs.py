@@ -29,7 +29,7 @@ SECONDS = 60
 """How long one input may take, on a machine that does much else."""
 PIECES = ("a", "b", "Ġa", "Ġb", "ĊĊ", "c", "Ġ", ".")
 WRITTEN = {"out", "page.html"}
-ROLLOUT = ("--senior", "model", "--problems", "problems.jsonl")
+ROLLOUT = ("--senior", "model", "--problems", "problems.jsonl", "--engine", "tokenizer=vocab.json")
 COMMANDS = {
     "replay": (("rollouts.jsonl", "--tokenizer", "vocab.json"), ("rollouts.jsonl", "vocab.json")),
     "replay --without-seed": (
@@ -52,11 +52,22 @@ COMMANDS = {
 }
 """By their names: more arguments, and the files that a mutation may spoil."""
 
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 VALUES: tuple[Any, ...] = (
     None, True, 0, -1, 2**63, 10**400, 0.5, float("nan"), float("inf"), "", "x" * 300, "\x00",
-    "\ud800", "../x", [], {}, [[]], [None], [1, "a"], {"a": 1}, "1" * 5000,
+    "\ud800", "../x", [], {}, [[]], [None], [1, "a"], {"a": 1}, "1" * 5000, {"\ud800": 1},
+    {"schedule": "word", "\ud800": 1}, {"schedule": {"\x00": []}}, nested(200), nested(900),
 )  # fmt: skip
 """What takes the place of a value in a row or a setting."""
+KEYS = ("\ud800", "", "\x00", "x" * 300, "schedule", "self", "problem")
+"""What takes the place of a name."""
 RAW = (
     b"9" * 5000, b"1e400", b"[" * 100_000, b'{"a": 1, "a": 2}', b"NaN", b"\xff\xfe",
     b'"\xed\xa0\x80"', b"\x00", b"'x'", b"",
@@ -84,6 +95,8 @@ def _value(path: Path, rng: random.Random) -> None:
         key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
     if rng.random() < 0.2:
         del holder[key]
+    elif isinstance(holder, dict) and rng.random() < 0.2:
+        holder[rng.choice(KEYS)] = holder.pop(key)
     else:
         holder[key] = rng.choice(VALUES)
     lines[place] = json.dumps(row)

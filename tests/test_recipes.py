@@ -15,6 +15,7 @@ import pytest
 from scripts import module_of
 
 from tandem_plugin import TandemError
+from tandem_plugin.lab.protocols import template_arguments
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -82,15 +83,36 @@ def test_a_run_of_openrlhf_sees_each_problem_as_often_as_any_other() -> None:
     assert len(set(choose.chosen(lines, 4))) == 4
 
 
-@pytest.mark.parametrize("framework", ["verl", "openrlhf"])
-def test_a_finished_run_prints_its_next_commands_again(framework: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("framework", "given", "repeated"),
+    [
+        ("verl", [], ""),
+        (
+            "verl",
+            ["data.apply_chat_template_kwargs={enable_thinking:false}", "trainer.test_freq=2"],
+            "--template-arg enable_thinking=false",
+        ),
+        ("openrlhf", [], ""),
+        (
+            "openrlhf",
+            ["--data.tokenizer_chat_template", "{{ messages }}"],
+            r"--template-arg chat_template=\"\{\{\ messages\ \}\}\"",
+        ),
+    ],
+)
+def test_a_finished_run_prints_its_next_commands_again(
+    framework: str, given: list[str], repeated: str, tmp_path: Path
+) -> None:
+    """With the arguments of the chat template that it was trained with."""
+    if framework == "verl" and given:
+        pytest.importorskip("hydra")
     out = tmp_path / "runs" / framework / "trl"
     out.mkdir(parents=True)
     (out / "done").write_text("250\n")
     # The environment's own Python, as in an activated one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [str(EXAMPLES / framework / "train.sh"), "trl"],
+        [str(EXAMPLES / framework / "train.sh"), "trl", *given],
         cwd=tmp_path,
         env=os.environ | {"MODEL": "a model", "EVAL": "--n 8", "PATH": path},
         capture_output=True,
@@ -102,7 +124,34 @@ def test_a_finished_run_prints_its_next_commands_again(framework: str, tmp_path:
     view, evaluate, report = [line.strip() for line in done.stdout.splitlines()[-3:]]
     assert view.startswith(f"tandem view runs/{framework}/trl/rollouts --tokenizer a\\ model")
     assert evaluate.endswith("--n 8")
+    assert evaluate.removesuffix("--n 8").rstrip().endswith(repeated or "/results")
     assert report.startswith(f"tandem report runs/{framework}/trl/results")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["trainer.test_freq=2", "--rollout.temperature", "0.6"], {}),
+        (["++data.apply_chat_template_kwargs={a: 1, b: 'x y'}"], {"a": 1, "b": "x y"}),
+        (
+            [
+                "data.apply_chat_template_kwargs={a:1,b:false}",
+                "+data.apply_chat_template_kwargs.b=true",
+                'data.apply_chat_template_kwargs.c="false"',
+            ],
+            {"a": 1, "b": True, "c": "false"},
+        ),
+        (["actor_rollout_ref.model.custom_chat_template='{{ x }}'"], {"chat_template": "{{ x }}"}),
+        (["--data.tokenizer_chat_template={{ x }}"], {"chat_template": "{{ x }}"}),
+        (["--data.tokenizer_chat_template", "{{ x }}"], {"chat_template": "{{ x }}"}),
+    ],
+)
+def test_chat_templates_arguments_are_found_in_the_trainers(
+    arguments: list[str], expected: dict[str, Any]
+) -> None:
+    pytest.importorskip("hydra")
+    assert template_arguments(arguments) == expected
 
 
 @pytest.fixture

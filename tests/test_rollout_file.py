@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +22,9 @@ from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
 from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
+from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
+from tandem_plugin.lab.rollouts.engine import report_unused
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -36,7 +42,9 @@ def test_lines_are_there_when_append_returns(tmp_path: Path):
     path = tmp_path / "new" / "out.jsonl"
     with RolloutFile(path, SETTINGS) as file:
         file.append(0, 1, {"response": "a"})
-        assert json.loads(path.read_text()) == {"problem": 0, "sample": 1, "response": "a"}
+        row = json.loads(path.read_text())
+        assert len(row.pop("row_sha256")) == 16
+        assert row == {"problem": 0, "sample": 1, "response": "a"}
         assert file.done == {(0, 1)}
     assert json.loads(run_file(path).read_text()) == SETTINGS
 
@@ -84,6 +92,14 @@ def test_other_settings_are_refused_naming_the_difference(tmp_path: Path, change
     (name,) = change
     with refused("TP756", name=name):
         RolloutFile(path, SETTINGS | change)
+
+    def fails(row: object) -> None:
+        raise ValueError("of another kind")
+
+    with refused("TP756", name=name):  # why the rows may be others
+        RolloutFile(path, SETTINGS | change, fails)
+    with refused("TP753", line=1):
+        RolloutFile(path, SETTINGS, fails)
     run_file(path).unlink()
     with refused("TP755", note="out.jsonl.run.json"):
         RolloutFile(path, SETTINGS)
@@ -96,6 +112,43 @@ def test_empty_file_may_be_started_with_other_settings(tmp_path: Path):
     with RolloutFile(path, SETTINGS | {"seed": 3}) as file:
         assert file.done == set()
     assert json.loads(run_file(path).read_text())["seed"] == 3
+
+
+def test_row_that_was_edited_is_refused_by_its_line_however_it_is_written(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    write(path)
+    first, *others = path.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    reordered = dict(sorted(row.items(), reverse=True))
+    path.write_text(json.dumps(reordered, indent=None, ensure_ascii=False) + "\n" + "".join(others))
+    RolloutFile(path, SETTINGS).__exit__(None, None, None)  # another writer's spelling is no edit
+    for changed in ({"response": "b"}, {"more": 1}, {"problem": 7}, {"row_sha256": "0" * 16}):
+        content = (json.dumps(row | changed) + "\n" + "".join(others)).encode()
+        path.write_bytes(content)
+        with refused("TP753", line=1):
+            RolloutFile(path, SETTINGS)
+        assert path.read_bytes() == content
+
+
+def test_blank_lines_are_read_over(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    places = write(path)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\n \n\n", 2))
+    with RolloutFile(path, SETTINGS) as file:
+        assert file.done == set(places)
+    assert [found[:2] for found in placed_rows(path)] == places
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_special_file_is_refused_without_waiting(tmp_path: Path, make: Callable[[Path], None]):
+    path = tmp_path / "out.jsonl"
+    make(path)
+    signal.alarm(30)  # opening a pipe waits for its other end
+    try:
+        with refused("TP751"):
+            RolloutFile(path, SETTINGS)
+    finally:
+        signal.alarm(0)
 
 
 def test_two_processes_do_not_write_one_file(tmp_path: Path):
@@ -124,7 +177,7 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
     problems = read_prompts(str(file))
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    run, output = RolloutRun(Mock(), problems, None, 0, {}), Mock(outputs=[MagicMock()])
+    run, output = RolloutRun(Mock(), problems, None, 0, {}, {}), Mock(outputs=[MagicMock()])
     assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
 
 
@@ -195,6 +248,70 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated.ids(_Place(0, 0, 0))
 
 
+class ThinkingTokenizer(Tokenizer):
+    chat_template = (
+        "{%- for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% endfor %}"
+        "{# depth #}{% if enable_thinking is defined and not enable_thinking %}<think>{% endif %}"
+    )
+
+    def apply_chat_template(self, turns: list[dict[str, str]], **given: Any) -> list[str]:
+        assert given.pop("add_generation_prompt")
+        given = {k: v for k, v in given.items() if k not in ("return_dict", "tokenize")}
+        return [*(turn["content"] for turn in turns), *map(repr, given.items())]
+
+
+def test_chat_templates_arguments_reach_every_prompt_of_rollouts_and_evaluations(tmp_path: Path):
+    given, tokenizer = {"enable_thinking": False, "depth": 2}, ThinkingTokenizer()
+    expected = ["Q", "('enable_thinking', False)", "('depth', 2)"]
+    problem = Problem(1, tuple(MESSAGES), ())
+    assert token_ids(problem, None, tokenizer, given) == expected
+    source = tmp_path / "q.jsonl"
+    source.write_text(json.dumps({"messages": MESSAGES, "answer": "2"}) + "\n")
+    benchmark = replace(read_benchmark(str(source)), template_args=given)
+    senior: Any = SimpleNamespace(path="s", fingerprint="f")
+    file = GenerationFile(tmp_path, benchmark, senior, None, None)
+    limits = SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6))
+    engine: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer, llm_engine=limits)
+    requests = _Requests(engine, [file], Sampling(1))
+    assert requests.ids(_Place(0, 0, 0))[1:] == expected[1:]
+    handoff = TextHandoff(engine, Sampling(1), 1, given)
+    handoff.add(0, requests.question(_Place(0, 0, 0)), (1, 2), 3)
+    assert handoff._waiting[0].prompt[1:] == expected[1:]  # type: ignore[comparison-overlap]
+    assert file.settings(Sampling(1), {})["benchmark"]["template_args"] == given
+    assert "template_args" not in read_benchmark(str(source)).settings()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "given", "unused"),
+    [
+        (ThinkingTokenizer(), {"enable_thinking": True}, []),
+        (ThinkingTokenizer(), {"enable_thinking": True, "depth": 1, "role": 2}, ["depth", "role"]),
+        (ThinkingTokenizer(), {"chat_template": "{{ depth }}", "depth": 1}, []),
+        (BaseTokenizer(), {"enable_thinking": True}, ["enable_thinking"]),
+        (BaseTokenizer(), {"chat_template": "{{ x }}", "x": 1, "y": 1}, ["y"]),
+        (SimpleNamespace(chat_template={"a": "{{ x }}", "b": "{{ y }}"}), {"x": 1, "z": 2}, ["z"]),
+        (SimpleNamespace(chat_template="{% odd x %}"), {"x": 1, "z": 2}, ["z"]),
+        (ThinkingTokenizer(), {}, []),
+    ],
+)
+def test_arguments_that_the_template_does_not_use_are_told_once(
+    tokenizer: Any, given: dict[str, Any], unused: list[str], capsys: pytest.CaptureFixture[str]
+):
+    report_unused(tokenizer, given)
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(unused)
+    assert (", ".join(unused) + ": it has no effect" in said) == bool(unused)
+
+
+def test_prompt_that_the_template_cannot_render_is_refused_with_its_reason():
+    class Strict(Tokenizer):
+        def apply_chat_template(self, turns: list[dict[str, str]], **given: Any) -> list[str]:
+            raise TypeError("'int' object is not iterable")
+
+    with refused("TP937", error_type="TypeError"):
+        token_ids(Problem(1, tuple(MESSAGES), ()), None, Strict(), {"tools": 1})
+
+
 def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"problem": "1+1?", "answer": 2}\n{"problem": "2+2?"}\n')
@@ -211,6 +328,8 @@ def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
         (["--set", "p=2"], "p=2 is not a probability"),
         (["--engine", "additional-config={}"], "TP962"),
         (["--seed", str(2**63)], "out of range"),
+        (["--template-arg", "tokenize=true"], "TP932"),
+        (["--template-arg", "thinking"], "TP989"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_written(

@@ -71,7 +71,7 @@ def make(byte_level: Vocabulary) -> Make:
             evicted = set(coin.sample(range(1, length), evictions))
             mask, wrong = authors_of(tokens, bits, cap + 1, drawn_with or p, coin, evicted)
             traces.append({"token_ids": tokens, "tandem_model_mask": mask, "wrong": wrong})
-        return TraceAudit(rule.schedule, rule.boundaries, 10), traces  # type: ignore[arg-type]
+        return TraceAudit(rule.schedule, rule.boundaries, 10, 100), traces  # type: ignore[arg-type]
 
     return made
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
 from tandem_trl.settings_file import is_tandems, settings_of_file
@@ -49,11 +50,13 @@ def prepare(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run TRL's script in tandem."""
-    import trl
-    from trl.scripts import grpo
-
-    parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
     try:
+        if running_version("trl") is None:
+            raise ConfigError("TP457", trainer="trl")
+        import trl
+        from trl.scripts import grpo
+
+        parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
         others = prepare(arguments)
         parsed = parsed_whole(parser, others)
         trl.GRPOTrainer.keywords["rollout_func"].check_model(parsed[2].model_name_or_path)

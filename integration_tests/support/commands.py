@@ -32,7 +32,8 @@ ENGINE = [
 def run(command: list[str], patience: float = 1500) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; fails with what it said when that is not a good one."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
-    assert done.returncode == 0, done.stderr[-8000:]  # an engine's cause stands before its traces
+    # With --json the error is on stdout; an engine's cause stands before its traces.
+    assert done.returncode == 0, done.stderr[-8000:] + done.stdout[-2000:]
     return done
 
 

@@ -24,7 +24,7 @@ from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
 from tandem_plugin.lab.commands.view import view
 from tandem_plugin.terminal.output import JsonOption, print_json
-from tandem_plugin.terminal.root import TandemGroup
+from tandem_plugin.terminal.root import TandemGroup, reported_output
 
 __all__ = ["app", "main"]
 
@@ -105,4 +105,5 @@ def root(
 
 def main() -> None:
     """The console script."""
-    app()
+    with reported_output():
+        app(prog_name="tandem")

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from importlib.metadata import entry_points
 from typing import Any
 
 from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
-from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
+from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
-from tandem_plugin.request import TandemRequest
+from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
 
@@ -46,6 +47,9 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
 
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
+_VLLMS_NAMES = {"kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode"}
+"""What vLLM itself reads there: ``vllm.v1.request.Request``, 0.24 to 0.33."""
+
 _OF_A_REQUEST = {"seed", "schedule", "fingerprint"}
 """Fields of a tandem request that have no effect outside ``tandem``."""
 
@@ -60,7 +64,7 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
-        _check_names(params.extra_args or {})
+        _check_names(vllm_config, params.extra_args or {})
         rules = engine_rules(vllm_config)
         resolved = rules.for_request(tandem_argument(params))
         if rules.config.max_drafts:
@@ -68,13 +72,30 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
         return resolved
 
 
-def _check_names(extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for a misspelt ``tandem``, which nothing would read."""
-    missed = {name for name in extra_args if "tandem" in name.lower()} - _OWN_NAMES
-    if "tandem" not in extra_args:
-        missed |= _OF_A_REQUEST & extra_args.keys()
-    if missed:
-        raise RequestError("TP017", name=min(missed))
+def _check_names(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
+    """Raise :class:`RequestError` for a name that nobody reads, such as a misspelt ``tandem``.
+
+    Where other parts of the engine may have names of their own, only those are rejected that
+    resemble ``tandem`` or are a field of its.
+    """
+    unknown = set(map(str, extra_args)) - _OWN_NAMES - _VLLMS_NAMES
+    if unknown and _has_other_readers(vllm_config):
+        misplaced = set() if "tandem" in extra_args else _OF_A_REQUEST
+        unknown = {name for name in unknown if name in misplaced or resembles_tandem(name)}
+    if unknown:
+        raise RequestError("TP017", name=min(unknown))
+
+
+def _has_other_readers(vllm_config: Any) -> bool:
+    """Whether a logits processor, connector or scheduler of the user's may read ``extra_args``."""
+    processors = {*(vllm_config.model_config.logits_processors or ())} - {AUTHORS_PROCESSOR}
+    return bool(
+        processors
+        or vllm_config.kv_transfer_config
+        or vllm_config.ec_transfer_config
+        or vllm_config.scheduler_config.scheduler_cls
+        or entry_points(group="vllm.logits_processors")
+    )
 
 
 def say_in_full(resolved: ResolvedRequest | None, params: Any) -> None:

@@ -14,8 +14,12 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.files import open_file
 
-_PATTERNS = ("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt")
+_PATTERNS = (
+    *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
+    "*.py",  # with trust_remote_code it is the model
+)
 _WEIGHTS = (".safetensors", ".bin")
 _BLOCK = 2**22
 _AT_ONCE = 4
@@ -130,8 +134,8 @@ def model_files(model: str) -> list[Path]:
 def fingerprint_checkpoint(place: Path) -> str:
     """16 hexadecimal digits of SHA-256 over the contents of a checkpoint's files.
 
-    Covers weights, configuration and tokenizer, by name and content. place: its folder, or its
-    single file. Raises OSError if a file cannot be read.
+    Covers weights, configuration, tokenizer and code, by name and content. place: its folder, or
+    its single file. Raises OSError if a file cannot be read.
     """
     files = model_files(str(place))
     whole = hashlib.sha256()
@@ -143,7 +147,7 @@ def fingerprint_checkpoint(place: Path) -> str:
 
 def _digest(file: Path) -> str:
     content = hashlib.sha256()
-    with file.open("rb") as stream:
+    with open_file(file) as stream:
         while block := stream.read(_BLOCK):
             content.update(block)
     return content.hexdigest()

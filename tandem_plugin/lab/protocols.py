@@ -1,16 +1,21 @@
 """The settings that the paper states, and those of its release: one table for all commands.
 
 Run as ``python -m tandem_plugin.lab.protocols NAME [ARGUMENT...]``, it prints the settings of
-training as shell assignments, for the recipes; the arguments are the trainer's.
+training as shell assignments, for the recipes; the arguments are the trainer's. Run as ``python -m
+tandem_plugin.lab.protocols --template-args [ARGUMENT...]``, it prints the chat template's arguments
+in these, as those of ``tandem eval``, each ended by a NUL.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
@@ -113,7 +118,53 @@ def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any
     return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
 
 
+_VERLS_ARGUMENTS = "data.apply_chat_template_kwargs"
+_TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "data.tokenizer_chat_template")
+"""Where verl and OpenRLHF take a template in place of the tokenizer's."""
+
+
+def template_arguments(arguments: Sequence[str]) -> dict[str, Any]:
+    """The arguments of the chat template in a trainer's own arguments; later ones win.
+
+    verl has ``data.apply_chat_template_kwargs``; both have a template in place of the tokenizer's.
+    """
+    found: dict[str, Any] = {}
+    for name, value in _settings(arguments):
+        if name == _VERLS_ARGUMENTS:
+            found |= value or {}
+        elif name.startswith(f"{_VERLS_ARGUMENTS}."):
+            found[name.removeprefix(f"{_VERLS_ARGUMENTS}.")] = value
+        elif name in _TEMPLATES and value:
+            found["chat_template"] = value
+    return found
+
+
+def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of verl's overrides of templates, and of OpenRLHF's options in both forms."""
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            yield name[2:], value if equals else following
+        elif name.lstrip("+").startswith((_VERLS_ARGUMENTS, *_TEMPLATES)):
+            yield name.lstrip("+"), _hydra_value(value)
+
+
+def _hydra_value(text: str) -> Any:
+    """The value of an override in Hydra's grammar: itself where Hydra, and so verl, is missing."""
+    with suppress(ImportError):
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from hydra.errors import HydraException
+
+        with suppress(HydraException):
+            return OverridesParser.create().parse_override(f"x={text}").value()
+    return text
+
+
 def _main(arguments: Sequence[str]) -> int:
+    if arguments[0] == "--template-args":
+        for name, value in template_arguments(arguments[1:]).items():
+            print(f"--template-arg\0{name}={json.dumps(value)}", end="\0")
+        return 0
     try:
         settings = training_settings(arguments[0], arguments[1:])
     except ConfigError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterable
@@ -27,12 +28,15 @@ SettingsOption = Annotated[
 ]
 
 
+_EXAMPLES = {"--engine": "max_model_len=4096", "--template-arg": "enable_thinking=false"}
+
+
 def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
     """Names and values; a value is parsed as JSON if possible, otherwise kept as text.
 
     option: the option's name, for the :class:`ConfigError` of a malformed value.
     """
-    example = "max_model_len=4096" if option == "--engine" else "p=0.3"
+    example = _EXAMPLES.get(option, "p=0.3")
     found: dict[str, Any] = {}
     for assignment in given:
         name, equals, value = assignment.partition("=")
@@ -40,7 +44,9 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
             raise ConfigError("TP989", option=option, assignment=assignment, example=example)
         found[name] = value
         with suppress(ValueError):
-            found[name] = parse_json(value)
+            parsed = parse_json(value)
+            json.dumps(parsed, allow_nan=False)  # NaN and Infinity are Python's own
+            found[name] = parsed
     return found
 
 

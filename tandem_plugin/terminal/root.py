@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -15,6 +16,9 @@ from typer.core import TyperGroup
 
 from tandem_plugin.errors import TandemError, printable, validation_reason
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
+
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE)
+"""Why a standard output cannot be written; of a file, the error would have its name."""
 
 _AS_JSON = "tandem_plugin.cli.as_json"
 
@@ -81,9 +85,13 @@ def _reported(as_json: bool) -> Iterator[None]:
         print_error(str(error), as_json)
         raise typer.Exit(1) from error
     except OSError as error:
-        if error.filename is None:  # of a pipe or a full disk behind stdout
-            raise
-        print_error(f"{os.fspath(error.filename)!r}: {error.strerror}.", as_json)
+        if error.filename is None and error.errno in _OF_OUTPUT:
+            raise  # to :func:`reported_output`
+        where = "" if error.filename is None else f"{os.fspath(error.filename)!r}: "
+        print_error(f"{where}{error.strerror or error}.", as_json)
+        raise typer.Exit(1) from error
+    except ModuleNotFoundError as error:
+        print_error(str(TandemError("TP941", package=error.name)), as_json)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         print_error("Interrupted.", as_json)
@@ -95,3 +103,24 @@ def _reported(as_json: bool) -> Iterator[None]:
             raise
         print_error(error.format_message(), as_json)
         raise typer.Exit(error.exit_code) from error
+
+
+@contextmanager
+def reported_output() -> Iterator[None]:
+    """Report a standard output that cannot be written, such as on a full disk; exit with code 1.
+
+    A pipe that was closed is no error to report.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:  # it was closed
+                sys.stdout.flush()
+    except OSError as error:
+        # What is left of the output could not be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            reason = error.strerror or error
+            print_error(f"The output cannot be written: {reason}.", as_json=False)
+        sys.exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,23 @@ def test_command_gives_the_tables_computed_by_hand(example: Path):
             assert abs(float(error) - float(expected)) < max(
                 0.02 * float(expected), 1.5 * last_digit
             )
+
+
+@pytest.mark.parametrize("command", ["compare", "report"])
+def test_missing_package_is_a_sentence(
+    example: Path, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    if command == "report":
+        pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    arguments = [command, str(example / "GRPO"), str(example / "TRL"), "--out", "tables"]
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "scipy is missing" in done.stderr
+    assert "TP982" in done.stderr
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert "TP982" in json.loads(done.stdout)["error"]
 
 
 def test_terminal_and_pipe_say_the_same(example: Path):

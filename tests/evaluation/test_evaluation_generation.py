@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,10 @@ import pytest
 from made_results import write_run
 from refused import refused
 
-from tandem_plugin import TandemConfig
+from tandem_plugin import TandemConfig, TandemRules
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
-from tandem_plugin.lab.evaluation import engine_process
+from tandem_plugin.lab.evaluation import engine_process, generation
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -146,10 +149,17 @@ def test_grading_resumes(solo: GenerationFile):
     assert grades.read_bytes() == whole
 
 
-def test_team_run_has_senior_shares(tmp_path: Path, benchmark: Benchmark):
+@pytest.fixture
+def rule(monkeypatch: pytest.MonkeyPatch, byte_level: Vocabulary) -> dict[str, Any]:
+    """The record of the rule of :data:`STEP` over the senior's tokenizer."""
+    monkeypatch.setattr(Vocabulary, "from_path", lambda path: byte_level)
+    return TandemRules(TandemConfig.from_mapping(STEP), byte_level).default.record()
+
+
+def test_team_run_has_senior_shares(tmp_path: Path, benchmark: Benchmark, rule: dict[str, Any]):
     pytest.importorskip("sympy")
     out = tmp_path / "out"
-    file = GenerationFile(out / "s/handoff/step/j", benchmark, SENIOR, JUNIOR, STEP)
+    file = GenerationFile(out / "s/handoff/step/j", benchmark, SENIOR, JUNIOR, STEP, rule)
     write(file, SAMPLING, dict.fromkeys(PLACES, "1"))
     (path,) = run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
     summary = read_summary(path)
@@ -162,6 +172,71 @@ def test_team_run_has_senior_shares(tmp_path: Path, benchmark: Benchmark):
     assert summary.content["metrics"]["sums"]["spans_per_response"] == 3
 
 
+def test_team_run_of_another_rule_is_not_resumed(
+    tmp_path: Path, benchmark: Benchmark, rule: dict[str, Any]
+):
+    """The schedule's name and parameters are the same: a plugin's code or version changed."""
+    out = tmp_path / "out"
+    for changed in ({"fingerprint": "0" * 16}, {**rule, "code": "0" * 16}):
+        folder = out / "s/handoff/step/j"
+        file = GenerationFile(folder, benchmark, SENIOR, JUNIOR, STEP, changed)
+        write(file, SAMPLING, dict.fromkeys(PLACES, "1"))
+        with refused("TP756", name="rule"):
+            run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
+        file.path.unlink()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"response": "So \\boxed{2}."},
+        {"authorship": [0, 1, 1, 0]},
+        {"response_ids": [1, 2, 3, 5]},
+        {"prompt_ids": [2]},
+        {"answer": ["7"]},
+        {"finish_reason": "length"},
+    ],
+    ids=lambda edit: next(iter(edit)),
+)
+def test_response_that_was_edited_is_refused_by_its_line(
+    tmp_path: Path, benchmark: Benchmark, rule: dict[str, Any], edit: dict[str, Any]
+):
+    out = tmp_path / "out"
+    file = GenerationFile(out / "s/handoff/step/j", benchmark, SENIOR, JUNIOR, STEP, rule)
+    write(file, SAMPLING, dict.fromkeys(PLACES, "1"))
+    rows = [json.loads(line) for line in file.path.read_text().splitlines()]
+    rows[2] |= edit
+    file.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with refused("TP753", line=3):
+        run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
+    with refused("TP856"):  # legibility and drift read it as well
+        list(read_generations(file.path, 3, 2))
+
+
+def test_grade_that_was_edited_is_refused_and_blank_lines_are_read_over(solo: GenerationFile):
+    write(solo, SAMPLING, dict.fromkeys(PLACES, "-7"))
+    first = evaluated(solo).read_text()
+    for file in (solo.path, grades_file(solo.path)):
+        file.write_text(file.read_text().replace("\n", "\n\n", 2))
+    assert evaluated(solo).read_text() == first
+    grades = grades_file(solo.path)
+    grades.write_text(grades.read_text().replace('"incorrect"', '"correct"', 1))
+    with refused("TP753", line=1):
+        evaluated(solo)
+
+
+def test_broken_response_is_refused_before_the_others_are_generated(
+    tmp_path: Path, benchmark: Benchmark
+):
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
+    write(file, SAMPLING, {(0, 0): "1"})
+    row = json.loads(file.path.read_text())
+    del row["response"], row["row_sha256"]
+    file.path.write_text(json.dumps(row) + "\n")
+    with refused("TP753", line=1):
+        generate([file], SAMPLING, {})
+
+
 def test_fewer_samples_are_the_first_ones(solo: GenerationFile):
     write(solo, SAMPLING, {p: str(p[0] + 1) for p in PLACES})
     summary = read_summary(evaluated(solo, Sampling(1, max_tokens=9)))
@@ -169,7 +244,9 @@ def test_fewer_samples_are_the_first_ones(solo: GenerationFile):
     assert summary.settings["sampling"]["samples"] == 1
 
 
-def test_other_settings_are_refused_before_anything_starts(tmp_path: Path, benchmark: Benchmark):
+def test_other_settings_are_refused_before_anything_starts(
+    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+):
     file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
     write(file, SAMPLING, {(0, 0): "1"})
     with refused("TP756", name="temperature", before=0.6, now=1.0):
@@ -177,6 +254,9 @@ def test_other_settings_are_refused_before_anything_starts(tmp_path: Path, bench
     retrained = Checkpoint("s", "/models/s", "cc")
     with refused("TP756", name="senior_fingerprint", before="aa", now="cc"):
         generate([GenerationFile(tmp_path / "out", benchmark, retrained, None, None)], SAMPLING, {})
+    monkeypatch.setattr(generation, "__version__", "9.9")
+    with refused("TP756", name="tandem_plugin", now="9.9"):
+        generate([file], SAMPLING, {})
 
 
 def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchmark):
@@ -212,6 +292,42 @@ def test_engine_that_fails_says_why(
     monkeypatch.setattr(engine_process, "_answer", _is_interrupted)
     with pytest.raises(KeyboardInterrupt):
         generate([file], SAMPLING, {})
+
+
+def _sleeps(*_: Any) -> None:
+    time.sleep(300)
+
+
+def test_interrupted_command_does_not_wait_for_its_engine(
+    tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+):
+    """Also where Ctrl-C reaches the command alone, or a process that is still importing."""
+    file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
+    monkeypatch.setattr(engine_process, "_answer", _sleeps)
+    interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        generate([file], SAMPLING, {})
+    assert time.monotonic() - began < 120
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_engine_that_does_not_start_says_so_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """The command prints it; the engine's process prints nothing before."""
+
+    def start(*_: Any) -> None:
+        try:
+            raise ValueError("max_model_len is too large")
+        except ValueError as error:
+            raise EngineError("TP765", why=str(error)) from error
+
+    monkeypatch.setattr(engine_process, "_write", start)
+    with refused("TP765", why="max_model_len is too large"):
+        engine_process._answer([], SAMPLING, {})
+    assert capfd.readouterr().err == ""
 
 
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):

@@ -309,7 +309,7 @@ def test_dumps_replay_and_count_tokens_of_unknown_author_apart(tmp_path: Path) -
     file = tmp_path / "dump.jsonl"
     file.write_text("".join(json.dumps(one.dump()) + "\n" for one in (UNKNOWN, UNKNOWN, masked)))
     assert json.loads(file.read_text().splitlines()[0])["tandem_unknown"] == [[2, 4]]
-    audit = Audit(RuleBook(RULES.vocabulary, {}), 10)
+    audit = Audit(RuleBook(RULES.vocabulary, {}), 10, len(RULES.vocabulary))
     audit.add(list(read_rollouts(file)))
     assert (audit.differing_rows, audit.rows) == (0, 3)
     assert (audit.tokens, audit.unknown_tokens, audit.senior_tokens) == (12, 4, 8)

@@ -14,6 +14,7 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import PREFIX, split_arguments
+from tandem_trl import grpo
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
@@ -50,6 +51,12 @@ def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> N
     assert given["verl"] == given["openrlhf"] == given["trl"]
     assert given["trl"].parameters == {"p": 0.25, "cap": 9}
     assert (given["trl"].seed, given["trl"].junior) == (5, "a/b")
+
+
+def test_command_without_trl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpo, "running_version", lambda name: None)
+    with pytest.raises(SystemExit, match=r"trl is not installed .* \[TP457\]"):
+        grpo.main(["--tandem.schedule", "word"])
 
 
 def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin.engine.wire_names import PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.request import RIGHT_FORM
+from tandem_plugin.request import RIGHT_FORM, resembles_tandem
 
 
 def wrap_request_admission() -> None:
@@ -144,7 +144,7 @@ def _ignored(request: Any) -> tuple[str, ...]:
     while waiting:
         above, value = waiting.pop()
         for name, inner in value.items() if isinstance(value, dict) else ():
-            if "tandem" in str(name).lower():
+            if resembles_tandem(str(name)):
                 return (*above, str(name))
             waiting.append(((*above, str(name)), inner))
     return ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -76,7 +78,7 @@ def compare(
     from tandem_plugin.progress import waiting
 
     pools, units = _groups("pool", pool), _groups("unit", unit)
-    with waiting("compare"):
+    with _packages(), waiting("compare"):
         seniors = compared.read_seniors(results)
         found = compared.compare(seniors, despite or (), pools, over, units)
         tables = paper_tables(found, k)
@@ -123,17 +125,14 @@ def report(
     Contains handoff and legibility by senior, drift, and the tables of `tandem compare`. The page
     makes no network requests and contains no scripts.
     """
-    from tandem_plugin.errors import EvaluationError
-    from tandem_plugin.lab.evaluation.report import build_report
     from tandem_plugin.progress import waiting
 
     place = out or results[0] / "report"
     pools, units = _groups("pool", pool), _groups("unit", unit)
-    try:
-        with waiting("report"):
-            written = build_report(results, place, k, pools, over, units)
-    except ModuleNotFoundError as error:
-        raise EvaluationError("TP982", package=error.name) from error
+    with _packages(), waiting("report"):
+        from tandem_plugin.lab.evaluation.report import build_report
+
+        written = build_report(results, place, k, pools, over, units)
     if json:
         print_json(written)
         return
@@ -141,6 +140,17 @@ def report(
     echo(f"Wrote {page}: {figures} figures and {tables} tables.")
     for sentence in written["notes"]:
         echo(sentence, err=True)
+
+
+@contextmanager
+def _packages() -> Iterator[None]:
+    """Raise :class:`EvaluationError` if a package for tests or figures is missing."""
+    from tandem_plugin.errors import EvaluationError
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise EvaluationError("TP982", package=error.name) from error
 
 
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
@@ -10,15 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 import typer
 
 from tandem_plugin.lab.commands.options import (
+    MOST_SAMPLES,
     EngineOption,
     MaxTokensOption,
     OverOption,
     ProtocolOption,
     SeedOption,
     TemperatureOption,
+    TemplateOption,
     TopKOption,
     TopPOption,
     engine_arguments,
+    template_arguments,
 )
 from tandem_plugin.lab.protocols import defaults, record
 from tandem_plugin.terminal.arguments import SettingsOption, assignments
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
 """What is evaluated."""
 
-_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine"}
+_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine", "template_args"}
 _OPTIONS: dict[Part, set[str]] = {
     "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
     "handoff": {
@@ -97,6 +101,7 @@ def evaluate(
             "--samples",
             "--n",
             min=1,
+            max=MOST_SAMPLES,
             help="Number of responses per problem by a senior alone. In handoff, the same as "
             "--team-samples.",
         ),
@@ -104,7 +109,11 @@ def evaluate(
     team_samples: Annotated[
         int,
         typer.Option(
-            "--team-samples", "--team-n", min=1, help="Number of responses per problem by a team."
+            "--team-samples",
+            "--team-n",
+            min=1,
+            max=MOST_SAMPLES,
+            help="Number of responses per problem by a team.",
         ),
     ] = 8,
     temperature: TemperatureOption = 0.6,
@@ -112,6 +121,7 @@ def evaluate(
     top_k: TopKOption = None,
     max_tokens: MaxTokensOption = 3000,
     seed: SeedOption = 0,
+    template_args: TemplateOption = None,
     engine: EngineOption = None,
     read: Annotated[
         int | None,
@@ -159,7 +169,8 @@ def evaluate(
         Sampling(count, temperature, top_p, max_tokens, seed, top_k)
         for count in (samples, ctx.params["team_samples"])
     )
-    benchmarks, arguments = _benchmarks(benchmark or (), protocol), engine_arguments(engine)
+    rendering, arguments = template_arguments(template_args), engine_arguments(engine)
+    benchmarks = _benchmarks(benchmark or (), protocol, rendering)
     noted = _noted(ctx, part, benchmarks)
     seniors, juniors = [], []
     if part != "drift":
@@ -170,7 +181,7 @@ def evaluate(
     if "solo" in parts:
         check_tokenizers([*juniors[:1], *seniors])
     if "handoff" in parts:
-        check_handoffs(seniors, schedules)
+        check_handoffs(seniors, schedules, arguments)
     written: list[Path] = []
     try:
         if "solo" in parts:
@@ -214,7 +225,9 @@ def _check_options(ctx: typer.Context, part: Part) -> None:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
 
 
-def _benchmarks(given: Sequence[str], protocol: str | None) -> list[Benchmark]:
+def _benchmarks(
+    given: Sequence[str], protocol: str | None, template_args: Mapping[str, Any]
+) -> list[Benchmark]:
     from tandem_plugin.lab.data import PromptTemplate
     from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
@@ -224,7 +237,8 @@ def _benchmarks(given: Sequence[str], protocol: str | None) -> list[Benchmark]:
         template = PromptTemplate(
             stated["template"], stated["instruction"], always=stated["always_instructed"]
         )
-    benchmarks = [read_benchmark(one, template) for one in given]
+    read = [read_benchmark(one, template) for one in given]
+    benchmarks = [replace(one, template_args=template_args) for one in read]
     _check_names([one.name for one in benchmarks], "--benchmark")
     for note in (note for one in benchmarks for note in one.notes()):
         echo(note, err=True)

@@ -64,15 +64,35 @@ EngineOption = Annotated[
         help="A vLLM engine argument, such as max_model_len=4096. Can be repeated.",
     ),
 ]
-SamplesOption = Annotated[
-    int, typer.Option("--samples", "--n", min=1, help="Number of responses per problem.")
+MOST_SAMPLES = 10**6
+"""As in the schema of results."""
+_MOST = 2**31 - 1
+"""The largest number of tokens: the engine's are 32 bits wide."""
+
+TemplateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template-arg",
+        metavar="NAME=VALUE",
+        help="An argument of the senior's chat template, such as enable_thinking=false: the same "
+        "as in training. Can be repeated.",
+    ),
 ]
-TemperatureOption = Annotated[float, typer.Option(min=0, help="Sampling temperature.")]
+SamplesOption = Annotated[
+    int,
+    typer.Option(
+        "--samples", "--n", min=1, max=MOST_SAMPLES, help="Number of responses per problem."
+    ),
+]
+TemperatureOption = Annotated[float, typer.Option(min=0, max=1000, help="Sampling temperature.")]
 TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling threshold.")]
 TopKOption = Annotated[
-    int | None, typer.Option(min=1, help="Sample from the k most likely tokens. Default: all.")
+    int | None,
+    typer.Option(min=1, max=_MOST, help="Sample from the k most likely tokens. Default: all."),
 ]
-MaxTokensOption = Annotated[int, typer.Option(min=1, help="Maximum number of tokens per response.")]
+MaxTokensOption = Annotated[
+    int, typer.Option(min=1, max=_MOST, help="Maximum number of tokens per response.")
+]
 SeedOption = Annotated[
     int, typer.Option(min=0, help="Seed for the authors and for the sampled tokens.")
 ]
@@ -93,4 +113,21 @@ def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     for name in ("model", "additional_config", "tandem"):
         if name in arguments:
             raise ConfigError("TP962", name=name)
+    return arguments
+
+
+_RENDERING = {
+    *("messages", "conversation", "tokenize", "add_generation_prompt", "continue_final_message"),
+    *("padding", "truncation", "max_length", "return_tensors", "return_dict"),
+    *("return_assistant_tokens_mask", "tokenizer_kwargs"),
+}
+"""Parameters of ``apply_chat_template`` that are none of the template's."""
+
+
+def template_arguments(given: Sequence[str] | None) -> dict[str, Any]:
+    """The chat template's arguments by name; :class:`ConfigError` for one of its rendering."""
+    arguments = assignments("--template-arg", given or ())
+    for name in arguments:
+        if name in _RENDERING:
+            raise ConfigError("TP932", name=name)
     return arguments

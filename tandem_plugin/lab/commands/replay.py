@@ -57,8 +57,9 @@ def replay(
     A row contains response_ids, authorship (zeros and ones), tandem_seed and tandem_fingerprint; a
     response that the senior wrote alone has "tandem_seed": null. Its settings are in
     tandem_schedule; --schedule, --boundaries and --set apply to rows without. Tokens that two calls
-    could have written with different authors (tandem_unknown) are counted separately. The exit code
-    is 1 if any row differs or is malformed.
+    could have written with different authors (tandem_unknown) are counted separately, and so are
+    rows of nothing else. The exit code is 1 if any row differs, has a token id that the model lacks
+    or is malformed, or if the authors of all rows are unknown.
 
     With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
     paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or
@@ -68,7 +69,7 @@ def replay(
     """
     from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.lab.rollouts.audit import RuleBook
+    from tandem_plugin.lab.rollouts.audit import RuleBook, token_id_count
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer, rollout_files
     from tandem_plugin.rules import TandemRules
@@ -78,12 +79,14 @@ def replay(
     options = {name: value for name, value in given.items() if value is not None}
     chosen = tokenizer or find_tokenizer(rollouts)
     vocabulary = Vocabulary.from_path(chosen)
+    token_ids = token_id_count(chosen, vocabulary)
     if without_seed:
         rule = TandemRules(TandemConfig.from_mapping(options), vocabulary).default
-        found = _of_traces(files, rule, show)
+        found = _of_traces(files, rule, show, token_ids)
     else:
-        found = _of_rollouts(files, RuleBook(vocabulary, options), show)
-    if not found["rows"] + found.get("solo_rows", 0) + found["differing_rows"]:
+        found = _of_rollouts(files, RuleBook(vocabulary, options), show, token_ids)
+    kinds = ("rows", "unknown_rows", "solo_rows", "differing_rows")
+    if not any(found.get(kind) for kind in kinds):
         raise RolloutError("TP980", rollouts=rollouts)
     result = {"ok": found.pop("ok"), "rollouts": str(rollouts), "tokenizer": chosen, **found}
     if json:
@@ -93,7 +96,7 @@ def replay(
     raise typer.Exit(0 if result["ok"] else 1)
 
 
-def _of_traces(files: Sequence[Path], rule: Rule, keep: int) -> dict[str, Any]:
+def _of_traces(files: Sequence[Path], rule: Rule, keep: int, token_ids: int) -> dict[str, Any]:
     """The result for traces that have no seed."""
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
@@ -101,7 +104,7 @@ def _of_traces(files: Sequence[Path], rule: Rule, keep: int) -> dict[str, Any]:
 
     if not isinstance(rule.schedule, BernoulliSchedule):
         raise RolloutError("TP797", name=rule.schedule.name)
-    audit = TraceAudit(rule.schedule, rule.boundaries, keep)
+    audit = TraceAudit(rule.schedule, rule.boundaries, keep, token_ids)
     for file in files:
         audit.add(read_traces(file))
     tests = audit.tests()
@@ -121,22 +124,26 @@ def _of_traces(files: Sequence[Path], rule: Rule, keep: int) -> dict[str, Any]:
     }
 
 
-def _of_rollouts(files: Sequence[Path], rules: RuleBook, keep: int) -> dict[str, Any]:
+def _of_rollouts(
+    files: Sequence[Path], rules: RuleBook, keep: int, token_ids: int
+) -> dict[str, Any]:
     """The result of comparing every row, with a progress bar on a terminal's stderr."""
     from tandem_plugin.lab.rollouts.audit import Audit
     from tandem_plugin.lab.rollouts.rollout import read_rollouts
     from tandem_plugin.progress import ShownProgress
 
-    audit = Audit(rules, keep)
+    audit = Audit(rules, keep, token_ids)
     with ShownProgress() as progress:
         task = progress.add_task("replay", total=sum(file.stat().st_size for file in files))
         for file in files:
             audit.file = file.name if len(files) > 1 else None
             audit.add(read_rollouts(file, lambda count: progress.advance(task, count)))
-    kinds = ("authorship", "length", "fingerprint", "malformed")
+    kinds = ("authorship", "length", "fingerprint", "vocabulary", "malformed")
+    known = audit.rows + audit.solo_rows
     return {
-        "ok": not audit.differing_rows,
+        "ok": not audit.differing_rows and (known > 0 or not audit.unknown_rows),
         "rows": audit.rows,
+        "unknown_rows": audit.unknown_rows,
         "solo_rows": audit.solo_rows,
         "tokens": audit.tokens,
         "unknown_tokens": audit.unknown_tokens,
@@ -164,6 +171,8 @@ def _print(result: Mapping[str, Any]) -> None:
         echo(
             "Consistent with the schedule." if result["ok"] else "Not consistent with the schedule."
         )
+    elif unknown := not result["differing_rows"] and result["unknown_rows"]:
+        echo(f"No row differs, but the authors of {unknown:,} are all unknown: these do not count.")
     elif result["ok"]:
         echo("Every row matches its replay.")
     else:

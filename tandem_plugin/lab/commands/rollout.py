@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from json import dumps
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -24,13 +26,16 @@ from tandem_plugin.lab.commands.options import (
     SeedOption,
     SeniorOption,
     TemperatureOption,
+    TemplateOption,
     TopPOption,
     engine_arguments,
+    template_arguments,
 )
 from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
+    from tandem_plugin.config import TandemConfig
     from tandem_plugin.engine.llm import TandemLLM
     from tandem_plugin.grading import Grade, Grader
     from tandem_plugin.lab.data import Problem
@@ -76,6 +81,7 @@ def rollout(
             "otherwise none."
         ),
     ] = None,
+    template_args: TemplateOption = None,
     engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -95,13 +101,9 @@ def rollout(
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
     from tandem_plugin.lab.data.prepare import written_template
-    from tandem_plugin.lab.rollouts.engine import deciding, start_engine
-    from tandem_plugin.lab.rollouts.rollout_file import (
-        RolloutFile,
-        placed_rows,
-        run_file,
-        text_digest,
-    )
+    from tandem_plugin.lab.rollouts.engine import deciding, report_unused, start_engine
+    from tandem_plugin.lab.rollouts.rollout import check_row
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file, text_digest
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
@@ -110,7 +112,7 @@ def rollout(
     asked = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or [])}
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     chosen = config.make_schedule()
-    arguments = engine_arguments(engine)
+    arguments, rendering = engine_arguments(engine), template_arguments(template_args)
     sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
     if grade and instruction is None and written_template(Path(problems)) is None:
         instruction = INSTRUCTION
@@ -124,7 +126,7 @@ def rollout(
         "tandem_plugin": __version__,
         "senior": _named(senior),
         "junior": _named(junior or senior),
-        **_fingerprints(senior, junior or senior, arguments),
+        **_models(senior, junior or senior, arguments, config),
         "schedule": config.schedule,
         "parameters": schedule_parameters(chosen),
         "boundaries": config.boundaries or chosen.boundaries,
@@ -133,19 +135,22 @@ def rollout(
         **sampling,
         # None if not requested, so that a file without the field can be resumed.
         "instruction": instruction,
+        "template_args": rendering or None,
         "grade": {"sympy": version("sympy")} if grade else None,
         "engine": deciding(arguments),
     }
     places = [(i, j) for i in range(len(listed)) for j in range(samples)]
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     check_outputs({"problems": [problems], **models}, out, run_file(out))
-    with RolloutFile(out, noted) as file, grader or nullcontext():
+    check = _check_graded if grade else check_row
+    with RolloutFile(out, noted, check) as file, grader or nullcontext():
         todo = [place for place in places if place not in file.done]
         before = len(places) - len(todo)
         try:
             if todo:
                 llm = start_engine(senior, arguments, config.settings(), max_tokens)
-                run = RolloutRun(llm, listed, instruction, seed, sampling)
+                report_unused(llm.get_tokenizer(), rendering)
+                run = RolloutRun(llm, listed, instruction, seed, sampling, rendering)
                 write_rollouts(run, file, todo, len(places), grader)
         except KeyboardInterrupt:
             done = len(file.done & set(places))
@@ -163,9 +168,8 @@ def rollout(
         "found": before,
     }
     if grade:
-        counted = set(places)
-        rewards = [row["reward"] for i, j, row in placed_rows(out) if (i, j) in counted]
-        result["reward"] = sum(rewards) / len(rewards) if rewards else None
+        rewards, result["repeated"] = _rewards(out, places)
+        result["reward"] = fmean(rewards) if rewards else None
     if json:
         print_json(result)
         return
@@ -174,6 +178,31 @@ def rollout(
     )
     if result.get("reward") is not None:
         echo(f"Mean reward: {result['reward']:.4f}.")
+    if repeated := result.get("repeated"):
+        echo(f"Lines that repeat a response and are not counted: {repeated:,}.")
+
+
+def _rewards(out: Path, places: Sequence[tuple[int, int]]) -> tuple[list[float], int]:
+    """The rewards of these responses, each once, and how many lines repeat one of them."""
+    from tandem_plugin.lab.rollouts.rollout_file import placed_rows
+
+    known, lines = set(places), 0
+    found: dict[tuple[int, int], float] = {}
+    for problem, sample, row in placed_rows(out):
+        if (problem, sample) in known:
+            lines += 1
+            found.setdefault((problem, sample), row["reward"])
+    return list(found.values()), lines - len(found)
+
+
+def _check_graded(row: Mapping[str, Any]) -> None:
+    """Raise ValueError for a row that is not a rollout with its reward."""
+    from tandem_plugin.files import is_number
+    from tandem_plugin.lab.rollouts.rollout import check_row
+
+    check_row(row)
+    if not is_number(row.get("reward")):
+        raise ValueError("its reward is not a number")
 
 
 def read_prompts(
@@ -209,11 +238,16 @@ def prompt_of(problem: Problem, instruction: str | None = None) -> str | list[Me
     return list(problem.messages) if problem.raw is None else problem.raw
 
 
-def token_ids(problem: Problem, instruction: str | None, tokenizer: Any) -> list[int]:
+def token_ids(
+    problem: Problem,
+    instruction: str | None,
+    tokenizer: Any,
+    template_args: Mapping[str, Any] = MappingProxyType({}),
+) -> list[int]:
     """The token ids of the prompt, in the chat template if the tokenizer has one."""
     from tandem_plugin.lab.data.problem import prompt_ids
 
-    return prompt_ids(_turns(prompt_of(problem, instruction)), tokenizer)
+    return prompt_ids(_turns(prompt_of(problem, instruction)), tokenizer, template_args)
 
 
 def _turns(prompt: str | list[Message]) -> list[Message]:
@@ -225,17 +259,27 @@ def _named(model: str) -> str:
     return str(Path(model).resolve()) if os.path.exists(model) else model
 
 
-def _fingerprints(senior: str, junior: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Fingerprints of both models' weights, which a folder may no longer have on resuming."""
+def _models(
+    senior: str, junior: str, arguments: Mapping[str, Any], config: TandemConfig
+) -> dict[str, Any]:
+    """Fingerprints of both models' weights and of the rule over the senior's tokenizer.
+
+    The folders and an installed plugin may have others on resuming.
+    """
+    from tandem_plugin.boundaries import Vocabulary
     from tandem_plugin.files.checkpoints import checkpoint_folder, fingerprint_checkpoint
     from tandem_plugin.progress import waiting
+    from tandem_plugin.rules import TandemRules
 
     where = arguments.get("revision"), arguments.get("download_dir")
     with waiting("read the checkpoints", bar=True):
-        first = second = fingerprint_checkpoint(checkpoint_folder(senior, *where))
+        folder = checkpoint_folder(senior, *where)
+        first = second = fingerprint_checkpoint(folder)
         if _named(junior) != _named(senior):
             second = fingerprint_checkpoint(checkpoint_folder(junior))
-    return {"senior_fingerprint": first, "junior_fingerprint": second}
+        rules = TandemRules(config, Vocabulary.from_path(arguments.get("tokenizer") or folder))
+    rule = rules.default.record()
+    return {"senior_fingerprint": first, "junior_fingerprint": second, "rule": rule}
 
 
 @dataclass(frozen=True)
@@ -247,6 +291,7 @@ class RolloutRun:
     instruction: str | None
     seed: int
     sampling: Mapping[str, Any]
+    template_args: Mapping[str, Any]
 
     def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
         """(place, prompt, sampling parameters, tandem seed) of each response.
@@ -259,7 +304,9 @@ class RolloutRun:
 
         longest = self.llm.llm_engine.model_config.max_model_len
         tokenizer = self.llm.get_tokenizer()
-        prompts = [token_ids(p, self.instruction, tokenizer) for p in self.problems]
+        prompts = [
+            token_ids(p, self.instruction, tokenizer, self.template_args) for p in self.problems
+        ]
         for problem, ids in enumerate(prompts):
             if len(ids) >= longest:
                 raise DataError("TP731", problem=problem, tokens=len(ids), longest=longest)

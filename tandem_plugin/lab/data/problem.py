@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from tandem_plugin.errors import DataError
@@ -17,6 +18,8 @@ INSTRUCTION = "Please reason step by step, and put your final answer within \\bo
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which a text can hold, and which no tokenizer takes."""
 _WORD = re.compile(r"[^\W_]+")
+
+_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 Message = dict[str, str]
 """A chat turn: ``role`` and ``content``."""
@@ -108,19 +111,64 @@ class PromptTemplate:
         return [*before, last]
 
 
-def prompt_ids(messages: Sequence[Message], tokenizer: Any) -> list[int]:
+def prompt_ids(
+    messages: Sequence[Message], tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENTS
+) -> list[int]:
     """The token ids of a chat as the model's input.
 
     tokenizer: a Hugging Face tokenizer. One without a chat template belongs to a base model, which
-    continues the turns as one text.
+    continues the turns as one text. template_args: the chat template's further arguments. Raises
+    :class:`DataError` for a prompt that the chat template cannot render.
     """
-    if getattr(tokenizer, "chat_template", None):
-        ids = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, return_dict=False
+    if has_template(tokenizer, template_args):
+        return list(rendered(messages, tokenizer, template_args, return_dict=False))
+    return list(tokenizer.encode("\n\n".join(turn["content"] for turn in messages)))
+
+
+def rendered(
+    messages: Sequence[Message], tokenizer: Any, template_args: Mapping[str, Any], **form: Any
+) -> Any:
+    """A chat in the chat template, up to the answer; :class:`DataError` if it cannot be rendered.
+
+    form: what ``apply_chat_template`` returns.
+    """
+    try:
+        return tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, **form, **template_args
         )
-    else:
-        ids = tokenizer.encode("\n\n".join(turn["content"] for turn in messages))
-    return list(ids)
+    except Exception as error:  # a template's own, for roles or arguments that it does not take
+        raise DataError("TP937", error_type=type(error).__name__, error=error) from error
+
+
+def has_template(tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENTS) -> bool:
+    """Whether prompts are rendered by a chat template: the tokenizer's, or one among these."""
+    return bool(template_args.get("chat_template") or getattr(tokenizer, "chat_template", None))
+
+
+def unused_arguments(tokenizer: Any, template_args: Mapping[str, Any]) -> list[str]:
+    """The arguments that the chat template does not use, by their names in order."""
+    if not has_template(tokenizer, template_args):
+        return sorted(template_args)
+    found = template_args.get("chat_template") or tokenizer.chat_template
+    templates = found.values() if isinstance(found, Mapping) else [found]
+    used = {"chat_template"}.union(*map(_variables, templates))
+    return sorted(template_args.keys() - used)
+
+
+def _variables(template: str) -> set[str]:
+    """The names that a chat template takes from outside; all of its words if it cannot be parsed.
+
+    Hugging Face's templates may have a tag of its own, ``generation``, which marks the answer.
+    """
+    from jinja2 import Environment, TemplateError, meta
+
+    plain = re.sub(r"{%-?\s*(end)?generation\s*-?%}", "", template)
+    try:
+        return meta.find_undeclared_variables(
+            Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
+        )
+    except TemplateError:
+        return set(re.findall(r"\w+", template))
 
 
 def words_of(problem: Problem) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +25,12 @@ from tandem_plugin.lab.evaluation.generation import (
     TEXT,
     GenerationFile,
     Sampling,
+    check_response,
     engine_settings,
     is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.rollouts.engine import response_progress, start_engine
+from tandem_plugin.lab.rollouts.engine import report_unused, response_progress, start_engine
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 _PR_SET_PDEATHSIG = 1
@@ -57,11 +58,31 @@ def generate(
     ]
     if all(complete):
         return
+    others = set(active_children())
     with ProcessPoolExecutor(1, get_context("spawn"), _enter_process, (os.getpid(),)) as pool:
         try:
-            pool.submit(_answer, files, sampling, dict(engine)).result()
+            with _uninterrupted():
+                answer = pool.submit(_answer, files, sampling, dict(engine))
+            answer.result()
         except BrokenProcessPool as error:
             raise EvaluationError("TP858") from error
+        except KeyboardInterrupt:
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: for ever in a process that starts meanwhile, which allows it when it is ready.
+
+    Its imports would end in a traceback.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # In the process.
@@ -82,10 +103,9 @@ def _enter_process(parent: int) -> None:
 def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
     """Generate the missing responses; any error becomes a :class:`TandemError`."""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _write(files, sampling, engine)
-    except TandemError as error:
-        if error.__cause__ is not None:
-            traceback.print_exc()
+    except TandemError:
         raise
     except Exception as error:
         traceback.print_exc()
@@ -97,7 +117,9 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
     first = files[0]
     with ExitStack() as stack:
         opened = [
-            stack.enter_context(RolloutFile(file.path, file.settings(sampling, engine)))
+            stack.enter_context(
+                RolloutFile(file.path, file.settings(sampling, engine), check_response)
+            )
             for file in files
         ]
         places = [
@@ -111,6 +133,7 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         if first.junior is not None and first.schedule is not None:
             together = {**engine_settings(first.schedule), "junior": first.junior.path}
         started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
+        report_unused(started.get_tokenizer(), first.benchmark.template_args)
         requests = _Requests(started, files, sampling)
         models = " and ".join(Path(one.path).name for one in (first.senior, first.junior) if one)
         with response_progress(models, len(places), len(places) - len(todo)) as advance:
@@ -125,6 +148,8 @@ class _Requests:
     def __init__(self, engine: Any, files: Sequence[GenerationFile], sampling: Sampling) -> None:
         self.files = files
         self.sampling = sampling
+        self.template_args = files[0].benchmark.template_args
+        """The same for all benchmarks of a command."""
         self._questions = [file.benchmark.questions() for file in files]
         self._tokenizer = engine.get_tokenizer()
         self._longest = engine.llm_engine.model_config.max_model_len
@@ -173,7 +198,8 @@ class _Requests:
         """The prompt's token ids; raises :class:`EvaluationError` if they do not fit."""
         key = place.file, place.problem
         if key not in self._ids:
-            ids = prompt_ids(self.question(place)["messages"], self._tokenizer)
+            messages = self.question(place)["messages"]
+            ids = prompt_ids(messages, self._tokenizer, self.template_args)
             if len(ids) + self.sampling.max_tokens > self._longest:
                 raise EvaluationError(
                     "TP855",
@@ -192,7 +218,7 @@ def _rows(
 ) -> Iterator[tuple[_Place, dict[str, Any]]]:
     """The rows of responses as they finish, with enough requests to keep the engine busy."""
     most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
-    handoff = TextHandoff(engine, requests.sampling, most)
+    handoff = TextHandoff(engine, requests.sampling, most, requests.template_args)
     others = []
     for place in todo:
         schedule = requests.files[place.file].schedule or {}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows
+from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, RowCheck, placed_rows
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.schedules import schedule_parameters
 from tandem_plugin.schedules.parameters import check_count
@@ -111,6 +112,8 @@ class GenerationFile:
     junior: Checkpoint | None
     schedule: Mapping[str, Any] | None
     """The schedule and its parameters; None for the senior alone."""
+    rule: Mapping[str, Any] | None = None
+    """The record of the schedule's rule; None for the senior alone."""
 
     @property
     def path(self) -> Path:
@@ -127,24 +130,19 @@ class GenerationFile:
         ``senior`` is the path, from which ``tandem view`` finds the tokenizer.
         """
         return {
+            "tandem_plugin": __version__,
             "senior": self.senior.path,
             "senior_fingerprint": self.senior.fingerprint,
             "junior_fingerprint": None if self.junior is None else self.junior.fingerprint,
             "schedule": None if self.schedule is None else dict(self.schedule),
+            "rule": None if self.rule is None else dict(self.rule),
             "benchmark": {"name": self.benchmark.name, **self.benchmark.settings()},
             **sampling.of_response(),
             "engine": deciding(engine),
         }
 
 
-def is_complete(path: Path, settings: Mapping[str, Any], problems: int, samples: int) -> bool:
-    """Whether a file has a row for each of a problem's samples; raises as :class:`RolloutFile`."""
-    with RolloutFile(path, settings) as file:
-        done = sum(problem < problems and sample < samples for problem, sample in file.done)
-    return done == problems * samples
-
-
-def _check_response(row: Mapping[str, Any]) -> None:
+def check_response(row: Mapping[str, Any]) -> None:
     """Raise ValueError for a row that is not a response, or whose authorship does not match."""
     for name in ("prompt_ids", "response_ids"):
         if not _are_integers(row.get(name), MAX_TOKEN_ID):
@@ -158,6 +156,19 @@ def _check_response(row: Mapping[str, Any]) -> None:
         raise ValueError("it has no response and answer")
 
 
+def is_complete(
+    path: Path,
+    settings: Mapping[str, Any],
+    problems: int,
+    samples: int,
+    check: RowCheck = check_response,
+) -> bool:
+    """Whether a file has a row for each of a problem's samples; raises as :class:`RolloutFile`."""
+    with RolloutFile(path, settings, check) as file:
+        done = sum(problem < problems and sample < samples for problem, sample in file.done)
+    return done == problems * samples
+
+
 def _are_integers(values: object, largest: int) -> bool:
     return isinstance(values, list) and all(
         type(value) is int and 0 <= value <= largest for value in values
@@ -168,7 +179,7 @@ def read_generations(
     path: Path,
     problems: int,
     samples: int,
-    check: Callable[[Mapping[str, Any]], None] = _check_response,
+    check: RowCheck = check_response,
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(problem, sample, row) of the first ``samples`` responses to each problem, in file order.
 

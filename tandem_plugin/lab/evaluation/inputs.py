@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Benchmark:
     """The template of prompts that ``tandem data prepare`` wrote; nothing is added to these."""
     unread: str | None = None
     """What of the source is in no prompt; see :meth:`ProblemSet.unread_note`."""
+    template_args: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the tokenizer's chat template."""
 
     def notes(self) -> Iterator[str]:
         """What should be known of its prompts."""
@@ -48,6 +50,7 @@ class Benchmark:
             "instruction": self.template.instruction,
             "system": self.template.system,
             **({"always": True} if self.template.always else {}),
+            **({"template_args": dict(self.template_args)} if self.template_args else {}),
         }
 
     def questions(self) -> list[dict[str, Any]]:

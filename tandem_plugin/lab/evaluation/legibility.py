@@ -237,7 +237,7 @@ def run_legibility(
         unscored = [
             name
             for name, rows in solo.problems.items()
-            if not is_complete(files[name], noted[name], len(rows), used)
+            if not is_complete(files[name], noted[name], len(rows), used, _check_score)
         ]
         if unscored:
             if pieces_of(senior.path) != pieces_of(junior.path):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,23 @@ def check_tokenizers(models: Sequence[Checkpoint]) -> None:
         Vocabulary.from_path(model.path)
 
 
-def check_handoffs(seniors: Sequence[Checkpoint], schedules: Sequence[Mapping[str, Any]]) -> None:
+def check_handoffs(
+    seniors: Sequence[Checkpoint],
+    schedules: Sequence[Mapping[str, Any]],
+    engine: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Raise :class:`TokenizerError` if a senior's tokenizer has no boundaries for a schedule."""
     for senior in seniors:
-        vocabulary = Vocabulary.from_path(senior.path)
-        for schedule in schedules:
-            TandemRules(TandemConfig.from_mapping(engine_settings(schedule)), vocabulary)
+        _rules(senior, schedules, engine)
+
+
+def _rules(
+    senior: Checkpoint, schedules: Sequence[Mapping[str, Any]], engine: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The record of each schedule's rule over the tokenizer that the engine will have."""
+    vocabulary = Vocabulary.from_path(engine.get("tokenizer") or senior.path)
+    configs = (TandemConfig.from_mapping(engine_settings(schedule)) for schedule in schedules)
+    return [TandemRules(config, vocabulary).default.record() for config in configs]
 
 
 def run_handoff(
@@ -102,10 +114,11 @@ def run_handoff(
                 senior,
                 junior,
                 schedule,
+                rule,
             )
             for benchmark in benchmarks
         ]
-        for schedule in schedules
+        for schedule, rule in zip(schedules, _rules(senior, schedules, engine), strict=True)
     ]
     generate([file for files in runs for file in files], sampling, engine)
     return [_summarise("handoff", files, sampling, engine, protocol) for files in runs]

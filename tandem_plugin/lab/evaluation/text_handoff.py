@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from tandem_plugin.lab.data.problem import Message, has_template, rendered
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.seeds import derive_seed
 
@@ -77,13 +79,21 @@ class TextHandoff:
     ends when a model ends it, at its token budget, or after a number of rounds. Source:
     eval/handoff.py of CSSLab/Tandem-RLVR at 7ba85e0f.
 
-    engine: a :class:`TandemLLM`. most: the maximum number of concurrent requests.
+    engine: a :class:`TandemLLM`. most: the maximum number of concurrent requests. template_args:
+    arguments of the chat template.
     """
 
-    def __init__(self, engine: Any, sampling: Sampling, most: int) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        sampling: Sampling,
+        most: int,
+        template_args: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._engine = engine
         self._tokenizer = engine.get_tokenizer()
-        self._has_template = bool(getattr(self._tokenizer, "chat_template", None))
+        self._template_args = template_args
+        self._has_template = has_template(self._tokenizer, template_args)
         self._longest = int(engine.llm_engine.model_config.max_model_len)
         self._sampling = sampling
         self._most = most
@@ -93,11 +103,9 @@ class TextHandoff:
         self, key: Any, question: Mapping[str, Any], seeds: tuple[int, int], rounds: int
     ) -> None:
         """Add a response, to be yielded under ``key``."""
-        turns: Sequence[Mapping[str, str]] = question["messages"]
+        turns: Sequence[Message] = question["messages"]
         if self._has_template:
-            prompt = self._tokenizer.apply_chat_template(
-                list(turns), tokenize=False, add_generation_prompt=True
-            )
+            prompt = rendered(turns, self._tokenizer, self._template_args, tokenize=False)
         else:
             prompt = _BLANK_LINE.join(turn["content"] for turn in turns)
         self._waiting.append(_Chain(key, question, prompt, seeds, rounds))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, shown
+from tandem_plugin.errors import TandemError, shown
+from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
@@ -27,12 +29,31 @@ class Difference:
     """A difference between a row and its replay."""
 
     line: int
-    kind: Literal["authorship", "length", "fingerprint", "malformed"]
+    kind: Literal["authorship", "length", "fingerprint", "vocabulary", "malformed"]
     message: str
     position: int | None = None
     """The first response position that differs, counted from 0."""
     file: str | None = None
     """The file, if there are several."""
+
+
+def token_id_count(tokenizer: str, vocabulary: Vocabulary) -> int:
+    """How many token ids a model with this tokenizer can sample: those from it on are nobody's.
+
+    A checkpoint may have more than its tokenizer, whose vocabulary it pads. tokenizer: its place.
+    """
+    try:
+        config = parse_json(read_file(Path(tokenizer) / "config.json"))
+        sizes = [config.get("vocab_size"), config.get("text_config", {}).get("vocab_size")]
+    except (OSError, ValueError, AttributeError):
+        sizes = []
+    return max([len(vocabulary), *(size for size in sizes if type(size) is int)])
+
+
+def unknown_token(line: int, token_id: int, token_ids: int) -> Difference:
+    """The difference of a row with a token id that the model lacks."""
+    message = f"The token id {token_id} is outside the {token_ids} ids of this tokenizer."
+    return Difference(line, "vocabulary", message)
 
 
 class RuleBook:
@@ -69,10 +90,14 @@ class Audit:
     rules: RuleBook
     keep: int
     """Maximum number of differences to keep; all are counted."""
+    token_ids: int
+    """How many token ids there are."""
     file: str | None = None
     """The name of the next rows' file, if there are several."""
     rows: int = 0
-    """Rows with a tandem seed."""
+    """Rows with a tandem seed, and a token or more whose author is known, if they have any."""
+    unknown_rows: int = 0
+    """Rows with a tandem seed all of whose tokens are of unknown author."""
     solo_rows: int = 0
     """Rows that the senior wrote alone."""
     tokens: int = 0
@@ -102,6 +127,12 @@ class Audit:
             if isinstance(row, MalformedRow):
                 found[row.line] = [Difference(row.line, "malformed", row.message)]
                 continue
+            if (largest := max(row.response_ids, default=0)) >= self.token_ids:
+                message = (
+                    f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
+                )
+                found[row.line] = [Difference(row.line, "vocabulary", message)]
+                continue
             if row.seed is None:
                 continue
             try:
@@ -110,7 +141,7 @@ class Audit:
                     rules[row.line] if one.settings is None else self.rules.rule(one.settings)
                     for one in row.segments
                 ]
-            except ConfigError as error:
+            except TandemError as error:
                 found[row.line] = [Difference(row.line, "malformed", f"tandem_schedule: {error}")]
                 continue
             for rule, segment in zip(of_calls, row.segments, strict=True):
@@ -148,8 +179,12 @@ class Audit:
             self.solo_rows += 1
             alone = np.ones(len(row.response_ids), np.bool_)
             return [] if row.authorship is None else list(_authorship_differences(row, alone))
-        self.rows += 1
-        self.unknown_tokens += sum(stop - start for start, stop in row.unknown)
+        unknown = sum(stop - start for start, stop in row.unknown)
+        if unknown and unknown == sum(part.stop - part.start for part in row.segments):
+            self.unknown_rows += 1
+        else:
+            self.rows += 1
+        self.unknown_tokens += unknown
         found = list(_authorship_differences(row, replayed[row.line]))
         if row.fingerprint != rule.fingerprint:
             message = (

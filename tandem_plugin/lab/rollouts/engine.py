@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tandem_plugin.errors import EngineError, TandemError
+from tandem_plugin.errors import EngineError, TandemError, printable
 from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import ShownProgress, waiting
 
@@ -70,6 +70,18 @@ def start_engine(
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
         raise EngineError("TP765", why=why) from error
+
+
+def report_unused(tokenizer: Any, template_args: Mapping[str, Any]) -> None:
+    """Print on stderr which arguments the tokenizer's chat template does not use, if any."""
+    from tandem_plugin.lab.data.problem import unused_arguments
+
+    if names := unused_arguments(tokenizer, template_args):
+        unused = ", ".join(names)
+        print(
+            printable(f"The chat template does not use --template-arg {unused}: it has no effect."),
+            file=sys.stderr,
+        )
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}

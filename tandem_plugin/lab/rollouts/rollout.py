@@ -123,6 +123,11 @@ def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
         return MalformedRow(number, str(RolloutError("TP772", error=error)))
 
 
+def check_row(row: Mapping[str, Any]) -> None:
+    """Raise :class:`RolloutError` for a row that is not a rollout."""
+    _rollout(dict(row), 0, 0)
+
+
 def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     for name in ("response_ids", "tandem_seed"):
         if name not in row:

@@ -8,9 +8,9 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tandem_plugin.boundaries.tokenizer_files import READ_ALONE
 from tandem_plugin.errors import OutputError, TokenizerError
@@ -40,6 +40,13 @@ def run_file(path: Path) -> Path:
     return path.with_name(path.name + ".run.json")
 
 
+RowCheck: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Raises ValueError for a row that is not of this kind of file."""
+
+_DIGEST = "row_sha256"
+"""The field with a digest of the rest of its row, by which a row that was edited is told."""
+
+
 class RolloutFile:
     """Appends rollouts to those that an earlier run with the same settings wrote.
 
@@ -48,17 +55,21 @@ class RolloutFile:
     removed otherwise. Raises :class:`OutputError` if the file was made with other settings,
     contains anything else, or is being written by another process; the file is then left unchanged.
 
-    settings: what decides the lines; recorded next to the file.
+    settings: what decides the lines; recorded next to the file. check: raises ValueError for a row
+    that the command did not write.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, Any], check: RowCheck = lambda row: None
+    ) -> None:
         self.path = path
+        self._check = check
         self.done: set[tuple[int, int]] = set()
         """(problem, sample) of the rollouts that are in the file."""
         self._file = self._open()
         try:
             self._lock()
-            whole = self._read()
+            whole = self._read(settings)
             self._check_settings(settings)
             self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
             if not whole.ends:
@@ -69,7 +80,8 @@ class RolloutFile:
 
     def append(self, problem: int, sample: int, row: Mapping[str, Any]) -> None:
         """Write one rollout."""
-        line = json.dumps({"problem": problem, "sample": sample, **row})
+        content = {"problem": problem, "sample": sample, **row}
+        line = json.dumps({**content, _DIGEST: _digest(content)})
         self._write(line.encode() + b"\n")
         self.done.add((problem, sample))
 
@@ -83,6 +95,8 @@ class RolloutFile:
         """The file, unbuffered, made where it is missing; writes go to its end."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.exists(self.path):
+                open_file(self.path).close()  # nothing else: opening a pipe would wait for a reader
             return self.path.open("ab", buffering=0)
         except OSError as error:
             raise OutputError("TP751", path=self.path, reason=system_reason(error)) from error
@@ -93,15 +107,19 @@ class RolloutFile:
         except OSError as error:
             raise OutputError("TP752", path=self.path) from error
 
-    def _read(self) -> WholeLines:
+    def _read(self, settings: Mapping[str, Any]) -> WholeLines:
         """Take in what is there."""
 
         def take(line: bytes) -> None:
-            self.done.add(_placed_row(line)[:2])
+            problem, sample, row = _placed_row(line)
+            self._check(row)
+            self.done.add((problem, sample))
 
         try:
             return read_appended(self.path, b'{"problem": ', take)
         except ForeignLineError as error:
+            if os.path.exists(run_file(self.path)):
+                self._check_settings(settings)  # rows of other settings may well be others
             raise OutputError("TP753", path=self.path, line=error.line, error=error) from error
         except OSError as error:
             raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
@@ -140,23 +158,34 @@ def _noted(note: Path) -> dict[str, Any]:
 
 
 def placed_rows(path: Path) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """(problem, sample, row) of every line, except a last one without a newline.
+    """(problem, sample, row) of every line, except blank ones and a last one without a newline.
 
     Raises ValueError for a line that is not a rollout, OSError if the file cannot be read.
     """
     with open_file(path) as lines:
-        yield from (_placed_row(line) for line in lines if line.endswith(b"\n"))
+        yield from (_placed_row(line) for line in lines if line.strip() and line.endswith(b"\n"))
 
 
 def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
-    """(problem, sample, row) of a line; raises ValueError if it is not a rollout."""
+    """(problem, sample, row) of a line; raises ValueError if it is not a rollout, or was edited."""
     row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
+    digest = row.pop(_DIGEST, None)
+    if digest is not None and digest != _digest(row):
+        raise ValueError(f"it was edited: its {_DIGEST} is that of another row")
     problem, sample = row.get("problem"), row.get("sample")
     if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
         raise ValueError("it lacks the integers problem and sample")
     return problem, sample, row
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    """A digest of a row's content, whatever the order and the spelling of its JSON."""
+    try:
+        return text_digest(json.dumps(row, sort_keys=True))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def rollout_files(path: Path) -> list[Path]:

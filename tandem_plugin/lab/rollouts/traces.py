@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.files import parse_json, read_file
-from tandem_plugin.lab.rollouts.audit import Difference
+from tandem_plugin.lab.rollouts.audit import Difference, unknown_token
 from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
@@ -70,6 +70,8 @@ class TraceAudit:
     boundaries: BoundarySet
     keep: int
     """How many differences to keep; all are counted."""
+    token_ids: int
+    """How many token ids there are."""
     rows: int = 0
     tokens: int = 0
     senior_tokens: int = 0
@@ -122,6 +124,8 @@ class TraceAudit:
     def _counted(
         self, line: int, ids: NDArray[np.int64], authors: NDArray[np.bool_]
     ) -> Difference | None:
+        if len(ids) and (largest := int(ids.max())) >= self.token_ids:
+            return unknown_token(line, largest, self.token_ids)
         self.rows += 1
         if not len(ids):
             return None
