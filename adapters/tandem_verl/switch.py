@@ -34,9 +34,10 @@ MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 """The setting for the agent-loop manager."""
 
 SETTINGS = frozenset({
-    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name", "lambda_jun",
-    "max_unknown_share", "measure_every", "mode", "n", "p", "partner_logprobs", "record", "require",
-    "rollouts", "schedule", "seed", "steps", "training_step", "unproven", "validation",
+    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
+    "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",
+    "partner_logprobs", "record", "require", "rollouts", "schedule", "seed", "steps",
+    "training_step", "unproven", "validation",
 })  # fmt: skip
 """Tandem's settings and the parameters of its schedules; a test compares them with the core's."""
 
