@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ from transformers import TrainerCallback
 
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
 from tandem_trl.trainer import TandemTrainer
+
+_STATE = "tandem"
+"""The note's name in ``trainer_state.json``: TRL does not keep the folder of a checkpoint that a
+training resumes, which may be any."""
 
 
 def note_checkpoints(tandem: TandemTrainer, trainer: Any) -> None:
@@ -19,10 +24,13 @@ def note_checkpoints(tandem: TandemTrainer, trainer: Any) -> None:
     """
     start = str(trainer.model.name_or_path)
     note = tandem.note(start)
+    kept = trainer.state.stateful_callbacks
     if step := trainer.state.global_step:
-        check_resumed(_resumed_folder(trainer.args, step), note)
+        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
+        check_resumed(_resumed_folder(trainer.args, step), note, before)
     else:
         check_start(start, tandem.config)
+    kept[_STATE] = asdict(note)
     trainer.add_callback(_Notes(note))
 
 

@@ -48,9 +48,16 @@ class CheckpointNote:
     def read(cls, folder: Path) -> CheckpointNote | None:
         """The note in a folder; None if there is none that can be read."""
         try:
-            fields = parse_json(read_file(folder / NOTE))
+            return cls.of_fields(parse_json(read_file(folder / NOTE)))
+        except (OSError, ValueError):
+            return None
+
+    @classmethod
+    def of_fields(cls, fields: Any) -> CheckpointNote | None:
+        """The note with these fields, as :func:`dataclasses.asdict` has them; None for others."""
+        try:
             note = cls(**fields)
-        except (OSError, ValueError, TypeError):
+        except TypeError:
             return None
         texts = (note.start, note.fingerprint, note.version)
         readable = all(isinstance(one, str) for one in texts) and isinstance(note.settings, dict)
@@ -81,13 +88,16 @@ class CheckpointNote:
         ]
 
 
-def check_resumed(folder: str | Path, now: CheckpointNote) -> None:
+def check_resumed(
+    folder: str | Path, now: CheckpointNote, before: CheckpointNote | None = None
+) -> None:
     """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
 
-    Raises :class:`ConfigError` if the junior would change although no setting names one: it would
-    be the model that the senior now starts from.
+    before: the checkpoint's note, if it is known without the folder. Raises :class:`ConfigError` if
+    the junior would change although no setting names one: it would be the model that the senior now
+    starts from.
     """
-    before = CheckpointNote.read(Path(folder))
+    before = before or CheckpointNote.read(Path(folder))
     if before is None:
         print(
             f"tandem: the checkpoint {str(folder)!r} has no {NOTE}: it does not say whether, and "

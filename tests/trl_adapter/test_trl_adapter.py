@@ -200,11 +200,20 @@ def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any)
 def test_checkpoints_say_with_which_settings_they_were_made(
     begun: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def trained(step: int, start: str = "A/base", named: Any = None, **settings: Any) -> Any:
-        """The callback of a training that begins after a step."""
+    kept: dict[str, Any] = {}  # as trainer_state.json has it
+
+    def trained(
+        step: int,
+        start: str = "A/base",
+        named: Any = None,
+        elsewhere: bool = False,
+        **settings: Any,
+    ) -> Any:
+        """The callback of a training that begins after a step; elsewhere: in another folder."""
         callbacks: list[Any] = []
         trainer = made_trainer(output_dir=str(tmp_path), resume_from_checkpoint=named)
         trainer.model.name_or_path, trainer.state.global_step = start, step
+        trainer.state.stateful_callbacks = kept if elsewhere else {}
         trainer.add_callback = callbacks.append
         note_checkpoints(begun(trainer, **settings), trainer)
         (callback,) = callbacks
@@ -222,6 +231,9 @@ def test_checkpoints_say_with_which_settings_they_were_made(
     for named in (None, True, str(tmp_path / "checkpoint-4")):
         trained(4, named=named, p=0.25)
         assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
+    trained(0, elsewhere=True)
+    trained(8, elsewhere=True, p=0.25)
+    assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
     with refused("TP423", junior="A/base"):
         trained(4, "A/trained")
     with refused("TP425"):  # the senior that this training has exported
