@@ -147,7 +147,7 @@ def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
         name="resumed",
     )
     assert run.exit_code == 0, run.log[-3000:]
-    assert "with changes: max_unknown_share=0.2 (was 0.1)" in run.log
+    assert "max_unknown_share=0.2 (was 0.1)" in run.log
     assert len(run.steps) == STEPS  # those of the second episode
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
     assert_masks_are_the_replay(tmp_path, openrlhf.rule)

@@ -124,7 +124,7 @@ def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
     changed = {**settings, "max_unknown_share": 0.2}
     resumed = bench.run(changed, name="resumed", resume_from_checkpoint=str(checkpoint), **one)
     assert resumed.exit_code == 0, resumed.log[-3000:]
-    assert "with changes: max_unknown_share=0.2 (was 0.1)" in resumed.log
+    assert "max_unknown_share=0.2 (was 0.1)" in resumed.log
     for step in range(SAVED + 1, STEPS + 1):
         seeds, expected = (
             [(row["input"], row["tandem_seed"]) for row in each.rollouts(step)]

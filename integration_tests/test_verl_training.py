@@ -210,7 +210,7 @@ def test_resumed_run_goes_on_with_the_same_authors(
     trained: Trained, resumed: VerlRun, rule: Rule
 ) -> None:
     """The same prompts, seeds and, under equal noise, tokens: weights and data go on as saved."""
-    assert "with changes: max_unknown_share=0.2 (was 0.1)" in resumed.log
+    assert "max_unknown_share=0.2 (was 0.1)" in resumed.log
     later = [step["training/global_step"] for step in resumed.steps]
     assert later == list(range(SAVED + 1, STEPS + 1))
     for step in later:
