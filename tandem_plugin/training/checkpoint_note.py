@@ -21,8 +21,8 @@ from tandem_plugin.files import parse_json, read_file, write_file
 NOTE = "tandem.json"
 """The note's name in a checkpoint's folder, and in that of an exported senior."""
 
-_ABOVE = 2
-"""How many folders above a model's its run's note may be: verl exports to actor/huggingface."""
+_EXPORT = Path("actor", "huggingface")
+"""Where verl exports a model to, below a checkpoint's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,9 @@ def _note_of_model(model: str) -> CheckpointNote | None:
     folder = Path(os.path.realpath(os.path.expanduser(model)))
     if not model or not folder.is_dir():
         return None
-    places = (folder, *folder.parents[:_ABOVE])
-    return next(filter(None, map(CheckpointNote.read, places)), None)
+    is_export = folder.parts[-2:] == _EXPORT.parts
+    # Never of any other folder above: a run may write where its base model lies.
+    return CheckpointNote.read(folder.parents[1] if is_export else folder)
 
 
 def _whole(model: str) -> str:

@@ -132,3 +132,13 @@ def test_trained_senior_does_not_become_its_own_junior_unsaid(
 def test_model_that_no_tandem_run_trained_starts_with_any_settings(base: str) -> None:
     for model in (base, "Qwen/Qwen3-4B", "no such folder", ""):
         check_start(model, config())
+
+
+def test_model_below_the_folder_of_a_run_is_none_that_it_trained(
+    checkpoint: Path, base: str
+) -> None:
+    """As where a training writes into the folder that its base model lies in."""
+    for below in ("model", "models/base"):
+        model = checkpoint / below
+        model.mkdir(parents=True)
+        check_start(str(model), config(seed=3))
