@@ -112,7 +112,7 @@ demo-real: $(VENV)/.real-ready
 	$(BIN)/python examples/demo/run.py --real --out $(OUT) $(if $(STEPS),--steps $(STEPS)) $(if $(SOLO),--solo)
 
 study: $(VENV)/.demo-ready
-	$(BIN)/python examples/study/run.py --out $(STUDY)
+	$(BIN)/python examples/study/run.py --out $(STUDY) $(if $(MODELS),--models $(MODELS))
 
 # On SmolLM2-135M-Instruct, in about two hours of one core. The same command resumes it.
 study-real: $(VENV)/.real-ready
