@@ -81,7 +81,7 @@ def power_lines(models: int) -> list[str]:
     return [f"{models} models:", "", *table_lines(columns, rows)]
 
 
-def tests(curves: Curves) -> list[tuple[tuple[str, str], str, Found, float]]:
+def comparisons(curves: Curves) -> list[tuple[tuple[str, str], str, Found, float]]:
     """The comparisons at equal accuracy alone: (couple, handoff, what was found, p by Holm over a
     couple's handoffs). The first couple's are the primary ones."""
     found = []
@@ -140,7 +140,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _tests(curves: Curves) -> list[str]:
     cells = []
-    for (one, two), handoff, found, corrected in tests(curves):
+    for (one, two), handoff, found, corrected in comparisons(curves):
         name = f"{one} - {two}" + (" (control)" if (one, two) == CONTROL else "")
         interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
         ps = f"{found.p:.2g}", f"{corrected:.2g}"
