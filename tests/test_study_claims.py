@@ -91,7 +91,7 @@ def _of(curves: Curves, model: int, *methods: Any) -> list[Any]:
 
 
 def test_level_that_is_never_reached_is_an_error(curves: Curves):
-    with pytest.raises(ValueError, match="No checkpoint has validation of 0.9"):
+    with pytest.raises(ValueError, match=r"No checkpoint has validation of 0\.9"):
         reach(curves[41][GRPO.name], "validation", 0.9)
 
 
