@@ -1,4 +1,4 @@
-"""``make study`` in its smallest size, to the end: trained, tabled, resumed and cut short."""
+"""``make study`` and ``make study-gpu`` in their smallest size: trained, tabled and resumed."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def start(out: Path, *more: str) -> str:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("study") / "study"
     said = start(out)
+    assert "2 models are too few to test anything with." in said
     assert "8 of 8: " in said
     return out
 
@@ -72,3 +73,28 @@ def test_folder_of_another_study_is_refused(study: Path):
     )
     assert done.returncode == 1
     assert "holds a study with other settings" in done.stderr
+
+
+def test_comparison_on_a_stack_of_models_goes_on_with_more_seeds(tmp_path: Path):
+    out = tmp_path / "gpu"
+
+    def go(seeds: int) -> str:
+        command = [sys.executable, str(STUDY.with_name("gpu.py")), "--quick", "--out", str(out)]
+        return run([*command, "--seeds", str(seeds)], 3000).stdout
+
+    said = go(1)
+    assert "The pilot chose a learning rate of" in said
+    assert "seeds 1: step 2 of 2" in said
+    first = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*")}
+    assert len(first) == 4
+    said = go(2)
+    assert "seeds 2: step 2 of 2" in said
+    assert "seeds 1:" not in said
+    assert "pilot: step" not in said
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert [(row["model"], row["method"]) for row in rows[::4]] == [
+        (1, "as taught"),
+        (2, "as taught"),
+    ]
+    assert "No claim is made." in (out / "study.md").read_text()

@@ -32,7 +32,7 @@ from light.judging import (
 )
 from light.runs import METHODS
 from light.study import table_lines
-from tandem_plugin.lab.evaluation.significance import unit_error
+from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_error
 
 MEASURES = {
     "solo": "alone",
@@ -62,6 +62,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def power_lines(models: int) -> list[str]:
     """What each primary comparison can find with so many models, known before the study runs."""
+    if models < FEWEST_UNITS:
+        return [f"{models} models are too few to test anything with."]
     rows = []
     for handoff, (mean, spread) in EXPECTED.items():
         for effect, said in ((mean, "the probes'"), (PAPER, "the paper's")):
@@ -119,11 +121,11 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
             "they first reach the lower of their last values; *best* is chosen by accuracy on the "
             "validation problems, a team's for tandem.",
             "",
-            *_differences(curves),
+            *difference_lines(curves),
             "",
             "## At the last step",
             "",
-            *_levels(curves),
+            *level_lines(curves),
             "",
             "## Team accuracy over accuracy alone",
             "",
@@ -154,7 +156,8 @@ def points(found: Found) -> str:
     return f"{100 * found.mean:+.2f} ± {100 * found.error:.2f}"
 
 
-def _differences(curves: Curves) -> list[str]:
+def difference_lines(curves: Curves) -> list[str]:
+    """A table of every difference at every choice of checkpoints."""
     cells = []
     for one, two in COUPLES:
         for choice, said in CHOICES.items():
@@ -166,7 +169,8 @@ def _differences(curves: Curves) -> list[str]:
     return table_lines(columns, cells, words=(0, 1))
 
 
-def _levels(curves: Curves) -> list[str]:
+def level_lines(curves: Curves) -> list[str]:
+    """A table of each method's measures at its last step."""
     last = {one.name: [of_model[one.name][-1] for of_model in curves.values()] for one in METHODS}
     taught = [of_model[METHODS[0].name][0] for of_model in curves.values()]
     cells = []

@@ -80,7 +80,7 @@ def generate(
     log_probs = torch.zeros(batch, longest)
     models = [senior] if rule is None or junior is None else [senior, junior]
     caches = [model.new_cache(batch, start + longest) for model in models]
-    team = None if rule is None else _Team(rule, seeds, longest)
+    team = None if rule is None else Team(rule, seeds, longest, prompts.device)
     going = torch.ones(batch, dtype=torch.bool)
     step = prompts
     for place in range(longest):
@@ -109,15 +109,18 @@ def generate(
     )
 
 
-class _Team:
-    """Who writes the next token of each response."""
+class Team:
+    """Who writes the next token of each response: bool ``[responses]``, true for the senior."""
 
-    def __init__(self, rule: Rule, seeds: Sequence[int], longest: int) -> None:
+    def __init__(
+        self, rule: Rule, seeds: Sequence[int], longest: int, device: torch.device
+    ) -> None:
+        """seeds: the tandem seed of each response."""
         self._schedule = rule.schedule
-        self._is_boundary = torch.tensor(np.array(rule.boundaries.table))
-        self._draws = torch.from_numpy(draws_table(list(seeds), longest + 1))
+        self._is_boundary = torch.tensor(np.array(rule.boundaries.table), device=device)
+        self._draws = torch.from_numpy(draws_table(list(seeds), longest + 1)).to(device)
         self.author: Tensor = self._schedule.start(self._draws[:, 0])
-        self._run = torch.zeros(len(seeds), dtype=torch.int64)
+        self._run = torch.zeros(len(seeds), dtype=torch.int64, device=device)
 
     def advance(self, tokens: Tensor, place: int) -> None:
         """Choose the author of position ``place`` behind ``tokens``."""
