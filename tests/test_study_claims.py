@@ -29,7 +29,7 @@ from light.judging import (  # noqa: E402
     power,
     reach,
 )
-from light.page import MEASURES, write_page  # noqa: E402
+from light.page import MEASURES, comparisons, page, points, read_rows, write_page  # noqa: E402
 from light.runs import METHODS, TAUGHT, WHOLE, trainings  # noqa: E402
 
 
@@ -148,3 +148,44 @@ def test_page_says_what_the_rows_do(rows: list[dict[str, Any]], tmp_path: Path):
     (level,) = (line for line in said.splitlines() if line.startswith("| 0.60 |"))
     assert "| 0.467 ± 0.000 | 0.450 ± 0.000 | 0.560 ± 0.010 |" in level
     assert level.endswith("| 7 | 10 | 20 |")
+
+
+RESULTS = STUDY / "results"
+
+
+def test_published_page_is_that_of_the_published_rows():
+    assert (RESULTS / "study.md").read_text(encoding="utf-8") == page(
+        read_rows(RESULTS / "rows.jsonl")
+    )
+
+
+def in_points(curves: Curves, couple: tuple[str, str], choice: Any, measure: str) -> str:
+    """A difference as the pages write it, in points of accuracy."""
+    return points(judge(differences(curves, couple, choice, measure)))
+
+
+def test_numbers_of_the_readmes_are_those_of_the_published_rows():
+    curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
+    tandem, half, control = COUPLES
+    told = {
+        "README.md": [
+            in_points(curves, tandem, "accuracy", "step-bernoulli"),
+            in_points(curves, tandem, "accuracy", "step"),
+            in_points(curves, control, "accuracy", "step-bernoulli"),
+            in_points(curves, tandem, "steps", "solo"),
+            in_points(curves, tandem, "steps", "step-bernoulli"),
+        ],
+        "examples/study/README.md": [
+            *(points(found) for _, _, found, _ in comparisons(curves)),
+            *(
+                in_points(curves, couple, choice, measure)
+                for couple in (tandem, half)
+                for choice in ("steps", "tokens", "best")
+                for measure in ("solo", "step-bernoulli", "step")
+            ),
+        ],
+    }
+    for file, numbers in told.items():
+        text = (STUDY.parents[1] / file).read_text(encoding="utf-8")
+        assert f"{len(curves)} models" in text
+        assert [number for number in numbers if number not in text] == [], file
