@@ -36,7 +36,13 @@ from light.runs import METHODS, TAUGHT, WHOLE, trainings  # noqa: E402
 def point(step: int, validation: float, team: float, tokens: int, own: float = 0.0) -> Any:
     values = dict.fromkeys(MEASURES, team)
     counts = {"step_number": step, "trained_tokens": tokens}
-    return {**values, **counts, "validation": validation, "own_validation": own, "solo": validation}
+    return {
+        **values,
+        **counts,
+        "validation": validation,
+        "own_validation": own,
+        "solo": 1 - validation,
+    }
 
 
 def rows_of(model: int, shift: float = 0.0) -> list[dict[str, Any]]:
@@ -139,13 +145,13 @@ def test_every_model_is_taught_before_its_trainings():
 
 def test_page_says_what_the_rows_do(rows: list[dict[str, Any]], tmp_path: Path):
     pytest.importorskip("matplotlib", reason="the page has a figure")
-    said = write_page(tmp_path, rows).read_text()
-    assert "2 models, numbers 41 to 42" in said
-    assert "| tandem - GRPO | `step` | +9.33 ± 1.00 |" in said
-    assert "| tandem - GRPO | equal steps | -0.2000 ± 0.0000 | -0.0400 ± 0.0100 |" in said
+    text = write_page(tmp_path, rows).read_text()
+    assert "2 models, numbers 41 to 42" in text
+    assert "| tandem - GRPO | `step` | +9.33 ± 1.00 |" in text
+    assert "| tandem - GRPO | equal steps | +0.2000 ± 0.0000 | -0.0400 ± 0.0100 |" in text
     assert (tmp_path / "curves.svg").stat().st_size > 1000
     # At 0.60 alone: GRPO 0.467 at step 7, tandem at its last.
-    (level,) = (line for line in said.splitlines() if line.startswith("| 0.60 |"))
+    (level,) = (line for line in text.splitlines() if line.startswith("| 0.60 |"))
     assert "| 0.467 ± 0.000 | 0.450 ± 0.000 | 0.560 ± 0.010 |" in level
     assert level.endswith("| 7 | 10 | 20 |")
 
@@ -167,7 +173,7 @@ def in_points(curves: Curves, couple: tuple[str, str], choice: Any, measure: str
 def test_numbers_of_the_readmes_are_those_of_the_published_rows():
     curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
     tandem, half, control = COUPLES
-    told = {
+    quoted = {
         "README.md": [
             in_points(curves, tandem, "accuracy", "step-bernoulli"),
             in_points(curves, tandem, "accuracy", "step"),
@@ -185,7 +191,7 @@ def test_numbers_of_the_readmes_are_those_of_the_published_rows():
             ),
         ],
     }
-    for file, numbers in told.items():
+    for file, numbers in quoted.items():
         text = (STUDY.parents[1] / file).read_text(encoding="utf-8")
         assert f"{len(curves)} models" in text
         assert [number for number in numbers if number not in text] == [], file

@@ -111,7 +111,7 @@ def test_optimizer_is_torchs_with_a_norm_of_each_models_own(both: Stack):
         for place in range(2)
     ]
     optimizer = AdamW(stack, torch.tensor(rates))
-    theirs = [
+    separate = [
         torch.optim.AdamW(one.values(), lr=rate, weight_decay=0.01)
         for one, rate in zip(alone, rates, strict=True)
     ]
@@ -120,7 +120,7 @@ def test_optimizer_is_torchs_with_a_norm_of_each_models_own(both: Stack):
         for name, weight in stack.weights.items():
             weight.grad = gradients[name].clone()
         optimizer.step()
-        for place, (one, other) in enumerate(zip(alone, theirs, strict=True)):
+        for place, (one, other) in enumerate(zip(alone, separate, strict=True)):
             for name, weight in one.items():
                 weight.grad = gradients[name][place].clone()
             torch.nn.utils.clip_grad_norm_(one.values(), 1.0)
@@ -252,17 +252,17 @@ def rows(seeds: int) -> list[dict[str, Any]]:
 
 
 def test_four_seeds_say_how_many_it_takes_and_claim_nothing():
-    said = gpu.page(rows(4))
-    assert "No claim is made." in said
-    assert "standard deviation of 0.13 points: 8 seeds." in said
-    assert "+0.0" not in said
+    text = gpu.page(rows(4))
+    assert "No claim is made." in text
+    assert "standard deviation of 0.13 points: 8 seeds." in text
+    assert "+0.0" not in text
     assert "16 seeds" in gpu.seeds_needed(np.array([-0.05, 0.05, 0.03, -0.02]))
     assert gpu.seeds_needed(np.array([0.01, 0.02])) == gpu.seeds_needed(np.array([-0.02, -0.01]))
 
 
 def test_eight_seeds_are_tested_one_sided_and_corrected():
-    said = gpu.page(rows(8))
-    (line,) = (one for one in said.splitlines() if one.startswith("| step | "))
+    text = gpu.page(rows(8))
+    (line,) = (one for one in text.splitlines() if one.startswith("| step | "))
     assert line.startswith("| step | +0.0145 ± 0.0009 | ")
     p, corrected = (float(cell) for cell in line.strip("| ").split(" | ")[2:])
     assert corrected == pytest.approx(3 * p, rel=0.05)

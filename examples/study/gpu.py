@@ -176,20 +176,20 @@ class Evaluation:
         start = prompts.shape[1]
         for first in range(0, len(prompts), self.size.micro):
             part = slice(first, first + self.size.micro)
-            asked = prompts[part].expand(len(seeds), -1, -1)
-            whole = torch.cat((asked, ids[:, part]), 2)
+            batch = prompts[part].expand(len(seeds), -1, -1)
+            whole = torch.cat((batch, ids[:, part]), 2)
             both = [stack.response_logits(whole, start) for stack in (seniors, juniors)]
             for place in range(len(seeds)):
                 kept = written[place, part]
                 rows = (*(one[place][kept] for one in both), ids[place, part][kept])
                 length = chunk_length(seniors.vocabulary)
                 for chunk in zip(*(one.split(length) for one in rows), strict=True):
-                    for held, found in zip(scores[place], chunk_scores(*chunk), strict=True):
-                        held.append(found)
+                    for kept_scores, found in zip(scores[place], chunk_scores(*chunk), strict=True):
+                        kept_scores.append(found)
         return [
             {
-                name: float(torch.cat(held).mean())
-                for name, held in zip(PositionScores._fields, of_model, strict=True)
+                name: float(torch.cat(values).mean())
+                for name, values in zip(PositionScores._fields, of_model, strict=True)
             }
             for of_model in scores
         ]
@@ -231,8 +231,8 @@ def pilot(out: Path, task: Chains, base: Stack, size: GpuSize) -> float:
 
 def _say(name: str, step: Step, size: GpuSize) -> None:
     if step.number <= 2 or step.number % 5 == 0:
-        said = " ".join(f"{one:.2f}" for one in step.rewards)
-        print(f"{name}: step {step.number} of {size.training.steps}, rewards {said}", flush=True)
+        listed = " ".join(f"{one:.2f}" for one in step.rewards)
+        print(f"{name}: step {step.number} of {size.training.steps}, rewards {listed}", flush=True)
 
 
 def run_group(

@@ -69,8 +69,8 @@ class Stack:
             for part, projections in _PROJECTIONS.items():
                 names |= {f"{layer}.{name}": f"{of_layer}{part}.{name}" for name in projections}
         weights = {
-            name: state[f"model.{theirs}.weight"].to(device, torch.float32)[None]
-            for name, theirs in names.items()
+            name: state[f"model.{source}.weight"].to(device, torch.float32)[None]
+            for name, source in names.items()
         }
         return cls(sizes, weights)
 
@@ -132,9 +132,9 @@ class Stack:
                 one.transpose(1, 2) for one in (_turned(queries, turn), _turned(keys, turn), values)
             )
             if cache is not None:
-                for held, new in zip(cache[layer], (keys, values), strict=True):
-                    held.index_copy_(2, columns, new.to(held.dtype))
-                keys, values = (held.to(queries.dtype) for held in cache[layer])
+                for cached, new in zip(cache[layer], (keys, values), strict=True):
+                    cached.index_copy_(2, columns, new.to(cached.dtype))
+                keys, values = (cached.to(queries.dtype) for cached in cache[layer])
             attended = functional.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=seen, is_causal=seen is None, enable_gqa=True
             )

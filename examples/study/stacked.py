@@ -150,8 +150,8 @@ def teach(task: Chains, base: Stack, seeds: Sequence[int], size: GpuSize) -> Sta
         losses.sum().backward()
         optimizer.step(min(1.0, (step + 1) / WARMUP))
         if step % 20 == 19 or step + 1 == size.taught:
-            said = " ".join(f"{loss:.3f}" for loss in losses.tolist())
-            print(f"taught {step + 1} of {size.taught} batches, loss {said}", flush=True)
+            listed = " ".join(f"{loss:.3f}" for loss in losses.tolist())
+            print(f"taught {step + 1} of {size.taught} batches, loss {listed}", flush=True)
     return stack.pick(range(len(seeds)))
 
 
@@ -214,8 +214,10 @@ def train(
     noise = Noise([run.seed for run in runs], device, "training")
     reader: Reader | None = None
     for number in range(1, sizes.steps + 1):
-        asked = {seed: orders[seed].sample(chains[seed], sizes.prompts) for seed in seeds}
-        rows = [[one for one in asked[run.seed] for _ in range(sizes.group)] for run in runs]
+        chosen_chains = {seed: orders[seed].sample(chains[seed], sizes.prompts) for seed in seeds}
+        rows = [
+            [one for one in chosen_chains[run.seed] for _ in range(sizes.group)] for run in runs
+        ]
         prompts = torch.stack([task.prompts(of_run) for of_run in rows]).to(device)
         start = prompts.shape[2]
         reader = reader or Reader(decoding, juniors, beside, batch, start + task.longest)
@@ -256,8 +258,8 @@ def check_replay(rule: Rule, made: Written, seeds: Sequence[int], places: Sequen
         ids = [row[:one] for row, one in zip(made.ids[place].tolist(), lengths, strict=True)]
         replayed = rule.replay_batch(ids, list(seeds[place * batch : place * batch + batch]))
         for row, found in enumerate(replayed):
-            told = made.senior[place, row, : lengths[row]].cpu().numpy()
-            if not np.array_equal(told, np.array(found.senior)):
+            recorded = made.senior[place, row, : lengths[row]].cpu().numpy()
+            if not np.array_equal(recorded, np.array(found.senior)):
                 raise RuntimeError("The record of who wrote what differs from its replay.")
 
 

@@ -96,7 +96,7 @@ def differences(
 ) -> np.ndarray:
     """Of each model, the first method less the second: float64 ``[models]``."""
     pairs = [pair(*(of_model[name] for name in couple), choice) for of_model in curves.values()]
-    return np.array([ours[measure] - theirs[measure] for ours, theirs in pairs])
+    return np.array([one[measure] - two[measure] for one, two in pairs])
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,11 +66,11 @@ def power_lines(models: int) -> list[str]:
         return [f"{models} models are too few to test anything with."]
     rows = []
     for handoff, (mean, spread) in EXPECTED.items():
-        for effect, said in ((mean, "the probes'"), (PAPER, "the paper's")):
+        for effect, source in ((mean, "the probes'"), (PAPER, "the paper's")):
             levels = (LEVEL / 2, LEVEL / 4)
             chances = [f"{power(effect, spread, models, level):.0%}" for level in levels]
             least = f"{100 * detectable(spread, models, LEVEL / 4):.2f}"
-            size = f"{100 * effect:.2f}, {said}"
+            size = f"{100 * effect:.2f}, {source}"
             rows.append((f"`{handoff}`", f"{100 * spread:.2f}", size, *chances, least))
     columns = (
         "Team",
@@ -160,11 +160,11 @@ def difference_lines(curves: Curves) -> list[str]:
     """A table of every difference at every choice of checkpoints."""
     cells = []
     for one, two in COUPLES:
-        for choice, said in CHOICES.items():
+        for choice, title in CHOICES.items():
             found = [judge(differences(curves, (one, two), choice, name)) for name in MEASURES]
             steps = differences(curves, (one, two), choice, "step_number").mean()
             numbers = [f"{each.mean:+.4f} ± {each.error:.4f}" for each in found]
-            cells.append((f"{one} - {two}", said, *numbers, f"{steps:+.0f}"))
+            cells.append((f"{one} - {two}", title, *numbers, f"{steps:+.0f}"))
     columns = ("Difference", "at", *MEASURES.values(), "steps")
     return table_lines(columns, cells, words=(0, 1))
 
