@@ -39,7 +39,7 @@ def test_version_is_judged_by_what_this_release_is_made_for(
 
 def test_extra_of_vllm_installs_the_versions_that_this_release_is_made_for() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     (vllm,) = project["project"]["optional-dependencies"]["vllm"]
     first, last = MADE_FOR["vllm"]
     major, minor = last.split(".")
