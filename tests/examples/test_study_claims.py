@@ -19,6 +19,8 @@ stats = pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy
 from light.grpo import GRPO, HALF, TANDEM  # noqa: E402
 from light.judging import (  # noqa: E402
     COUPLES,
+    EXPECTED,
+    HANDOFFS,
     Curves,
     complete_models,
     detectable,
@@ -170,6 +172,17 @@ def in_points(curves: Curves, couple: tuple[str, str], choice: Any, measure: str
     return points(judge(differences(curves, couple, choice, measure)))
 
 
+def pooled_points(curves: Curves) -> list[tuple[float, float]]:
+    """By a plain inverse-variance mean with the probes' summary."""
+    found = []
+    for handoff, mean, spread in (("step-bernoulli", 0.59, 0.69), ("step", 0.33, 0.90)):
+        own = 100 * differences(curves, COUPLES[0], "accuracy", handoff)
+        variances = [own.var(ddof=1) / len(own), spread**2 / 28]
+        total = sum(1 / one for one in variances)
+        found.append(((own.mean() / variances[0] + mean / variances[1]) / total, total**-0.5))
+    return found
+
+
 def test_numbers_of_the_readmes_are_those_of_the_published_rows():
     curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
     tandem, half, control = COUPLES
@@ -183,6 +196,11 @@ def test_numbers_of_the_readmes_are_those_of_the_published_rows():
         ],
         "examples/study/README.md": [
             *(points(found) for _, _, found, _ in comparisons(curves)),
+            *(f"{corrected:.2g}" for *_, corrected in comparisons(curves)),
+            in_points(curves, control, "tokens", "step-bernoulli"),
+            in_points(curves, control, "tokens", "step"),
+            *("{:+.2f} ± {:.2f}".format(*one) for one in pooled_points(curves)),
+            *(in_points(curves, couple, "accuracy", "solo") for couple in (tandem, half)),
             *(
                 in_points(curves, couple, choice, measure)
                 for couple in (tandem, half)
@@ -195,3 +213,27 @@ def test_numbers_of_the_readmes_are_those_of_the_published_rows():
         text = (STUDY.parents[1] / file).read_text(encoding="utf-8")
         assert f"{len(curves)} models" in text
         assert [number for number in numbers if number not in text] == [], file
+
+
+def test_what_weakens_the_result_is_said_with_the_numbers_of_the_published_rows():
+    curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
+    each = [np.sort(differences(curves, COUPLES[0], "accuracy", name)) for name in HANDOFFS]
+    spreads = [own.std(ddof=1) for own in each]
+    chances = [f"{power(mean, assumed, len(curves)):.0%}" for mean, assumed in EXPECTED.values()]
+    real = [
+        f"{power(EXPECTED[name][0], spread, len(curves)):.0%}"
+        for name, spread in zip(HANDOFFS, spreads, strict=True)
+    ]
+    positive = [int((own > 0).sum()) for own in each]
+    text = " ".join((STUDY / "README.md").read_text(encoding="utf-8").split())
+    for sentence in (
+        "standard deviations of {:.2f} and {:.2f} points, not".format(*(100 * s for s in spreads)),
+        "was {} and {}, not {} and {},".format(*real, *chances),
+        f"{positive[0]} of 20 differences are positive under random handoffs, {positive[1]} under",
+        f"it is {points(judge(each[0][:-1]))} and {points(judge(each[1][:-1]))}.",
+    ):
+        assert sentence in text
+    shares = [own[-4:].sum() / own.sum() for own in each]
+    assert shares == pytest.approx([0.8, 0.8], abs=0.05)
+    steps = differences(curves, COUPLES[0], "accuracy", "step_number").mean()
+    assert f"needs {steps:.0f} steps more" in text

@@ -44,6 +44,8 @@ CHOICES: dict[Choice, str] = {
 EXPECTED = {"step-bernoulli": (0.0059, 0.0069), "step": (0.0033, 0.0090)}
 """Of tandem less GRPO at equal accuracy alone, in 28 models of two earlier probes: the mean and the
 standard deviation between models."""
+PROBED = 28
+"""Models of those probes."""
 
 
 def complete_models(rows: Sequence[Mapping[str, Any]]) -> Curves:
@@ -117,6 +119,14 @@ def judge(values: Sequence[float] | np.ndarray) -> Found:
     reach_of = float(stats.t.ppf(1 - LEVEL / 2, len(each) - 1)) * error
     above = unit_test(each, "greater").p
     return Found(mean, error, mean - reach_of, mean + reach_of, 2 * min(above, 1 - above))
+
+
+def with_probes(found: Found, handoff: str) -> tuple[float, float]:
+    """The mean of tandem less GRPO in this study and in the two probes, weighted by their
+    variances, and its standard error."""
+    mean, spread = EXPECTED[handoff]
+    weights = np.array([found.error**-2, PROBED / spread**2])
+    return float(weights @ [found.mean, mean] / weights.sum()), float(weights.sum() ** -0.5)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
