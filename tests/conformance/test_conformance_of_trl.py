@@ -30,7 +30,7 @@ from trl_trainer import grpo_trainer  # noqa: E402
 
 from tandem_plugin.training.rows import Row  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
-from tandem_trl.engine import TandemEngine  # noqa: E402
+from tandem_trl.engine import TandemEngine, TandemPrompt, answered  # noqa: E402
 from tandem_trl.trainer import Batch  # noqa: E402
 
 MICRO_BATCH = 4
@@ -59,13 +59,19 @@ def row_of(rollout: Rollout) -> Row:
     calls = [call for turn in rollout.calls for call in turn]
     trajectory = Trajectory(rule(), lambda number: calls[number].seed)
     engine = TandemEngine(Scripted(iter(calls)))
-    sent = list(rollout.prompt)
+    sent = TandemPrompt(rollout.prompt, trajectory)
+
+    def generate(prompts: Any) -> tuple[Any, list[list[int]]]:
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = engine.generate(asked, Params(extra_args=None))
+        return prompts, [output.outputs[0].token_ids for output in outputs]
+
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:
-            engine.trajectories = [trajectory]
-            engine.generate([{"prompt_token_ids": sent}], Params(extra_args=None))
-        sent = [*sent, *turn.tokens, *turn.feedback]
-    batch = Batch("training", 1, True, 8, 0, [trajectory], 0)
+            answered(generate, None, [sent])
+        more = [*turn.tokens, *turn.feedback]
+        sent = sent + more
+    batch = Batch("training", 1, True, 8, 0, [trajectory])
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
     (row,) = batch.rows([rollout.prompt], [response], [generated])
     return row
