@@ -11,11 +11,10 @@ import pytest
 pytest.importorskip("trl", reason="TRL is not installed")
 
 from support.records import all_records
-from support.reference import Reference
 from support.server import Server, vllm_server
 from support.trainer_run import assert_stopped
 from support.trl_run import TRLBench, TRLRun
-from support.trl_tools import expected_of
+from support.trl_tools import expected_of, log_probs_of_both, settle_server
 from support.weight_transfer import SERVER_OPTIONS
 
 pytestmark = pytest.mark.timeout(900)
@@ -60,19 +59,13 @@ def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
 
 def expected(run: TRLRun, server: Server, record: Path, tokenizer: Any, rank: int = 0) -> Any:
     """What a rank generated, with its masks by the engine's record and its numbers of turns."""
-    settle(server)
+    settle_server(server)
     records = {row["tandem_seed"]: row for row in all_records(record)}
     marker = tokenizer("<|im_start|>assistant\n").input_ids
     return [
         (one, expected_of(one, SEED, 0, records, marker, rank * len(one["completions"])))
         for one in run.caught(rank)["generated"]
     ]
-
-
-def settle(server: Server) -> None:
-    """The engine records a request at the step after its last one."""
-    body = {"model": "team", "prompt": [5, 6], "max_tokens": 2, "vllm_xargs": {"tandem": "off"}}
-    assert server.post("/v1/completions", body)[0] == 200
 
 
 def test_each_prompt_is_a_request_of_its_own_and_syncs_reach_the_senior_alone(
@@ -97,32 +90,11 @@ def test_each_prompt_is_a_request_of_its_own_and_syncs_reach_the_senior_alone(
     assert max(differences) <= 1e-4  # after two syncs of all weights
     assert all(step["grad_norm"] > 0 for step in run.steps)
     assert [step["tandem/overlap"] < 1 for step in run.steps] == [True] * 3
-    for author, log_probs, by_reference in junior_and_senior(server, checkpoints):
-        worst = max(abs(a - b) for a, b in zip(log_probs, by_reference[False], strict=True))
-        other = max(abs(a - b) for a, b in zip(log_probs, by_reference[True], strict=True))
-        if author == "junior":
-            assert worst <= 1e-4
-        else:  # which was trained, and is not its start any more
-            assert other > 1e-3
-
-
-def junior_and_senior(server: Server, checkpoints: dict[str, Path]) -> Iterator[Any]:
-    """Of a response by each author alone: the engine's log-probabilities, and both models'."""
-    reference = Reference(checkpoints["senior"], checkpoints["junior"])
-    prompt = [5, 6, 7, 8]
-    for author, schedule in (("junior", "junior"), ("senior", "solo")):
-        body = {"model": "team", "prompt": prompt, "max_tokens": 24, "logprobs": 0}
-        extra = {"vllm_xargs": {"tandem": f'{{"seed": 3, "schedule": "{schedule}"}}'}}
-        asked = {"return_token_ids": True, "ignore_eos": True}
-        status, answer = server.post("/v1/completions", body | asked | extra)
-        assert status == 200, answer
-        (choice,) = answer["choices"]
-        ids = choice["token_ids"]
-        own = {
-            model: [float(row.log_softmax(-1)[i]) for row, i in zip(logits, ids, strict=True)]
-            for model, logits in reference.both(prompt, ids).items()
-        }
-        yield author, choice["logprobs"]["token_logprobs"], own
+    (senior, start), (junior, own) = log_probs_of_both(
+        server, checkpoints["senior"], checkpoints["junior"]
+    )
+    assert junior == pytest.approx(own, abs=1e-4)
+    assert max(abs(a - b) for a, b in zip(senior, start, strict=True)) > 1e-3  # it was trained
 
 
 @pytest.mark.long

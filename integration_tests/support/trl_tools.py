@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from support.server import Server
 from tandem_plugin.seeds import derive_seed
 
 _answers = itertools.count()
@@ -225,3 +228,33 @@ def expected_of(
         )
         for row, response in enumerate(one["completions"], first)
     ]
+
+
+def settle_server(server: Server) -> None:
+    """As :func:`settle`, of a server."""
+    body = {"model": "team", "prompt": [5, 6], "max_tokens": 2, "vllm_xargs": {"tandem": "off"}}
+    status, answer = server.post("/v1/completions", body)
+    assert status == 200, answer
+
+
+def log_probs_of_both(
+    server: Server, senior: Path, junior: Path, model: str = "team"
+) -> list[tuple[list[float], list[float]]]:
+    """Of a response by each alone, the senior first: a server's log-probabilities, and a model's.
+
+    senior, junior: the checkpoints whose own log-probabilities of that response are returned.
+    """
+    from support.reference import Reference
+
+    reference, prompt, found = Reference(senior, junior), [5, 6, 7, 8], []
+    for is_senior, schedule in ((True, "solo"), (False, "junior")):
+        tandem = json.dumps({"seed": 3, "schedule": schedule})
+        body = {"model": model, "prompt": prompt, "max_tokens": 24, "logprobs": 0}
+        more = {"return_token_ids": True, "ignore_eos": True, "vllm_xargs": {"tandem": tandem}}
+        status, answer = server.post("/v1/completions", body | more)
+        assert status == 200, answer
+        (choice,) = answer["choices"]
+        logits = reference.both(prompt, choice["token_ids"])[is_senior]
+        own = logits.log_softmax(-1).gather(1, torch.tensor(choice["token_ids"])[:, None])[:, 0]
+        found.append((choice["logprobs"]["token_logprobs"], own.tolist()))
+    return found
