@@ -14,7 +14,7 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import PREFIX, split_arguments
-from tandem_trl import grpo
+from tandem_trl import grpo, settings_file
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
@@ -304,3 +304,21 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
         assert math_reward(copied, prompts=[prompt], answer=["391"]) == [0.0]
     assert math_reward(copied, extra_info=[{"problem": asked}], answer=["391"]) == [0.0]
     assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]
+
+
+def test_papers_recipe_is_whole_and_has_its_sizes() -> None:
+    """128 responses of 16 problems are trained on in two updates, on two processes."""
+    from trl.scripts import grpo as script
+
+    file = str(ROOT / "examples" / "trl" / "paper.yaml")
+    arguments = ["--config", file, "--dataset_name", "data"]
+    tandem = TandemConfig.from_mapping(settings_file.settings_of_file(arguments))
+    assert (tandem.schedule, tandem.parameters) == ("word", {"p": 0.5, "cap": 32})
+    _, training, *_ = grpo.parsed_whole(script.make_parser(prog="a test"), [*arguments, *CPU])
+    update = training.per_device_train_batch_size * training.gradient_accumulation_steps * 2
+    assert (update, training.generation_batch_size) == (64, 128)
+    assert training.num_generations == 8
+    assert training.max_steps == 500
+
+
+CPU = ("--use_cpu", "True", "--bf16", "False")
