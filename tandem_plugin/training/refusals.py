@@ -65,7 +65,7 @@ class Refusal:
     """One setting that is rejected.
 
     refused: whether a value is rejected, which may depend on other settings. code: of
-    :mod:`tandem_plugin.refusals`, whose messages may contain ``key``, ``value`` and ``setting``.
+    ``tandem_plugin/refusals.json``, whose messages may contain ``key``, ``value`` and ``setting``.
     unproven: the name by which a run may allow it, which may be the ``{value}``; empty for settings
     known to be wrong. fields: further fields of the messages, or functions of a run's settings.
     """
