@@ -12,7 +12,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
 from tandem_plugin.engine.patches import requests
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR
 from tandem_plugin.seeds import sample_seed
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 
 import tandem_plugin
+import tandem_plugin.training
 
 
 @pytest.mark.parametrize("name", tandem_plugin.__all__)
@@ -26,6 +28,11 @@ def test_public_names_are_sorted_and_listed_once():
         "tandem_plugin.cli",
         "tandem_plugin.cli.doctor",
         "tandem_plugin.engine",
+        "tandem_plugin.engine.wire",
+        *(
+            f"tandem_plugin.training.{module.name}"
+            for module in pkgutil.iter_modules(tandem_plugin.training.__path__)
+        ),
         "tandem_plugin.lab.evaluation",
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.rules import ResolvedRequest

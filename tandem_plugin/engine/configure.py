@@ -22,7 +22,7 @@ from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
-from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
+from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tandem_plugin.engine.junior import senior_model_config
-from tandem_plugin.engine.wire_names import without_prefix
+from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.wire import DraftStats, MeasureSums
 from tandem_plugin.grading.rewards.verl_reward import compute_score
 from tandem_plugin.training.authorship_wire import Facts, ranges_of
 from tandem_plugin.training.metrics import (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.wire_names import PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.request import RIGHT_FORM, resembles_tandem
 
