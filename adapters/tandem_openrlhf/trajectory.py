@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
@@ -15,7 +16,7 @@ from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
 from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 
 
 class TandemExecutor(Delegate):

@@ -15,6 +15,7 @@ from tandem_plugin.training.refusals import Unproven, check_settings, check_vers
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
+from tandem_trl.loss import checked_loss
 from tandem_trl.refusals import UNPROVEN, check_trainer
 from tandem_trl.trainer import TandemTrainer
 
@@ -90,7 +91,9 @@ class TandemRollouts:
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
         self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
         note_checkpoints(self._tandem, trainer)
-        trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
+        trainer.compute_loss = functools.partial(
+            checked_loss, self._tandem.check_loss, trainer.compute_loss
+        )
         return self._tandem
 
 
@@ -103,16 +106,3 @@ def know_ends(trainer: Any, engine: TandemEngine) -> None:
     """
     added = added_ends(engine.llm_engine.vllm_config)
     trainer.eos_token_ids = [*trainer.eos_token_ids, *sorted(added)]
-
-
-def _checked_loss(
-    tandem: TandemTrainer, loss: Any, model: Any, inputs: Any, *args: Any, **more: Any
-) -> Any:
-    """TRL's loss, computed only with the admitted masks.
-
-    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16). Goes when: TRL calls a callback
-    with the inputs of a loss.
-    """
-    if model.training:
-        tandem.check_loss(inputs)
-    return loss(model, inputs, *args, **more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.replay import TokenIds
@@ -260,32 +260,3 @@ class AdmittedBatch:
                 count=int(changed.sum()),
                 position=int(changed.argmax()),
             )
-
-
-class AdmittedTexts:
-    """The rows of an admitted batch by their text, for a trainer in whose batches they lose their
-    names."""
-
-    def __init__(self, responses: Iterable[tuple[ArrayLike, Row]] = ()) -> None:
-        """responses: each prompt's token ids, and the row that answers it."""
-        self._rows: dict[tuple[bytes, bytes], list[Row]] = {}
-        for prompt_ids, row in responses:
-            self._rows.setdefault(_text(prompt_ids, row.response_ids), []).append(row)
-
-    def row(
-        self, prompt_ids: ArrayLike, response_ids: NDArray[np.int64], mask: NDArray[np.bool_]
-    ) -> Row:
-        """A row of an update, for :meth:`AdmittedBatch.check`.
-
-        Among several admitted responses with the same text, prefers the one with this mask.
-        """
-        alike = self._rows.get(_text(prompt_ids, response_ids), [])
-        same = (row for row in alike if np.array_equal(row.response_mask, mask))
-        admitted = next(same, alike[0] if alike else None)
-        name = "A response that no rollout returned" if admitted is None else admitted.name
-        return Row(name, "", response_ids, mask)
-
-
-def _text(prompt_ids: ArrayLike, response_ids: ArrayLike) -> tuple[bytes, bytes]:
-    """Prompt and response as a key, from any integer types."""
-    return np.asarray(prompt_ids, np.int64).tobytes(), np.asarray(response_ids, np.int64).tobytes()

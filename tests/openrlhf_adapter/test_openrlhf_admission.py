@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from refused import refused
 
+from tandem_openrlhf.numbering import KeyedLabel
 from tandem_openrlhf.trainer import TandemTrainer
 from tandem_openrlhf.trajectory import TandemEngine, narrowed
 from tandem_plugin import (
@@ -20,7 +21,6 @@ from tandem_plugin import (
 )
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK
-from tandem_plugin.training.trajectory import KeyedLabel
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

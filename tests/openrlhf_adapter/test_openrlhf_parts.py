@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from refused import refused
 
+from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.imitation import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
@@ -18,7 +19,6 @@ from tandem_openrlhf.trajectory import TandemExecutor
 from tandem_plugin import TandemConfig, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE
-from tandem_plugin.training.trajectory import Numbering
 
 
 class Foreign:

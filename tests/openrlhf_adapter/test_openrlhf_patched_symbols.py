@@ -77,7 +77,9 @@ def patched(**settings: object) -> tuple[set[str], list[str]]:
         [sys.executable, "-c", PROGRAM],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(on_cpu), str(without_flash_attn)]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(on_cpu), str(without_flash_attn), str(ROOT), str(ROOT / "adapters")]
+            ),
             "TANDEM_CONFIG": json.dumps({"schedule": "word", **settings}),
         },
         capture_output=True,

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tandem_openrlhf.numbering import KeyedLabel
 from tandem_openrlhf.trajectory import TandemEngine, TandemExecutor, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
-from tandem_plugin.training.trajectory import KeyedLabel
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 RULES = TandemRules(TandemConfig.from_mapping({"cap": 4, "seed": 9}), Vocabulary(PIECES, "a test"))

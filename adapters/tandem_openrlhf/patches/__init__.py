@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import partial
 
 from tandem_openrlhf.patches import generation, training
+from tandem_openrlhf.ray_workers import confirmed_actor
 from tandem_openrlhf.refusals import UNPROVEN
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.ray_workers import confirmed_actor
 from tandem_plugin.training.refusals import Unproven, check_versions
 
 __all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.trajectory import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 
