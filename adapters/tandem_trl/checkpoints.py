@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
-from tandem_trl.trainer import TandemTrainer
+from tandem_trl.batch import TandemTrainer
 
 _STATE = "tandem"
 """The note's name in ``trainer_state.json``: TRL does not keep the folder of a checkpoint that a

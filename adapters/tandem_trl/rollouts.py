@@ -13,11 +13,11 @@ from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
+from tandem_trl.batch import TandemTrainer
 from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
 from tandem_trl.loss import checked_loss
 from tandem_trl.refusals import UNPROVEN, check_trainer
-from tandem_trl.trainer import TandemTrainer
 
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:

@@ -18,7 +18,7 @@ from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.lora import check_adapter
 from tandem_verl.refusals import UNPROVEN, check_run, engine_options
-from tandem_verl.switch import MANAGER, MANAGER_KEY, OUR_MODE, running_config
+from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, running_config
 
 
 def prepare(config: Any) -> None:

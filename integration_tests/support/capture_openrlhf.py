@@ -110,6 +110,6 @@ def _capture_advantages(module: ModuleType) -> None:
 
 
 after_import("openrlhf.models.loss", _capture_losses)
-after_import("tandem_openrlhf.patches.imitation", _capture_imitation)
+after_import("tandem_openrlhf.patches.loss", _capture_imitation)
 after_import("openrlhf.trainer.ppo_utils.experience_maker", _capture_advantages)
-after_import("tandem_openrlhf.trainer", _capture_rows)
+after_import("tandem_openrlhf.batch", _capture_rows)

@@ -15,4 +15,4 @@ def _change(module: Any) -> None:
     module.TandemTrainer.admit = cut
 
 
-after_import("tandem_openrlhf.trainer", _change)
+after_import("tandem_openrlhf.batch", _change)

@@ -31,12 +31,12 @@ from shared_rollouts import (  # noqa: E402
     tiny_model,
 )
 
-from tandem_openrlhf.patches.imitation import (  # noqa: E402
+from tandem_openrlhf.batch import mask_of_the_junior, row_of_sample  # noqa: E402
+from tandem_openrlhf.patches.loss import (  # noqa: E402
     Imitation,
     counted_windows,
 )
-from tandem_openrlhf.trainer import mask_of_the_junior, row_of_sample  # noqa: E402
-from tandem_openrlhf.trajectory import TandemEngine, narrowed  # noqa: E402
+from tandem_openrlhf.rollouts import TandemEngine, narrowed  # noqa: E402
 from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 

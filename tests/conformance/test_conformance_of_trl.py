@@ -30,8 +30,8 @@ from trl_trainer import grpo_trainer  # noqa: E402
 
 from tandem_plugin.training.rows import Row  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_trl.batch import Batch  # noqa: E402
 from tandem_trl.engine import TandemEngine  # noqa: E402
-from tandem_trl.trainer import Batch  # noqa: E402
 
 MICRO_BATCH = 4
 

@@ -37,8 +37,8 @@ from tandem_plugin.training.authorship_wire import (  # noqa: E402
     Facts,
 )
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
-from tandem_verl import imitation  # noqa: E402
-from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
+from tandem_verl import loss as imitation  # noqa: E402
+from tandem_verl.rollouts import TandemClient, narrow  # noqa: E402
 
 LAMBDA_JUN, RANKS = 0.2, 2
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from refused import refused
 
+from tandem_openrlhf.batch import TandemTrainer
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.trainer import TandemTrainer
-from tandem_openrlhf.trajectory import TandemEngine, narrowed
+from tandem_openrlhf.rollouts import TandemEngine, narrowed
 from tandem_plugin import (
     TandemConfig,
     TandemRules,

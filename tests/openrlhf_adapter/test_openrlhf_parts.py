@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from refused import refused
 
+from tandem_openrlhf.batch import TandemTrainer
 from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
-from tandem_openrlhf.patches.imitation import ImitatingTrainer, Imitation
+from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
-from tandem_openrlhf.trainer import TandemTrainer
-from tandem_openrlhf.trajectory import TandemExecutor
+from tandem_openrlhf.rollouts import TandemExecutor
 from tandem_plugin import TandemConfig, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.trajectory import TandemEngine, TandemExecutor, narrowed, response_length
+from tandem_openrlhf.rollouts import TandemEngine, TandemExecutor, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed

@@ -22,10 +22,10 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
+from tandem_trl.batch import TandemTrainer  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl.loss import checked_loss  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
-from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
 FOLDER = Path(__file__).parent  # no checkpoint
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))

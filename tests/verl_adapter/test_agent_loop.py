@@ -20,7 +20,7 @@ from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl.agent_loop import (
+from tandem_verl.rollouts import (
     ROW,
     ManagerInTandem,
     TandemClient,

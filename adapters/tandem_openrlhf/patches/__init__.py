@@ -68,6 +68,6 @@ def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:
     """The patches of a run with these settings, in the order of application."""
     if not config.lambda_jun:
         return PATCHES
-    from tandem_openrlhf.patches import imitation
+    from tandem_openrlhf.patches import loss
 
-    return PATCHES + imitation.PATCHES
+    return PATCHES + loss.PATCHES

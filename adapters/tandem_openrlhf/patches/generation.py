@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_openrlhf.numbering import Numbering
-from tandem_openrlhf.trajectory import TandemExecutor, response_length
+from tandem_openrlhf.rollouts import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.authorship_wire import FACTS, Facts
 from tandem_plugin.training.command import running_config

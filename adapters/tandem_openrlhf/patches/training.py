@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tandem_openrlhf.batch import TandemTrainer
 from tandem_openrlhf.patches.generation import Generator
-from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed

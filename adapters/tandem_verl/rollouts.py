@@ -14,7 +14,7 @@ from tandem_plugin.training.authorship_wire import ERROR, FACTS
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.switch import running_config
+from tandem_verl.settings import running_config
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
