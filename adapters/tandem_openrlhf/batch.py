@@ -16,8 +16,8 @@ from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
 
-class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the last admitted batch."""
+class OpenRLHFRun(TandemRun):
+    """A run of OpenRLHF's: its settings and rules, the last admitted batch, and its engines."""
 
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which report their drafts."""

@@ -43,7 +43,7 @@ class TandemExecutor(Delegate):
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
             hf_tokenizer=hf_tokenizer,
-            llm_engine=TandemEngine(llm_engine, trajectory),
+            llm_engine=RolloutActorInTandem(llm_engine, trajectory),
             **call,
         )
         return narrowed(response, trajectory)
@@ -57,7 +57,7 @@ class TandemExecutor(Delegate):
         return self._rules
 
 
-class TandemEngine(ClientDelegate):
+class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
     async def generate(

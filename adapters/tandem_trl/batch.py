@@ -14,7 +14,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
-from tandem_trl.engine import TandemEngine
+from tandem_trl.engine import LLMInTandem
 from tandem_trl.loss import AdmittedTexts, Inputs
 
 Ids = Sequence[int]
@@ -59,11 +59,11 @@ class Batch:
         )
 
 
-class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the last admitted batch."""
+class TRLRun(TandemRun):
+    """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
     def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: TandemEngine
+        self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: LLMInTandem
     ) -> None:
         """trainer: TRL's."""
         super().__init__(config, rules)

@@ -65,7 +65,7 @@ def _capture_imitation(module: ModuleType) -> None:
 
 
 def _capture_rows(module: ModuleType) -> None:
-    admit = module.TandemTrainer.admit
+    admit = module.OpenRLHFRun.admit
 
     def admitted(self: Any, samples: Any) -> Any:
         metrics = admit(self, samples)
@@ -81,7 +81,7 @@ def _capture_rows(module: ModuleType) -> None:
         _next("rows", "json").write_text(json.dumps(rows))
         return metrics
 
-    module.TandemTrainer.admit = admitted
+    module.OpenRLHFRun.admit = admitted
 
 
 def _capture_advantages(module: ModuleType) -> None:

@@ -36,7 +36,7 @@ from tandem_openrlhf.patches.loss import (  # noqa: E402
     Imitation,
     counted_windows,
 )
-from tandem_openrlhf.rollouts import TandemEngine, narrowed  # noqa: E402
+from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed  # noqa: E402
 from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
@@ -56,7 +56,7 @@ def experience(rollout: Rollout) -> Any:
         )
 
     trajectory = Trajectory(rule(), lambda call: calls[call].seed)
-    engine = TandemEngine(SimpleNamespace(generate=generate), trajectory)
+    engine = RolloutActorInTandem(SimpleNamespace(generate=generate), trajectory)
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.batch import TandemTrainer
+from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.rollouts import TandemEngine, narrowed
+from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed
 from tandem_plugin import (
     TandemConfig,
     TandemRules,
@@ -31,7 +31,7 @@ PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
 def trainer(**settings: Any) -> Any:
     config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
     args = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=SAMPLES))
-    return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
+    return OpenRLHFRun(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
 def sample(
@@ -45,7 +45,7 @@ def sample(
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
     trajectory = KeyedLabel("", "training", prompt, samples=number).trajectory(made.rules)
-    engine = TandemEngine(Engine(), trajectory)
+    engine = RolloutActorInTandem(Engine(), trajectory)
     asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None, n=1)))
     tokens = PROMPT + response
     whole = {

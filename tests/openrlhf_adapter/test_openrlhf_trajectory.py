@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.rollouts import TandemEngine, TandemExecutor, narrowed, response_length
+from tandem_openrlhf.rollouts import RolloutActorInTandem, TandemExecutor, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
@@ -45,7 +45,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         ([{kept: samples[kept]}], sample_seed(first, kept)),  # as vLLM streams them
     ):
         trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
-        engine = TandemEngine(Engine(*answers), trajectory)
+        engine = RolloutActorInTandem(Engine(*answers), trajectory)
         for _ in answers:
             asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
         tokens = PROMPT + samples[kept]
