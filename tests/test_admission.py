@@ -207,7 +207,7 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     params = SimpleNamespace(extra_args=given)
     resolved = admission.check_request(admitted, params)
     assert resolved is not None
-    admission.say_in_full(resolved, params)
+    admission.write_resolved(resolved, params)
     assert params.extra_args == {
         "kv_transfer_params": {},
         "tandem": {

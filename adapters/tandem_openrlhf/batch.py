@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
@@ -63,7 +63,8 @@ class OpenRLHFRun(TandemRun):
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
-    tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
+    tokens = sample.sequences[0].numpy()
+    facts = ResponseAuthorship.from_wire(getattr(sample, AUTHORSHIP, None))
     start = 0 if facts is None else facts.start
     return Row(
         facts=facts and facts.part(start, len(tokens)),

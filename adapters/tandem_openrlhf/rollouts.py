@@ -14,7 +14,12 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
+from tandem_plugin.training.authorship_wire import (
+    AUTHORSHIP,
+    ResponseAuthorship,
+    bits_of,
+    ranges_of,
+)
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 
@@ -94,11 +99,11 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
         **response,
         "action_ranges": ranges_of(facts.mask),
         "rollout_log_probs": masked_log_probs(response.get("rollout_log_probs"), facts.mask),
-        FACTS: facts.to_wire(),
+        AUTHORSHIP: facts.to_wire(),
     }
 
 
-def response_length(facts: Facts, most: int) -> int:
+def response_length(facts: ResponseAuthorship, most: int) -> int:
     """OpenRLHF's response length of the whole response, truncated to ``most`` tokens.
 
     That is from the first trained token to the last one, feedback between turns included.

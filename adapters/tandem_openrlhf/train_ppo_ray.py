@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         others = prepare(arguments)
         given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
-            check_run(given, config).say()
+            check_run(given, config).log_warnings()
             # OpenRLHF has no arguments of the engine that tandem rejects.
             check_before_start(config, given("--actor.model_name_or_path"), lambda _: None)
             warn_of_changed_sampling({"--rollout.top_p": given("--rollout.top_p")})

@@ -36,7 +36,7 @@ class TandemRollouts:
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
         unproven = Unproven(config, UNPROVEN)
         check_versions("trl", unproven)
-        unproven.say()
+        unproven.log_warnings()
         check_settings(config)
         self.config, self._arguments = config, engine
         self.check_model(engine.get("model"))
@@ -84,7 +84,7 @@ class TandemRollouts:
 
     def _begin(self, trainer: Any) -> TRLRun:
         """Verify the setup before the first rollout."""
-        check_trainer(trainer, self.config).say()
+        check_trainer(trainer, self.config).log_warnings()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
             raise EngineError("trl-engine-not-in-tandem")
         know_ends(trainer, self._engine)

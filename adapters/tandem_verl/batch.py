@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAuthorship
 from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, dumped_columns
 
@@ -31,7 +31,7 @@ def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
     extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
     return [
         Row(
-            facts=Facts.from_wire(extra.get(FACTS)),
+            facts=ResponseAuthorship.from_wire(extra.get(AUTHORSHIP)),
             name=f"Row {key}",
             group=str(key).rsplit("_", 2)[0],
             response_ids=responses,

@@ -33,7 +33,7 @@ def prepare(config: Any) -> None:
     check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
     check_adapter(config.actor_rollout_ref.model)
-    unproven.say()
+    unproven.log_warnings()
     model, options = str(config.actor_rollout_ref.model.path), engine_options(config)
     check_before_start(tandem, model, options.get)
     check_start(model, tandem)

@@ -37,7 +37,7 @@ _TRAINER_OF = {
 }
 """A module that a trainer's engine process has loaded, and the trainer's name."""
 
-_MEND = {
+_REMEDY = {
     "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was "
     "started by python -m verl.trainer.main_ppo (verl's experimental "
     "fully_async_policy is not supported in tandem)",
@@ -168,4 +168,4 @@ def _senior_architecture(args: Any) -> str:
 def _check_adapter(trainer: str) -> None:
     name = _TRAINER_OF[trainer]
     if not is_in_place(name):
-        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_MEND[name])
+        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_REMEDY[name])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.engine.wire import DraftStats, MeasureSums
-from tandem_plugin.training.authorship_wire import GRADED, Facts, bits_of
+from tandem_plugin.training.authorship_wire import GRADED, ResponseAuthorship, bits_of
 from tandem_plugin.training.rows import Row
 
 
@@ -131,6 +131,6 @@ def _draft_rates(drafts: DraftStats) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if not np.isnan(rate)}
 
 
-def _written(facts: Facts) -> NDArray[np.bool_]:
+def _written(facts: ResponseAuthorship) -> NDArray[np.bool_]:
     written = bits_of(((start, stop) for _, start, stop in facts.segments), facts.length)
     return written & ~facts.unknown_mask

@@ -50,7 +50,7 @@ class Unproven:
             "VERIFIED THAT WHAT IT LEARNS IS CORRECT. Batches are checked as usual."
         )
 
-    def say(self) -> None:
+    def log_warnings(self) -> None:
         """Write the warnings to the log, where a trainer's logging level cannot hide them."""
         for warning in self.warnings:
             print(f"WARNING: {warning}", file=sys.stderr, flush=True)
@@ -143,7 +143,7 @@ def check_versions(trainer: str, unproven: Unproven, name: str = "version") -> N
         verdict = judge_version(package, version, f"{package} {version}")
         if verdict.status == "problem" and name:
             refusal = ConfigError(
-                "trainer-version-untested", message=verdict.message, command=verdict.mend
+                "trainer-version-untested", message=verdict.message, command=verdict.remedy
             )
             unproven.check(name, refusal)
         elif warning := check_version(package, version):

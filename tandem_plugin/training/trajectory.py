@@ -15,7 +15,7 @@ from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.training.authorship_wire import Facts, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
 
@@ -95,7 +95,7 @@ class Trajectory:
 
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike
-    ) -> Facts | None:
+    ) -> ResponseAuthorship | None:
         """The authorship of a response; None if the senior answered alone.
 
         response_mask: the tokens that the agent loop would train. Raises like
@@ -104,7 +104,7 @@ class Trajectory:
         if self.rule is None:
             return None
         authored = author_response(self.rule, self.calls, prompt_ids, response_ids, response_mask)
-        return Facts(
+        return ResponseAuthorship(
             fingerprint=self.rule.fingerprint,
             settings=self.rule.settings(),
             seed=authored.segments[0][0] if authored.segments else self.seed_of_call(0),

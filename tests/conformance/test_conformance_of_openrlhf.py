@@ -37,7 +37,7 @@ from tandem_openrlhf.patches.loss import (  # noqa: E402
     counted_windows,
 )
 from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed  # noqa: E402
-from tandem_plugin.training.authorship_wire import FACTS  # noqa: E402
+from tandem_plugin.training.authorship_wire import AUTHORSHIP  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
@@ -77,7 +77,7 @@ def experience(rollout: Rollout) -> Any:
     made = SamplesGenerator._process_response_into_experience(
         SimpleNamespace(), handed_on, max_len=longest
     )
-    setattr(made, FACTS, handed_on[FACTS])
+    setattr(made, AUTHORSHIP, handed_on[AUTHORSHIP])
     return made
 
 

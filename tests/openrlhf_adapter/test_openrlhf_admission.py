@@ -20,7 +20,7 @@ from tandem_plugin import (
     Vocabulary,
 )
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
-from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -62,7 +62,7 @@ def sample(
         action_mask=mask[1:most].unsqueeze(0),
         rollout_log_probs=torch.tensor(result["rollout_log_probs"][1:most]).unsqueeze(0),
     )
-    setattr(made_of, FACTS, result[FACTS])
+    setattr(made_of, AUTHORSHIP, result[AUTHORSHIP])
     return made_of
 
 
@@ -101,7 +101,7 @@ def flipped(sample: Any, place: int) -> Any:
 
 
 SPOILED = {
-    "no facts": (spoiled(FACTS, lambda sample, _: None), "row-without-authorship"),
+    "no facts": (spoiled(AUTHORSHIP, lambda sample, _: None), "row-without-authorship"),
     "shorter": (
         spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]),
         "row-field-length-differs",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.authorship_wire import Facts, bits_of, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of, ranges_of
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.rows import Row, masked_log_probs
 from tandem_plugin.training.trajectory import Trajectory
@@ -40,7 +40,7 @@ def two_turns(prompt: list[int] = PROMPT) -> Trajectory:
     return trajectory
 
 
-def facts_of_two_turns() -> Facts:
+def facts_of_two_turns() -> ResponseAuthorship:
     facts = two_turns().facts(PROMPT, RESPONSE, MASK)
     assert facts is not None
     return facts
@@ -51,7 +51,7 @@ def test_facts_name_the_runs_junior() -> None:
     trajectory = Trajectory.begin(rules, ("training", 3), 0)
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
-    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
+    assert ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
     assert facts.junior == facts.part(0, 3).junior == "a/b"
     row = Row("r", "g", np.array(FIRST), facts.mask, facts)
     assert row.dump()["tandem_junior"] == "a/b"
@@ -133,7 +133,7 @@ def test_response_that_calls_do_not_explain_is_refused(
 )
 def test_facts_of_another_form_are_refused(spoil: Callable[[Any], Any]) -> None:
     with refused("authorship-fields-differ"):
-        Facts.from_wire(spoil(facts_of_two_turns().to_wire()))
+        ResponseAuthorship.from_wire(spoil(facts_of_two_turns().to_wire()))
 
 
 @given(start=st.integers(0, 4), stop=st.integers(0, 30))

@@ -17,12 +17,12 @@ from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.refusals import Unproven, check_versions
 
-__all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
+__all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of"]
 
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
 
-MEND = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
+REMEDY = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
@@ -60,8 +60,8 @@ def apply() -> None:
     config = running_config()
     unproven = Unproven(config, UNPROVEN)
     check_versions("openrlhf", unproven)
-    unproven.say()
-    put_in_place(FRAMEWORK, patches_of(config), MEND)
+    unproven.log_warnings()
+    put_in_place(FRAMEWORK, patches_of(config), REMEDY)
 
 
 def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:

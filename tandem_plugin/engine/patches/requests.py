@@ -37,7 +37,7 @@ def wrap_request_admission() -> None:
                 check_prefix,
                 check_prompt,
                 check_request,
-                say_in_full,
+                write_resolved,
             )
             from tandem_plugin.engine.generation_ends import end_at_either
 
@@ -46,13 +46,13 @@ def wrap_request_admission() -> None:
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
-            say_in_full(resolved, request.sampling_params)
+            write_resolved(resolved, request.sampling_params)
             end_at_either(processor.vllm_config, resolved, request.sampling_params)
             return request
         if "TANDEM_CONFIG" in os.environ:
-            from tandem_plugin.engine.admission import check_nobody_asked
+            from tandem_plugin.engine.admission import check_tandem_variable
 
-            check_nobody_asked()
+            check_tandem_variable()
         return process(processor, request_id, prompt, params, *rest, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)
