@@ -67,8 +67,8 @@ class ResponseSet:
     """Whether its rows contain the prompts' token ids."""
 
 
-def sampling_parameters(seed: int, **settings: Any) -> SamplingParams:
-    """vLLM's sampling parameters of one request."""
+def sampling_parameters(seed: int | None, **settings: Any) -> SamplingParams:
+    """vLLM's sampling parameters of one request; seed: None for one without its own."""
     from vllm import SamplingParams
 
     return SamplingParams(**settings, seed=seed)
