@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,17 +23,27 @@ from tandem_plugin.training.authorship_wire import (
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 
+if TYPE_CHECKING:
+    from openrlhf.utils.agent import AgentExecutorBase
+    from transformers import PreTrainedTokenizerBase
+
 
 class TandemExecutor(Delegate):
     """Wraps OpenRLHF's executor or the user's: calls are in tandem, responses are narrowed."""
 
-    def __init__(self, executor: Any, config: TandemConfig) -> None:
+    def __init__(self, executor: AgentExecutorBase, config: TandemConfig) -> None:
         super().__init__(executor)
         self._config = config
         self._rules: TandemRules | None = None
 
     async def execute(
-        self, *, label: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, **call: Any
+        self,
+        *,
+        label: Any,
+        sampling_params: Any,
+        hf_tokenizer: PreTrainedTokenizerBase,
+        llm_engine: Any,
+        **call: Any,
     ) -> dict[str, Any]:
         """One response to a prompt, as OpenRLHF requests it.
 
@@ -53,7 +63,7 @@ class TandemExecutor(Delegate):
         )
         return narrowed(response, trajectory)
 
-    def _engines_rules(self, engine: Any, tokenizer: Any) -> TandemRules:
+    def _engines_rules(self, engine: Any, tokenizer: PreTrainedTokenizerBase) -> TandemRules:
         if self._rules is None:
             from tandem_plugin.engine.runners import check_engine
 
