@@ -30,7 +30,7 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import Row, masked_log_probs, write_step
@@ -192,7 +192,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         config = TandemConfig.from_mapping(tandem)
         unproven = Unproven(config, UNPROVEN)
         check_versions("trl", unproven)
-        unproven.say()
+        unproven.log_warnings()
         check_settings(config)
         check_worker(config)
         if not issubclass(type(self)._loop_cls, TandemLoop):
@@ -243,7 +243,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         Its arrays become read-only: nothing may change between this check and the loss.
         """
         prompt, wire = getattr(sample, "tandem", None) or (0, None)
-        facts = Facts.from_wire(wire)
+        facts = ResponseAuthorship.from_wire(wire)
         if facts is None:
             raise AuthorshipError("trl-sample-without-authorship")
         mask = sample.completion_mask == 1

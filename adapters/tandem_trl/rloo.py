@@ -33,7 +33,7 @@ class TandemRLOOTrainer(RLOOTrainer):  # type: ignore[misc]
         """
         self._rollouts, self._senior = rollout_func, torch.zeros(0, 0, dtype=torch.long)
         super().__init__(*args, **options)
-        check_rloo(self, rollout_func.config).say()
+        check_rloo(self, rollout_func.config).log_warnings()
 
     def _generate_single_turn(self, prompt_ids: Any, *more: Any) -> Any:
         if not self._rollouts.has_begun:

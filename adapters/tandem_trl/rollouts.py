@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,15 @@ from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
+from tandem_trl.batch import Batch, TRLRun
 from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import Engine, TandemPrompt, answered, start_next_engine_in_tandem
+from tandem_trl.loss import checked_loss
 from tandem_trl.refusals import UNPROVEN, check_trainer
-from tandem_trl.trainer import Batch, TandemTrainer
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+    from trl.generation.vllm_generation import VLLMGeneration
 
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
@@ -40,13 +45,13 @@ class TandemRollouts:
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
         unproven = Unproven(config, UNPROVEN)
         check_versions("trl", unproven)
-        unproven.say()
+        unproven.log_warnings()
         check_settings(config)
         self.config, self._arguments = config, engine
         self.check_model(engine.get("model"))
-        self._generation: Any = None
+        self._generation: VLLMGeneration | None = None
         self._engine: Engine | None = None
-        self._tandem: TandemTrainer | None = None
+        self._tandem: TRLRun | None = None
         self._batch: Batch | None = None
         start_next_engine_in_tandem(config, engine, self._engine_started)
 
@@ -58,17 +63,17 @@ class TandemRollouts:
         """
         check_before_start(self.config, model, self._arguments.get)
 
-    def _engine_started(self, generation: Any, engine: Engine | None) -> None:
+    def _engine_started(self, generation: VLLMGeneration, engine: Engine | None) -> None:
         self._generation, self._engine = generation, engine
 
-    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+    def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         """One response to each prompt of this process, or its first turn if TRL has tools.
 
         Raises :class:`ConfigError` for incompatible settings of the trainer, :class:`EngineError`
-        if its engine is not in tandem, and like :meth:`TandemTrainer.take`.
+        if its engine is not in tandem, and like :meth:`TRLRun.take`.
         """
         if not self.has_begun:
-            check_trainer(trainer, self.config).say()
+            check_trainer(trainer, self.config).log_warnings()
             self.begin(trainer)
             trainer._tool_call_loop = functools.partial(self._tool_loop, trainer._tool_call_loop)
         prompt_ids, *_ = trainer._tokenize_prompts(prompts)
@@ -105,19 +110,21 @@ class TandemRollouts:
             masked_log_probs(one, mask) for one, mask in zip(log_probs, masks, strict=True)
         ]
 
-    def begin(self, trainer: Any) -> None:
+    def begin(self, trainer: GRPOTrainer) -> None:
         """Verify the engine before the first rollout, and let every loss be checked."""
         generation = trainer.vllm_generation
         if self._generation is None or generation is not self._generation:
             raise EngineError("trl-engine-not-in-tandem")
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
-        self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
+        self._tandem = TRLRun.start(self.config, vocabulary, trainer, self._engine)
         know_ends(trainer, self._tandem.engine_ends())
         note_checkpoints(self._tandem, trainer)
         options = generation.generation_kwargs
         extra = {**(options.get("extra_args") or {}), **(options.get("vllm_xargs") or {})}
         generation.generate = functools.partial(answered, generation.generate, extra.get("tandem"))
-        trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
+        trainer.compute_loss = functools.partial(
+            checked_loss, self._tandem.check_loss, trainer.compute_loss
+        )
 
     def begin_batch(self, prompt_ids: Sequence[Sequence[int]]) -> list[TandemPrompt]:
         """This process's prompts of the next generation, each of which knows its row."""
@@ -131,7 +138,7 @@ class TandemRollouts:
         """The tokens to train of each finished response: bool ``[length]``.
 
         generated: 1 for each token of a response that a call wrote, 0 for feedback; None if there
-        is no feedback. Raises like :meth:`TandemTrainer.take`.
+        is no feedback. Raises like :meth:`TRLRun.take`.
         """
         if self._batch is None:
             raise EngineError("trl-batch-taken-twice")
@@ -147,13 +154,13 @@ class TandemRollouts:
         return self._tandem is not None
 
     @property
-    def run(self) -> TandemTrainer:
+    def run(self) -> TRLRun:
         """The run, once it began."""
         assert self._tandem is not None
         return self._tandem
 
 
-def know_ends(trainer: Any, added: Iterable[int]) -> None:
+def know_ends(trainer: GRPOTrainer, added: Iterable[int]) -> None:
     """Let TRL know the junior's ends, at which the engine ends responses as well.
 
     It counts a response that ends otherwise as truncated, and ``mask_truncated_completions`` keeps
@@ -161,16 +168,3 @@ def know_ends(trainer: Any, added: Iterable[int]) -> None:
     TRL takes a response's reason to finish from the engine.
     """
     trainer.eos_token_ids = [*trainer.eos_token_ids, *sorted(added)]
-
-
-def _checked_loss(
-    tandem: TandemTrainer, loss: Any, model: Any, inputs: Any, *args: Any, **more: Any
-) -> Any:
-    """TRL's loss, computed only with the admitted masks.
-
-    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16). Goes when: TRL calls a callback
-    with the inputs of a loss.
-    """
-    if model.training:
-        tandem.check_loss(inputs)
-    return loss(model, inputs, *args, **more)

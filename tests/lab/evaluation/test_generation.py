@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import failing_engines
 import pytest
@@ -316,6 +316,24 @@ def test_engine_that_does_not_start_says_so_in_one_sentence(
     with refused("engine-start-failed", why="max_model_len is too large"):
         engine_process._answer([], SAMPLING, {})
     assert capfd.readouterr().err == ""
+
+
+def test_only_responses_of_step_text_are_handed_over_as_text(benchmark: Benchmark):
+    class Handoff:
+        added: ClassVar[list[tuple[Any, ...]]] = []
+
+        def add(self, *one: Any) -> None:
+            self.added.append(one)
+
+    by_text = {"schedule": "step-text", "rounds": 7}
+    schedules = (STEP, by_text, None)
+    files = [GenerationFile(Path("x"), benchmark, SENIOR, None, one) for one in schedules]
+    sets = [engine_process.response_set(file, SAMPLING) for file in files]
+    places = [engine_process.Place(number, 1, 0) for number in range(3)]
+    left = engine_process._left_by_text(places, sets, Handoff())  # type: ignore[arg-type]
+    assert list(left) == [places[0], places[2]]
+    question = benchmark.questions()[1]
+    assert Handoff.added == [(places[1], question, SAMPLING.seeds(benchmark.name, 1, 0), 7)]
 
 
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,10 @@ from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.rollout import RolloutRun, prompt_of, read_prompts, token_ids
+from tandem_plugin.lab.commands.rollout import asked_as, prompt_of, read_prompts
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
-from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
+from tandem_plugin.lab.data.problem import prompt_ids
+from tandem_plugin.lab.evaluation.engine_process import response_set
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
@@ -177,8 +177,8 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
     problems = read_prompts(str(file))
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    run, output = RolloutRun(Mock(), problems, None, 0, {}, {}), Mock(outputs=[MagicMock()])
-    assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
+    answers = [asked_as(one, None).fields.get("answer") for one in problems[:3]]
+    assert answers == ["2", ["4", "four"], None]
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,13 @@ def test_wrong_problems_are_refused_by_file_and_row(tmp_path: Path, text: str, c
 
 def asked(text: str, *golds: str) -> Problem:
     return Problem(1, ({"role": "user", "content": text.strip()},), golds, text)
+
+
+def token_ids(
+    problem: Problem, instruction: str | None, tokenizer: Any, given: dict[str, Any] | None = None
+) -> list[Any]:
+    """What ``tandem rollout`` sends."""
+    return prompt_ids(asked_as(problem, instruction).turns, tokenizer, given or {})
 
 
 class Tokenizer:
@@ -243,12 +250,8 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
     senior: Any = None
     file = GenerationFile(tmp_path, read_benchmark(str(source)), senior, None, None)
-    engine: Any = SimpleNamespace(
-        get_tokenizer=lambda: tokenizer,
-        llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
-    )
-    evaluated = _Requests(engine, [file], Sampling(1))
-    assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated.ids(_Place(0, 0, 0))
+    (evaluated,) = response_set(file, Sampling(1)).questions
+    assert token_ids(problem, INSTRUCTION, tokenizer) == prompt_ids(evaluated.turns, tokenizer)
 
 
 class ThinkingTokenizer(Tokenizer):
@@ -275,10 +278,10 @@ def test_chat_templates_arguments_reach_every_prompt_of_rollouts_and_evaluations
     file = GenerationFile(tmp_path, benchmark, senior, None, None)
     limits = SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6))
     engine: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer, llm_engine=limits)
-    requests = _Requests(engine, [file], Sampling(1))
-    assert requests.ids(_Place(0, 0, 0))[1:] == expected[1:]
+    (asked,) = response_set(file, Sampling(1)).questions
+    assert prompt_ids(asked.turns, tokenizer, given)[1:] == expected[1:]
     handoff = TextHandoff(engine, Sampling(1), 1, given)
-    handoff.add(0, requests.question(_Place(0, 0, 0)), (1, 2), 3)
+    handoff.add(0, {"messages": asked.turns, "golds": asked.golds}, (1, 2), 3)
     assert handoff._waiting[0].prompt[1:] == expected[1:]  # type: ignore[comparison-overlap]
     assert file.settings(Sampling(1), {})["benchmark"]["template_args"] == given
     assert "template_args" not in read_benchmark(str(source)).settings()
