@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
 from tandem_plugin.training.trajectory import Trajectory
@@ -120,7 +120,12 @@ def start_next_engine_in_tandem(
     def start(initialise: Callable[[], None], generation: VLLMGeneration) -> None:
         warn_of_changed_sampling(_sampling(generation, arguments))
         if generation.mode == "server":
+            if arguments:
+                raise ConfigError("trl-engine-of-server", names=", ".join(arguments))
+            lora.check_adapter(generation.model)
             started(generation, start_client(initialise, generation, config))
+            if lora.is_adapted(generation.model):
+                lora.send_merged(generation)
             return
 
         def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:

@@ -111,7 +111,7 @@ class TRLBench:
 def main(case: dict[str, Any]) -> None:
     """The trainer's own process."""
     import datasets
-    from trl import GRPOConfig
+    from trl import GRPOConfig, RLOOConfig
 
     arguments = {
         "output_dir": "out",
@@ -142,7 +142,8 @@ def main(case: dict[str, Any]) -> None:
         arguments |= {"vllm_mode": "server", "vllm_server_base_url": case["server"]}
         sync_by_files(Path("weights"))
     resumed = arguments.pop("resume_from_checkpoint", None)
-    trainer = made_trainer(case, GRPOConfig(**arguments), rows)
+    config = RLOOConfig if case["tools"] == "rloo" else GRPOConfig
+    trainer = made_trainer(case, config(**arguments), rows)
     caught = trl_tools.watched(trainer) if case["tools"] else None
     trainer.train(resume_from_checkpoint=resumed)
     if caught is not None:

@@ -96,11 +96,19 @@ def without_tools(model: str) -> tuple[Any, dict[str, Any]]:
     return GRPOTrainer, {"processing_class": tokenizer(model)}
 
 
+def with_rloo(model: str) -> tuple[Any, dict[str, Any]]:
+    """The trainer without rollout functions."""
+    from tandem_trl.rloo import TandemRLOOTrainer
+
+    return TandemRLOOTrainer, {"processing_class": tokenizer(model)}
+
+
 CASES: Mapping[str, Callable[[str], tuple[Any, dict[str, Any]]]] = {
     "none": without_tools,
     "tools": with_tools,
     "environments": with_environments,
     "siblings": with_siblings,
+    "rloo": with_rloo,
 }
 
 
@@ -152,7 +160,9 @@ def watched(trainer: Any) -> dict[str, list[Any]]:
             caught["losses"] += _rows(inputs)
         return loss(model, inputs)
 
-    trainer._generate, trainer._compute_loss = generated, computed
+    trainer._compute_loss = computed
+    if hasattr(trainer, "_tool_call_loop"):  # RLOO has no masks there
+        trainer._generate = generated
     return caught
 
 

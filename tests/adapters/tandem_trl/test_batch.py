@@ -337,6 +337,50 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
     assert told == ([named] if named else [])
 
 
+@pytest.fixture
+def of_server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a server's client, whose proof is scripted, by TRL's ``VLLMGeneration``."""
+
+    def start(arguments: dict[str, Any], model: Any = None) -> tuple[Any, list[Any]]:
+        monkeypatch.setattr(engine, "_next", [])
+        monkeypatch.setattr(engine, "start_client", lambda *_: "a client")
+        found: list[Any] = []
+        engine.start_next_engine_in_tandem(TandemConfig(), arguments, lambda *a: found.extend(a))
+        generation = SimpleNamespace(
+            mode="server",
+            temperature=1.0,
+            generation_kwargs={},
+            structured_outputs_regex=None,
+            model=model or SimpleNamespace(),
+        )
+        engine._start_engine(lambda _: None, generation)
+        return generation, found
+
+    return start
+
+
+def test_run_with_a_server_knows_its_client_and_rejects_arguments_of_an_engine(
+    of_server: Any,
+) -> None:
+    generation, found = of_server({})
+    assert found == [generation, "a client"]
+    with refused("trl-engine-of-server", names="dtype"):
+        of_server({"dtype": "float32"})
+
+
+def test_server_gets_merged_weights_under_the_names_of_the_model(
+    of_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL does not know all names that PEFT gives what it trains."""
+    done: list[tuple[str, Any]] = []
+    monkeypatch.setattr(engine.lora, "is_adapted", lambda model: model == "adapted")
+    monkeypatch.setattr(engine.lora, "check_adapter", lambda model: done.append(("check", model)))
+    monkeypatch.setattr(engine.lora, "send_merged", lambda one: done.append(("send", one.model)))
+    of_server({}, "plain")
+    of_server({}, "adapted")
+    assert done == [("check", "plain"), ("check", "adapted"), ("send", "adapted")]
+
+
 def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
     """TRL logs a reward of None as NaN."""
     from collections import deque

@@ -14,7 +14,8 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import PREFIX, split_arguments
-from tandem_trl import grpo, settings
+from tandem_trl import grpo
+from tandem_trl.settings import settings_of_file
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
@@ -312,7 +313,7 @@ def test_papers_recipe_is_whole_and_has_its_sizes() -> None:
 
     file = str(ROOT / "examples" / "trl" / "paper.yaml")
     arguments = ["--config", file, "--dataset_name", "data"]
-    tandem = TandemConfig.from_mapping(settings.settings_of_file(arguments))
+    tandem = TandemConfig.from_mapping(settings_of_file(arguments))
     assert (tandem.schedule, tandem.parameters) == ("word", {"p": 0.5, "cap": 32})
     _, training, *_ = grpo.parsed_whole(script.make_parser(prog="a test"), [*arguments, *CPU])
     update = training.per_device_train_batch_size * training.gradient_accumulation_steps * 2
