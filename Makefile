@@ -13,7 +13,7 @@ OPENRLHF_CORE = tests/adapters/tandem_openrlhf tests/conformance integration_tes
 # TRL's runs in the same environment: verl does not start beside TRL. How the demo's model learns is left
 # to `make test-openrlhf`.
 TRL_TESTS = integration_tests/adapters/tandem_trl
-TRL_CORE = integration_tests/adapters/tandem_trl/test_training.py
+TRL_CORE = $(addprefix integration_tests/adapters/tandem_trl/,test_training.py test_tools.py test_async_rollouts.py)
 OPENRLHF_TESTS = integration_tests/adapters/tandem_openrlhf
 LONG_TESTS = $(addprefix integration_tests/, benchmarks/test_benchmarks.py lab/commands/test_eval.py examples/test_first_commands.py grading/test_torture.py examples/test_plugin_example.py lab/commands/test_rollout.py adapters/tandem_verl/test_speculative.py examples/test_study.py adapters/tandem_verl/test_lora.py adapters/tandem_verl/test_admission.py adapters/tandem_verl/test_agent_loop.py adapters/tandem_verl/test_modes.py adapters/tandem_verl/test_loss_terms.py adapters/tandem_verl/test_learning.py adapters/tandem_verl/test_page.py adapters/tandem_verl/test_recipes.py engine/test_real_model.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
@@ -205,7 +205,7 @@ test-openrlhf-core: $(OPENRLHF_VENV)/.ready
 define test-newest
 rm -rf build/newest-$(1)
 $(2)/bin/python -m pip install --quiet --no-deps --target build/newest-$(1) $(1)
-PYTHONPATH=build/newest-$(1) $(2)/bin/python -m pytest -k "hooks or patched_symbols" $(3)
+PYTHONPATH=build/newest-$(1) $(2)/bin/python -m pytest -k "hook or patched_symbols" $(3)
 endef
 
 test-newest-verl: $(VENV)/.test-ready

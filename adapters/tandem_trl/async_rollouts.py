@@ -109,7 +109,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         try:
             return await super()._post(path, body, timeout, max_retries)
         except aiohttp.ClientResponseError as error:
-            if error.status != 400:  # TRL repeats it
+            if error.status not in (400, 404):  # TRL repeats it; 404: an adapter that is not there
                 raise
             _, answer = VLLMServer(self.vllm_server_url).send(path, body)
             raise EngineError(

@@ -147,6 +147,7 @@ def test_server_with_other_rules_stops_the_run_at_its_start(
     assert_stopped(run, "[server-rejects-tandem]")
 
 
+@pytest.mark.long
 def test_adapters_are_the_seniors_and_their_base_the_juniors(
     settings: dict[str, Any], checkpoints: dict[str, Path], tmp_path: Path
 ) -> None:

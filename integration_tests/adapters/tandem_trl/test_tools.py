@@ -84,6 +84,7 @@ def test_tools_train_on_the_seniors_tokens_of_every_turn(
     assert any(len(row["tandem_segments"]) > 1 for row in rows)
 
 
+@pytest.mark.long
 def test_environments_and_gmpo_train_on_the_seniors_tokens(
     bench: TRLBench, settings: dict[str, Any], marker: list[int], tmp_path: Path
 ) -> None:

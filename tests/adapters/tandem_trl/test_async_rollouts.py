@@ -203,7 +203,7 @@ def test_turn_of_no_conversation_never_reaches_the_server() -> None:
     asyncio.run(turn())
 
 
-@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("status", [200, 400, 404])
 def test_request_carries_its_turn_and_is_not_repeated_once_it_is_rejected(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
