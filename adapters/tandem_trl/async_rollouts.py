@@ -209,8 +209,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._server = VLLMServer(given["vllm_server_url"])
         self._run = TandemRun.start(config, Vocabulary.from_tokenizer(processing_class))
         self._written: list[tuple[Row, dict[str, Any]]] = []
-        self.own_queue = self.rollout_buffer
-        self.rollout_buffer = CheckedQueue(self)
+        self.own_queue: Any = self.rollout_buffer
+        self.rollout_buffer: Any = CheckedQueue(self)
 
     def start(self) -> None:
         """Prove the server, then start the child; raises like :func:`check_server`."""

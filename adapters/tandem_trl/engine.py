@@ -37,7 +37,7 @@ class TandemPrompt(list[int]):
         super().__init__(ids)
         self.trajectory, self.request = trajectory, request
 
-    def __add__(self, more: Any) -> TandemPrompt:
+    def __add__(self, more: Any) -> TandemPrompt:  # type: ignore[override]
         return TandemPrompt(super().__add__(more), self.trajectory)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,10 +56,11 @@ def answered(
     of each answer. Why: the process whose prompts these are may be another than the one that sends
     them. Goes when: TRL passes an engine sampling parameters for each prompt.
     """
-    rows = [(one, getattr(one, "trajectory", None)) for one in prompts]
-    if any(trajectory is None for _, trajectory in rows):
+    rows = [getattr(prompt, "trajectory", None) for prompt in prompts]
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
         raise EngineError("trl-prompt-without-row")
-    calls = [trajectory.call(prompt, asked) for prompt, trajectory in rows]
+    calls = [row.call(prompt, asked) for row, prompt in zip(known, prompts, strict=True)]
     for prompt, call in zip(prompts, calls, strict=True):
         prompt.request = call.request
     answers = generate(prompts, *args, **options)

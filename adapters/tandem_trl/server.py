@@ -27,7 +27,7 @@ class TandemClient(Delegate):
         prompts: Sequence[Any],
         generation_kwargs: Mapping[str, Any] | None = None,
         **sampling: Any,
-    ) -> dict[str, list[Any]]:
+    ) -> dict[str, list[Any] | None]:
         """As ``VLLMClient.generate``, with the request of each prompt, if it has one."""
 
         def send(prompt: Any) -> dict[str, list[Any]]:

@@ -160,6 +160,8 @@ def watched(trainer: Any) -> dict[str, list[Any]]:
             caught["losses"] += _rows(inputs)
         return loss(model, inputs)
 
+    # Random models end too seldom: half of the responses then count as not truncated.
+    trainer.eos_token_ids = [*trainer.eos_token_ids, *range(0, 1024, 2)]
     trainer._compute_loss = computed
     if hasattr(trainer, "_tool_call_loop"):  # RLOO has no masks there
         trainer._generate = generated

@@ -49,7 +49,7 @@ class ScriptedRollouts:
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from datasets import Dataset
 
-    checked = SimpleNamespace(say=lambda: None)
+    checked = SimpleNamespace(log_warnings=lambda: None)
     monkeypatch.setattr(rloo, "check_rloo", lambda *_: checked)  # there is no engine
     prompts = [" ".join(PIECES[3 + i : 6 + i]) for i in range(8)]
     config = RLOOConfig(
