@@ -45,12 +45,18 @@ class TandemPrompt(list[int]):
 
 
 def answered(
-    generate: Callable[..., Any], asked: Any, prompts: Sequence[Any], *args: Any, **options: Any
+    generate: Callable[..., Any],
+    asked: Any,
+    prompts: Sequence[Any],
+    images: Any = None,
+    num_generations: int = 1,
+    **options: Any,
 ) -> Any:
     """TRL's answers to prompts, each of which becomes a call of its row's trajectory.
 
-    asked: the ``tandem`` of TRL's own sampling parameters, which is rejected. Raises
-    :class:`EngineError` for a prompt of no row.
+    asked: the ``tandem`` of TRL's own sampling parameters, which is rejected. num_generations: how
+    many siblings TRL would let one prompt stand for at a server; here each is sent by itself.
+    Raises :class:`EngineError` for a prompt of no row.
 
     Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
     of each answer. Why: the process whose prompts these are may be another than the one that sends
@@ -63,7 +69,7 @@ def answered(
     calls = [row.call(prompt, asked) for row, prompt in zip(known, prompts, strict=True)]
     for prompt, call in zip(prompts, calls, strict=True):
         prompt.request = call.request
-    answers = generate(prompts, *args, **options)
+    answers = generate(prompts, images=images, num_generations=1, **options)
     for call, token_ids in zip(calls, answers[1], strict=True):
         call.returned(token_ids)
     return answers

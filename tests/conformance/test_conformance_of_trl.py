@@ -63,7 +63,7 @@ def row_of(rollout: Rollout) -> Row:
     engine = LLMInTandem(Scripted(iter(calls)))
     sent = TandemPrompt(rollout.prompt, trajectory)
 
-    def generate(prompts: Any) -> tuple[Any, list[list[int]]]:
+    def generate(prompts: Any, **_: Any) -> tuple[Any, list[list[int]]]:
         asked = [{"prompt_token_ids": ids} for ids in prompts]
         outputs = engine.generate(asked, Params(extra_args=None))
         return prompts, [output.outputs[0].token_ids for output in outputs]

@@ -152,11 +152,18 @@ def test_extended_prompt_stays_in_its_row_and_its_request_alone_is_pickled(begun
     """TRL's tool loop adds lists; it sends prompts to the process that talks to the engine."""
     batch = begun(made_trainer()).begin_batch(2)
     prompts = [TandemPrompt([1, 2], one) for one in batch.trajectories]
-    answers = answered(lambda asked: (asked, [[7], [8]]), None, prompts)
+    counts = []
+
+    def generate(prompts: Any, num_generations: int, **_: Any) -> Any:
+        counts.append(num_generations)
+        return prompts, [[7], [8]]
+
+    answers = answered(generate, None, prompts, num_generations=4)
+    assert counts == [1]  # otherwise a server would get every fourth prompt
     assert answers[1] == [[7], [8]]
     written, feedback = [8], [9, 9]
     extended = prompts[1] + written + feedback
-    answered(lambda asked: (asked, [[5]]), None, [extended])
+    answered(lambda asked, **_: (asked, [[5]]), None, [extended])
     assert list(extended) == [1, 2, 8, 9, 9]
     first, second = batch.trajectories
     assert [(call.seed, call.token_ids.tolist()) for call in first.calls] == [
@@ -173,7 +180,7 @@ def test_extended_prompt_stays_in_its_row_and_its_request_alone_is_pickled(begun
 
 @pytest.mark.parametrize("prompt", [[1, 2], TandemPrompt([1, 2])])
 def test_prompt_without_a_row_never_reaches_the_engine(prompt: Any) -> None:
-    def generate(prompts: Any) -> Any:
+    def generate(prompts: Any, **_: Any) -> Any:
         raise AssertionError("sent")
 
     with refused("trl-prompt-without-row"):
