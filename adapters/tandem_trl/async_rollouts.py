@@ -31,13 +31,13 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
-from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import Row, masked_log_probs, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
 from tandem_plugin.training.trajectory import StartedCall, Trajectory
+from tandem_trl.checkpoints import NotedCheckpoints
 from tandem_trl.refusals import UNPROVEN, check_worker
 
 _trajectory: contextvars.ContextVar[Trajectory | None] = contextvars.ContextVar("trajectory")
@@ -214,14 +214,16 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
 
     def start(self) -> None:
         """Prove the server, then start the child; raises like :func:`check_server`."""
-        if not self._loop_kwargs["dataset_start_index"]:
-            check_start(self._model, self._run.config)
         check_server(self._server, self._model, self._model, self._run.rules)
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
         try:
             super().start()
         finally:
             self.rollout_buffer = checked
+
+    def callback(self) -> NotedCheckpoints:
+        """For the trainer's ``callbacks``: its checkpoints then say how they were made."""
+        return NotedCheckpoints(self._run.note(self._model), self._run.config)
 
     def update_model_version(self, model_version: int) -> None:
         """Also report what the server measured, and write what the last version was trained on."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
 from tandem_trl.batch import TRLRun
 
@@ -55,6 +56,23 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if state.is_world_process_zero:
             self._note.write(args.output_dir)
+
+
+class NotedCheckpoints(_Notes):
+    """The same for a trainer that is not known before it begins, with the checks of a start."""
+
+    def __init__(self, note: CheckpointNote, config: TandemConfig) -> None:
+        super().__init__(note)
+        self._config = config
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Raises :class:`ConfigError` as :func:`check_start` and :func:`check_resumed` do."""
+        if state.global_step:
+            check_resumed(_resumed_folder(args, state.global_step), self._note)
+        else:
+            check_start(self._note.start, self._config)
 
 
 def _resumed_folder(args: TrainingArguments, step: int) -> Path:

@@ -174,6 +174,7 @@ def main(case: Mapping[str, Any]) -> None:
         train_dataset=rows,
         processing_class=tokenizer,
         rollout_worker=worker,
+        callbacks=[worker.callback()],
         **more,
     )
     caught = watched(trainer, worker)

@@ -10,6 +10,7 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 from trl_trainer import word_tokenizer
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
@@ -150,6 +152,21 @@ def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) ->
     running.update_model_version(1)
     (line,) = (tmp_path / "rollouts" / "0.jsonl").read_text().splitlines()
     assert json.loads(line)["response_ids"] == FIRST
+
+
+def test_checkpoints_say_with_which_settings_they_were_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
+    begin = SimpleNamespace(global_step=0)
+    saved = SimpleNamespace(global_step=4, is_world_process_zero=True)
+    callback = worker(tmp_path).callback()
+    callback.on_train_begin(args, begin, None)
+    callback.on_save(args, saved, None)
+    assert (tmp_path / "checkpoint-4" / NOTE).exists()
+    capsys.readouterr()
+    worker(tmp_path, tandem={**TANDEM, "p": 0.25}).callback().on_train_begin(args, saved, None)
+    assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("position", range(2 + len(FIRST)))
