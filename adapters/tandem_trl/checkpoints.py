@@ -27,16 +27,21 @@ def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
     :func:`check_start` and :func:`check_resumed` do.
     """
-    start = str(trainer.model.name_or_path)
-    note = tandem.note(start)
-    kept = trainer.state.stateful_callbacks
-    if step := trainer.state.global_step:
-        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
-        check_resumed(_resumed_folder(trainer.args, step), note, before)
-    else:
-        check_start(start, tandem.config)
-    kept[_STATE] = asdict(note)
+    note = tandem.note(str(trainer.model.name_or_path))
+    _check_begin(note, tandem.config, trainer.args, trainer.state)
     trainer.add_callback(_Notes(note))
+
+
+def _check_begin(
+    note: CheckpointNote, config: TandemConfig, args: TrainingArguments, state: TrainerState
+) -> None:
+    kept = state.stateful_callbacks
+    if step := state.global_step:
+        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
+        check_resumed(_resumed_folder(args, step), note, before)
+    else:
+        check_start(note.start, config)
+    kept[_STATE] = asdict(note)
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
@@ -69,10 +74,7 @@ class NotedCheckpoints(_Notes):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Raises :class:`ConfigError` as :func:`check_start` and :func:`check_resumed` do."""
-        if state.global_step:
-            check_resumed(_resumed_folder(args, state.global_step), self._note)
-        else:
-            check_start(self._note.start, self._config)
+        _check_begin(self._note, self._config, args, state)
 
 
 def _resumed_folder(args: TrainingArguments, step: int) -> Path:

@@ -36,7 +36,11 @@ def run_async(
     watch: str | None = None,
     **case: Any,
 ) -> TRLRun:
-    """One run; case: ``lora``, ``environment``, and ``arguments`` of ``AsyncGRPOConfig``."""
+    """One run.
+
+    case: ``lora``, ``environment``, ``resumed`` (a checkpoint), and ``arguments`` of
+    ``AsyncGRPOConfig``.
+    """
     case |= {"model": str(model), "server": server, "tandem": dict(tandem)}
 
     def started(out: Path, _: Path) -> tuple[list[str], dict[str, str]]:
@@ -178,7 +182,7 @@ def main(case: Mapping[str, Any]) -> None:
         **more,
     )
     caught = watched(trainer, worker)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=case.get("resumed"))
     trainer.save_model("senior")
     Path("caught-0.json").write_text(json.dumps(caught))
     Path("history.json").write_text(json.dumps(trainer.state.log_history))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +59,10 @@ def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
     return {**RULES, "seed": SEED, "measure_every": 1, "junior": str(checkpoints["junior"])}
 
 
-def check(run: TRLRun, server: Server, record: Path) -> Counter[int]:
+def check(run: TRLRun, server: Server, record: Path, first: int = 0) -> Counter[int]:
     """Hold what was trained to the engine's record; returns how many samples have N trained turns.
+
+    first: the number of the first prompt, over all runs that this one resumes.
 
     A turn that TRL tokenizes again ends, for training, where the conversation's text differs.
     """
@@ -70,7 +73,7 @@ def check(run: TRLRun, server: Server, record: Path) -> Counter[int]:
     seen: set[int] = set()
     for one in run.caught()["samples"]:
         seeds = {
-            derive_seed(SEED, "training", one["group"], sample, call)
+            derive_seed(SEED, "training", first + one["group"], sample, call)
             for sample in range(4)
             for call in range(4)
         }
@@ -89,7 +92,6 @@ def check(run: TRLRun, server: Server, record: Path) -> Counter[int]:
     losses = Counter((label, old) for label, old in run.caught()["losses"])
     assert losses
     assert losses <= admitted
-    assert len(run.steps) == 3
     assert run.steps[0]["ratio"] == pytest.approx(1, abs=1e-4)
     assert run.steps[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert all(0 < step["tandem/senior_share"] < 1 for step in run.steps)
@@ -114,6 +116,27 @@ def test_turns_with_tools_train_on_the_seniors_tokens_and_syncs_reach_the_senior
         assert log_probs == pytest.approx(expected, abs=1e-4)
     changed = log_probs_of_both(server, checkpoints["senior"], checkpoints["junior"])
     assert max(abs(a - b) for found, own in changed for a, b in zip(found, own, strict=True)) > 1e-3
+
+
+@pytest.mark.long
+def test_resumed_run_goes_on_with_the_prompts_and_seeds_that_come_next(
+    server: Server,
+    settings: dict[str, Any],
+    record: Path,
+    checkpoints: dict[str, Path],
+    tmp_path: Path,
+) -> None:
+    saved = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    model = checkpoints["senior"]
+    run = run_async(tmp_path, "stopped", model, server.url, settings, arguments=saved)
+    check(run, server, record)
+    checkpoint = run.folder / "out" / "checkpoint-2"
+    first = json.loads((checkpoint / "rollout_state.json").read_text())["prompt_index"]
+    assert first > 0
+    more = {"resumed": str(checkpoint), "arguments": {"max_steps": 3}}
+    resumed = run_async(tmp_path, "resumed", model, server.url, {**settings, "p": 0.5}, **more)
+    check(resumed, server, record, first)
+    assert "with changes: p=0.5 (was null)" in resumed.log
 
 
 @pytest.mark.long

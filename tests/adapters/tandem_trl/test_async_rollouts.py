@@ -158,14 +158,16 @@ def test_checkpoints_say_with_which_settings_they_were_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
-    begin = SimpleNamespace(global_step=0)
-    saved = SimpleNamespace(global_step=4, is_world_process_zero=True)
+    elsewhere = SimpleNamespace(output_dir=str(tmp_path / "other"), resume_from_checkpoint=None)
+    kept: dict[str, Any] = {}  # as trainer_state.json has it
+    begin = SimpleNamespace(global_step=0, stateful_callbacks=kept)
+    saved = SimpleNamespace(global_step=4, is_world_process_zero=True, stateful_callbacks=kept)
     callback = worker(tmp_path).callback()
     callback.on_train_begin(args, begin, None)
     callback.on_save(args, saved, None)
     assert (tmp_path / "checkpoint-4" / NOTE).exists()
     capsys.readouterr()
-    worker(tmp_path, tandem={**TANDEM, "p": 0.25}).callback().on_train_begin(args, saved, None)
+    worker(tmp_path, tandem={**TANDEM, "p": 0.25}).callback().on_train_begin(elsewhere, saved, None)
     assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
 
 
