@@ -433,12 +433,12 @@ def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
     if current_platform.is_unspecified():
         pytest.skip("vLLM's sources alone, of a wheel for other machines: no engine is configured")
     script = f"""
-from tandem_plugin.engine.patches import engine_config
+from tandem_plugin.engine import plugin
 
 def moved():
     raise ImportError("the registry moved")
 
-engine_config.register_architectures = moved
+plugin.register_architectures = moved
 
 from vllm.engine.arg_utils import EngineArgs
 
