@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tandem_plugin.engine.speculative import memory
-from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+from tandem_plugin.engine.speculative.samplers import AuthorRejectionSampler, UndraftedSampler
 from tandem_plugin.engine.speculative.state import SpeculativeState
 
 SLOTS, DRAFTS, HIDDEN, VOCABULARY = 5, 3, 4, 9
@@ -167,7 +167,7 @@ def test_placeholders_of_a_prompts_last_step_are_no_drafts() -> None:
     """Slot 1 ends a prompt of 6 tokens and was padded; slot 0 decodes behind one of 4."""
     lengths = SimpleNamespace(gpu=torch.tensor([4, 6], dtype=torch.int32))
     sampler = SimpleNamespace(req_states=SimpleNamespace(prefill_len=lengths))
-    found = CheckingSampler._placeholders(
+    found = AuthorRejectionSampler._placeholders(
         SimpleNamespace(sampler=sampler),  # type: ignore[arg-type]
         torch.tensor([4, 5, 6, 5, 6, 7]),
         torch.tensor([0, 0, 0, 1, 1, 1]),

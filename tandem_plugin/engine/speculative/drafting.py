@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-_NOTHING: dict[str, Any] = {
+_NEUTRAL: dict[str, Any] = {
     "top_p": 1.0,
     "min_p": 0.0,
     "min_tokens": 0,
@@ -25,12 +25,12 @@ def asks_for_masks(params: Any) -> bool:
     """Whether a request's sampling parameters change its logits beyond the temperature."""
     if params.top_k > 0:
         return True
-    return any(getattr(params, name, nothing) != nothing for name, nothing in _NOTHING.items())
+    return any(getattr(params, name, neutral) != neutral for name, neutral in _NEUTRAL.items())
 
 
 @dataclass
-class Drafting:
-    """One round's drafting, if a request has more parameters than a temperature.
+class DraftMasks:
+    """The masks of one round's drafts, if a request has more parameters than a temperature.
 
     A draft kept as the junior's token must follow the distribution that the request's sampling
     parameters give for the junior's logits. The temperature is applied when drafts are sampled;

@@ -49,7 +49,7 @@ class UndraftedSampler:
         return self._sampler(logits, input_batch)
 
 
-class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
+class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
     """vLLM's rejection sampler, applied to drafts whose author is the senior."""
 
     def __init__(self, state: Any, sampler: Any, config: Any, device: torch.device) -> None:

@@ -29,7 +29,7 @@ from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
-from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.drafting import DraftMasks
 
 _FIRST, _FOLLOWING = 2, 1
 """Tokens per request read by a round's first pass, and by each later pass."""
@@ -195,7 +195,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             step.lay_out(0)
 
     def _draft(
-        self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
+        self, rows: int, metadata_of: _MetadataOf, length: int, masks: DraftMasks | None = None
     ) -> None:
         """A round of ``length`` passes over ``rows``, padding included; the content of a graph.
 
@@ -222,7 +222,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         kept = self._kept[: len(hidden)]
         self.hidden[:, step].index_copy_(0, kept, hidden.to(self.hidden.dtype))
 
-    def _sample(self, hidden: torch.Tensor, step: int, masks: Drafting | None) -> None:
+    def _sample(self, hidden: torch.Tensor, step: int, masks: DraftMasks | None) -> None:
         """Sample a draft for each row, and keep its distribution.
 
         hidden: ``[rows, hidden]``, the junior's at the tokens read last.

@@ -21,9 +21,9 @@ from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.draft_model import junior_of, read_step
 from tandem_plugin.engine.speculative.draft_stats import Rounds
-from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
+from tandem_plugin.engine.speculative.drafting import DraftMasks, asks_for_masks
 from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
-from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+from tandem_plugin.engine.speculative.samplers import AuthorRejectionSampler, UndraftedSampler
 from tandem_plugin.errors import EngineError
 
 
@@ -82,7 +82,9 @@ class SpeculativeState(AuthorsState):
             raise EngineError("speculative-own-sampler", kind=type(self.model).__name__)
         self._sampler = sampler
         config = self.vllm_config.speculative_config
-        return UndraftedSampler(self, sampler), CheckingSampler(self, sampler, config, self.device)
+        return UndraftedSampler(self, sampler), AuthorRejectionSampler(
+            self, sampler, config, self.device
+        )
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)
@@ -155,14 +157,14 @@ class SpeculativeState(AuthorsState):
             self.model.tandem_probe = None
         return masked
 
-    def masks(self, batch: Any) -> Drafting | None:
+    def masks(self, batch: Any) -> DraftMasks | None:
         """The masks for a step's drafts; None if no request needs one."""
         slots_host = batch.idx_mapping_np
         if not self._masked[slots_host].any():
             return None
         slots = batch.idx_mapping.long()
         last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
-        return Drafting(slots, slots_host, self._sampler, last)
+        return DraftMasks(slots, slots_host, self._sampler, last)
 
     @property
     def request_states(self) -> Any:
