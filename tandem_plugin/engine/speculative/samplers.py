@@ -21,6 +21,7 @@ from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
+from tandem_plugin.engine.speculative.draft_stats import RoundOutcome
 from tandem_plugin.errors import EngineError
 
 
@@ -89,7 +90,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         along = chain.index_select(0, slots)
         accepted = output.num_sampled - 1
         output = self._without_excess(output, held, along)
-        self._state.count(slots, along, held, accepted, output.num_sampled)
+        self._state.count_round(RoundOutcome(slots, along, held, accepted, output.num_sampled))
         return output
 
     def _without_excess(self, output: Any, held: torch.Tensor, authors: torch.Tensor) -> Any:

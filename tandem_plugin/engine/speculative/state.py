@@ -20,7 +20,7 @@ from tandem_plugin.engine.runners.v2.authors import SlotRequest
 from tandem_plugin.engine.runners.v2.state import AuthorsState
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.draft_model import junior_of, read_step
-from tandem_plugin.engine.speculative.draft_stats import Rounds
+from tandem_plugin.engine.speculative.draft_stats import DraftCounters, RoundOutcome
 from tandem_plugin.engine.speculative.drafting import DraftMasks, asks_for_masks
 from tandem_plugin.engine.speculative.memory import draft_memory, row_chunks, set_aside
 from tandem_plugin.engine.speculative.samplers import AuthorRejectionSampler, UndraftedSampler
@@ -68,9 +68,9 @@ class SpeculativeState(AuthorsState):
         return self._made(ChainAuthors)
 
     @cached_property
-    def rounds(self) -> Rounds:
-        """The draft stats."""
-        return Rounds(self.max_num_reqs, self.device)
+    def draft_counters(self) -> DraftCounters:
+        """The outcomes of drafts, by slot and of the engine."""
+        return DraftCounters(self.max_num_reqs, self.device)
 
     def drafted_by(self, speculator: Any) -> None:
         """Set the speculator, which keeps the junior's hidden states for every draft."""
@@ -89,7 +89,7 @@ class SpeculativeState(AuthorsState):
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         super().add_request(req_index, new_req_data)
         slot_request = self._slot_requests.get(new_req_data.req_id)
-        self.rounds.begin(req_index)
+        self.draft_counters.begin(req_index)
         self._in_tandem[req_index] = slot_request is not None
         self._masked[req_index] = slot_request is not None and asks_for_masks(
             new_req_data.sampling_params
@@ -281,20 +281,12 @@ class SpeculativeState(AuthorsState):
     def _of_junior(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._junior.logits(hidden)
 
-    def count(
-        self,
-        slots: torch.Tensor,
-        authors: torch.Tensor,
-        held: torch.Tensor,
-        accepted: torch.Tensor,
-        written: torch.Tensor,
-    ) -> None:
-        """Count a round: see :meth:`Rounds.add`."""
-        counted = self._authors.in_tandem(slots)
-        self.rounds.add(slots, authors, held, accepted, written, counted)
+    def count_round(self, outcome: RoundOutcome) -> None:
+        """Count a round's drafts."""
+        self.draft_counters.add(outcome, self._authors.in_tandem(outcome.slots))
 
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
-        return {"tandem_draft_stats": self.rounds.of_slot(slot_request.slot).to_row()}
+        return {"tandem_draft_stats": self.draft_counters.of_slot(slot_request.slot).to_row()}
 
     def _undrafted(self, batch: Any) -> NDArray[np.int64]:
         """The rows that write an undrafted token in this step, which may be the junior's."""
