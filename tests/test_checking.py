@@ -22,11 +22,11 @@ from scipy import stats
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.samplers import (
-    agreed,
-    excess,
+    force_kept_drafts,
+    has_empty_residual,
+    is_juniors_bonus,
+    kept_drafts,
     of_rows,
-    standing,
-    with_standing,
 )
 from tandem_plugin.rules import Rule
 
@@ -104,8 +104,8 @@ def law(of: World) -> dict[Any, float]:
 class Rules:
     """What a round goes by; another for an engine that is wrong."""
 
-    standing: Callable[..., torch.Tensor] = standing
-    excess: Callable[..., torch.Tensor] = excess
+    kept_drafts: Callable[..., torch.Tensor] = kept_drafts
+    is_juniors_bonus: Callable[..., torch.Tensor] = is_juniors_bonus
     undrafted_by_author: bool = True
 
 
@@ -127,8 +127,8 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
     first = True
     while int(length.min()) < LENGTH:
         last = torch.where(length > 0, tokens[slots, (length - 1).clamp(min=0)], START)
-        held = torch.randint(0, DRAFTS + 1, (SIZE,), generator=generator)
-        held = held * (not first)
+        num_drafts = torch.randint(0, DRAFTS + 1, (SIZE,), generator=generator)
+        num_drafts = num_drafts * (not first)
         first = False
         running = length < LENGTH
         drafts = torch.zeros(SIZE, DRAFTS, dtype=torch.int64)
@@ -138,19 +138,19 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
             drafts[:, step] = sample(logits, generator)
             contexts.append(drafts[:, step])
         chain = authors.along(drafts)
-        stands = rules.standing(chain, held)
+        is_kept = rules.kept_drafts(chain, num_drafts)
         # One row of logits a draft, and one behind the last.
         steps = torch.arange(DRAFTS + 1)
-        rows = (steps <= held[:, None]).nonzero()
+        rows = (steps <= num_drafts[:, None]).nonzero()
         places = torch.full((SIZE, DRAFTS + 1), -1)
         places[rows[:, 0], rows[:, 1]] = torch.arange(len(rows))
         processed = target[torch.stack(contexts, 1)[rows[:, 0], rows[:, 1]]]
-        undrafted = (held == 0) & ~authors.of(slots) & rules.undrafted_by_author
+        undrafted = (num_drafts == 0) & ~authors.of(slots) & rules.undrafted_by_author
         processed[places[undrafted, 0]] = of.processed(senior=False)[last[undrafted]]
         following = torch.nn.functional.pad(drafts, (0, 1))[rows[:, 0], rows[:, 1]][:, None]
-        checked = with_standing(processed, of_rows(stands, rows[:, 0], rows[:, 1]), following)
-        fresh, count = check(of, checked, places, drafts, contexts, held, generator)
-        count = count - rules.excess(chain, held, count).long()
+        checked = force_kept_drafts(processed, of_rows(is_kept, rows[:, 0], rows[:, 1]), following)
+        fresh, count = check(of, checked, places, drafts, contexts, num_drafts, generator)
+        count = count - rules.is_juniors_bonus(chain, num_drafts, count).long()
         count = count * running
         for step in range(DRAFTS + 1):
             on = step < count
@@ -172,7 +172,7 @@ def check(
     places: torch.Tensor,
     drafts: torch.Tensor,
     contexts: list[torch.Tensor],
-    held: torch.Tensor,
+    num_drafts: torch.Tensor,
     generator: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rejection sampling as vLLM's kernels do it: tokens ``[size, k + 1]`` and how many."""
@@ -181,7 +181,7 @@ def check(
     going = torch.ones(SIZE, dtype=torch.bool)
     for step in range(DRAFTS + 1):
         row = checked[places[:, step].clamp(min=0)]
-        drafted, p = step < held, row.softmax(-1)
+        drafted, p = step < num_drafts, row.softmax(-1)
         if step < DRAFTS:
             q = (of.drafts()[contexts[step]] / of.temperature).softmax(-1)
             token = drafts[:, step : step + 1]
@@ -232,24 +232,24 @@ def test_models_that_agree_follow_it_too(rule: Rule) -> None:
     assert min(p_values(replace(of, senior=of.junior), rule, Rules())) > SIGNIFICANCE
 
 
-def nothing(authors: torch.Tensor, held: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(held, dtype=torch.bool)
+def nothing(authors: torch.Tensor, num_drafts: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(num_drafts, dtype=torch.bool)
 
 
-def no_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def no_draft(authors: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(authors[:, :-1])
 
 
-def every_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def every_draft(authors: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(authors[:, :-1])
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        Rules(excess=nothing),
-        Rules(standing=no_draft),
-        Rules(standing=every_draft),
+        Rules(is_juniors_bonus=nothing),
+        Rules(kept_drafts=no_draft),
+        Rules(kept_drafts=every_draft),
         Rules(undrafted_by_author=False),
     ],
     ids=[
@@ -268,4 +268,4 @@ def test_rejection_that_leaves_nothing_is_noticed_where_rows_agree_to_the_bit() 
     temperature = torch.tensor([0.7, 0.7, 0.0, 1.0])
     target = draft / torch.tensor([0.7, 0.7, 1.0, 1.0])[:, None]
     target[1, 0] += 0.01
-    assert agreed(target, draft, temperature).tolist() == [True, False, False, True]
+    assert has_empty_residual(target, draft, temperature).tolist() == [True, False, False, True]

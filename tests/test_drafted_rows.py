@@ -54,16 +54,16 @@ def rows_a_chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_drafts_that_stand_have_the_juniors_logits(rows_a_chunk: int) -> None:
     state, slots = State(), torch.tensor([3, 3, 3, 3, 0, 1, 1])
     steps = torch.tensor([0, 1, 2, 3, 0, 0, 1])
-    stands = torch.tensor([True, False, True, False, False, True, True])
+    is_kept = torch.tensor([True, False, True, False, False, True, True])
     logits = torch.randn(7, VOCABULARY)
     batch = SimpleNamespace(expanded_idx_mapping=slots, expanded_local_pos=steps)
     expected = [
         state._speculator.hidden[slots[row], steps[row]] @ state.head
-        if stands[row]
+        if is_kept[row]
         else logits[row].clone()
         for row in range(7)
     ]
-    found = state.with_drafted(logits, batch, stands)
+    found = state.with_drafted(logits, batch, is_kept)
     torch.testing.assert_close(found, torch.stack(expected))
     assert max(state.ran) <= rows_a_chunk
     assert sum(state.ran) == 7

@@ -124,7 +124,7 @@ def break_speculation(worker: Any, fault: str) -> None:
         return logits
 
     target, name, wrong = {
-        "bonus": (AuthorRejectionSampler, "_without_excess", no_rule),
+        "bonus": (AuthorRejectionSampler, "_without_juniors_bonus", no_rule),
         "first token": (SpeculativeState, "with_undrafted", no_junior),
     }[fault]
     _broken[target, name] = getattr(target, name)

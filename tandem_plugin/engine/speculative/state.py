@@ -232,19 +232,19 @@ class SpeculativeState(AuthorsState):
         return self.read(batch).index_select(0, batch.logits_indices[places])
 
     def with_drafted(
-        self, logits: torch.Tensor, input_batch: Any, stands: torch.Tensor
+        self, logits: torch.Tensor, input_batch: Any, is_kept: torch.Tensor
     ) -> torch.Tensor:
         """The logits, replaced by the junior's for kept drafts: ``[rows of logits, vocabulary]``.
 
         For logprobs, which are those of the author before any parameter. logits: changed in place.
-        stands: bool ``[rows of logits]``.
+        is_kept: bool ``[rows of logits]``.
         """
         slots = input_batch.expanded_idx_mapping.long()
         steps = input_batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
         for chunk in row_chunks(len(logits), logits.shape[1]):
             own = self._of_junior(self._speculator.hidden[slots[chunk], steps[chunk]])
             seniors = logits[chunk]
-            seniors.copy_(torch.where(stands[chunk, None], own.to(logits.dtype), seniors))
+            seniors.copy_(torch.where(is_kept[chunk, None], own.to(logits.dtype), seniors))
         return logits
 
     def keep_states(self, input_batch: Any) -> None:
