@@ -59,10 +59,10 @@ def test_every_round_gives_the_authors_that_replay_gives(rules: list[Rule], seed
         drafted = rng.random() < 0.8
         drafts = [[rng.randrange(-1, len(PIECES)) for _ in range(DRAFTS)] for _ in range(SLOTS)]
         if drafted:
-            along = authors.along(torch.tensor(drafts))
+            chain_by_slot = authors.chain_authors(torch.tensor(drafts))
             slots, steps = torch.cartesian_prod(torch.arange(SLOTS), torch.arange(DRAFTS + 1)).T
-            assert torch.equal(authors.at(slots, steps), along.flatten())
-            chain = along.tolist()
+            assert torch.equal(authors.at(slots, steps), chain_by_slot.flatten())
+            chain = chain_by_slot.tolist()
         else:
             said = authors.of(torch.tensor(rows)).tolist()
             assert authors.at(torch.tensor(rows), torch.zeros(len(rows)).long()).tolist() == said
@@ -130,7 +130,7 @@ def test_rounds_of_any_length_write_algorithm_1(
     for drafts, count, last in rounds:
         table = torch.zeros(SLOTS, DRAFTS, dtype=torch.int64)
         table[2] = torch.tensor(drafts)
-        said = authors.along(table)[2].tolist()
+        said = authors.chain_authors(table)[2].tolist()
         paper = algorithm_1([*written, *drafts, 0], boundaries, cap, p, u)
         assert [int(author) for author in said] == paper[len(written) :]
         fresh = [*drafts[: count - 1], last] if count else []

@@ -137,7 +137,7 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
             logits = of.drafts()[contexts[-1]] / of.temperature
             drafts[:, step] = sample(logits, generator)
             contexts.append(drafts[:, step])
-        chain = authors.along(drafts)
+        chain = authors.chain_authors(drafts)
         is_kept = rules.kept_drafts(chain, num_drafts)
         # One row of logits a draft, and one behind the last.
         steps = torch.arange(DRAFTS + 1)

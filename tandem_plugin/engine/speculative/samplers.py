@@ -73,7 +73,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
             raise EngineError("draft-logits-missing")
         self._state.keep_states(input_batch)
         slots = input_batch.idx_mapping.long()
-        chain = self._state.along()
+        chain = self._state.chain_authors()
         num_drafts = self._num_drafts(input_batch)
         num_drafts_of_slots = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
         num_drafts_of_slots.scatter_(0, slots, num_drafts)

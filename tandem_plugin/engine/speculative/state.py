@@ -185,9 +185,9 @@ class SpeculativeState(AuthorsState):
         drafts: torch.Tensor = self._req_states.draft_tokens
         return drafts
 
-    def along(self) -> torch.Tensor:
+    def chain_authors(self) -> torch.Tensor:
         """Who writes each position of the drafted chains: bool ``[size, k + 1]``."""
-        return self._authors.along(self.draft_tokens)
+        return self._authors.chain_authors(self.draft_tokens)
 
     def with_undrafted(
         self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
