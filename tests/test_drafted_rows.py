@@ -35,7 +35,7 @@ class State(SpeculativeState):
         self.ran.append(len(hidden))
         return hidden @ self.head
 
-    def _undrafted(self, batch: Any) -> Any:
+    def _undrafted_rows(self, batch: Any) -> Any:
         return np.array(self.undrafted, dtype=np.int64)
 
     def read(self, batch: Any) -> torch.Tensor:
@@ -63,7 +63,7 @@ def test_drafts_that_stand_have_the_juniors_logits(rows_a_chunk: int) -> None:
         else logits[row].clone()
         for row in range(7)
     ]
-    found = state.with_drafted(logits, batch, is_kept)
+    found = state.fill_kept_drafts(logits, batch, is_kept)
     torch.testing.assert_close(found, torch.stack(expected))
     assert max(state.ran) <= rows_a_chunk
     assert sum(state.ran) == 7
@@ -84,7 +84,7 @@ def test_tokens_that_nobody_drafted_have_their_authors_logits(rows_a_chunk: int)
     for row in (1, 4):
         place = int(first[row])
         expected[place] = state.step[indices[place]] @ state.head
-    torch.testing.assert_close(state.with_undrafted(logits, batch, authors), expected)
+    torch.testing.assert_close(state.fill_undrafted_rows(logits, batch, authors), expected)
     assert max(state.ran) <= rows_a_chunk
     assert sum(state.ran) == 3
 
@@ -127,7 +127,7 @@ def test_undrafted_rows_are_those_whose_token_may_be_the_juniors(is_drafting: bo
         prefill_len_np=np.full(len(rows), 6),
     )
     expected = UNDRAFTED if is_drafting else [*UNDRAFTED, "decodes with drafts"]
-    found = SpeculativeState._undrafted(state, batch)
+    found = SpeculativeState._undrafted_rows(state, batch)
     assert [rows[row] for row in found] == [name for name in rows if name in expected]
 
 
@@ -145,7 +145,7 @@ def test_what_the_junior_said_before_is_taken_unless_a_row_changed_since(change:
         state._foreseen[0] = False
     if change == "drafted":
         state.foresees(batch, False)
-    found = state.with_undrafted(torch.randn(2, VOCABULARY), batch, torch.zeros(2).bool())
+    found = state.fill_undrafted_rows(torch.randn(2, VOCABULARY), batch, torch.zeros(2).bool())
     kept, read = state._speculator.hidden[[3, 0], 0], state.step[[10, 11]]
     torch.testing.assert_close(found, (kept if change == "none" else read) @ state.head)
     assert state.reads == (change != "none")

@@ -125,7 +125,7 @@ def break_speculation(worker: Any, fault: str) -> None:
 
     target, name, wrong = {
         "bonus": (AuthorRejectionSampler, "_without_juniors_bonus", no_rule),
-        "first token": (SpeculativeState, "with_undrafted", no_junior),
+        "first token": (SpeculativeState, "fill_undrafted_rows", no_junior),
     }[fault]
     _broken[target, name] = getattr(target, name)
     setattr(target, name, wrong)

@@ -46,7 +46,7 @@ class UndraftedSampler:
         authors = self._state.take(input_batch)
         if authors is not None:
             self._state.keep_states(input_batch)
-            logits = self._state.with_undrafted(logits, input_batch, authors)
+            logits = self._state.fill_undrafted_rows(logits, input_batch, authors)
         return self._sampler(logits, input_batch)
 
 
@@ -78,10 +78,10 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         num_drafts_of_slots = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
         num_drafts_of_slots.scatter_(0, slots, num_drafts)
         is_kept = kept_drafts(chain, num_drafts_of_slots)
-        logits = self._state.with_undrafted(logits, input_batch, authors)
+        logits = self._state.fill_undrafted_rows(logits, input_batch, authors)
         if self._wants_logprobs(input_batch):
             expanded = input_batch.expanded_idx_mapping, input_batch.expanded_local_pos
-            logits = self._state.with_drafted(logits, input_batch, of_rows(is_kept, *expanded))
+            logits = self._state.fill_kept_drafts(logits, input_batch, of_rows(is_kept, *expanded))
         self._kept_drafts = is_kept
         try:
             output = super().__call__(logits, input_batch, draft_logits, *newer)

@@ -189,7 +189,7 @@ class SpeculativeState(AuthorsState):
         """Who writes each position of the drafted chains: bool ``[size, k + 1]``."""
         return self._authors.chain_authors(self.draft_tokens)
 
-    def with_undrafted(
+    def fill_undrafted_rows(
         self, logits: torch.Tensor, input_batch: Any, authors: torch.Tensor
     ) -> torch.Tensor:
         """The logits, replaced by the junior's for undrafted tokens that it writes.
@@ -198,17 +198,17 @@ class SpeculativeState(AuthorsState):
         host knows which rows have no drafts, and runs the junior over the step's tokens only if one
         of them may be the junior's.
         """
-        rows = self._undrafted(input_batch)
+        rows = self._undrafted_rows(input_batch)
         if not rows.size:
             return logits
         batch_rows = async_tensor_h2d(rows, device=logits.device)
         first = input_batch.cu_num_logits_np[rows].astype(np.int64)
         places = async_tensor_h2d(first, device=logits.device)
-        hidden = self._behind(input_batch, rows, places)
-        whose = authors.index_select(0, batch_rows)[:, None]
+        hidden = self._undrafted_hidden(input_batch, rows, places)
+        is_seniors = authors.index_select(0, batch_rows)[:, None]
         for chunk in row_chunks(len(places), logits.shape[1]):
             own, seniors = self._of_junior(hidden[chunk]), logits.index_select(0, places[chunk])
-            chosen = torch.where(whose[chunk], seniors, own.to(logits.dtype))
+            chosen = torch.where(is_seniors[chunk], seniors, own.to(logits.dtype))
             logits.index_copy_(0, places[chunk], chosen)
         return logits
 
@@ -219,7 +219,9 @@ class SpeculativeState(AuthorsState):
         """
         self._foreseen[batch.idx_mapping_np] = foreseen
 
-    def _behind(self, batch: Any, rows: NDArray[np.int64], places: torch.Tensor) -> torch.Tensor:
+    def _undrafted_hidden(
+        self, batch: Any, rows: NDArray[np.int64], places: torch.Tensor
+    ) -> torch.Tensor:
         """The junior's hidden states before some rows' undrafted tokens: ``[rows, hidden]``.
 
         places: int64 ``[rows]``, of their logits. Kept from the previous step, or computed now.
@@ -231,7 +233,7 @@ class SpeculativeState(AuthorsState):
             return hidden
         return self.read(batch).index_select(0, batch.logits_indices[places])
 
-    def with_drafted(
+    def fill_kept_drafts(
         self, logits: torch.Tensor, input_batch: Any, is_kept: torch.Tensor
     ) -> torch.Tensor:
         """The logits, replaced by the junior's for kept drafts: ``[rows of logits, vocabulary]``.
@@ -259,7 +261,7 @@ class SpeculativeState(AuthorsState):
             measures.keep(self.model.tandem_states, self.read(input_batch).index_select(0, rows))
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
-        """The outcomes of the rows whose logits a round computed, several per request."""
+        """The outcomes of the rows is_seniors logits a round computed, several per request."""
         batch = self._batch
         of_row, steps = batch.expanded_idx_mapping.long(), batch.expanded_local_pos.long()
         count = torch.zeros(self.max_num_reqs, dtype=torch.int64, device=self.device)
@@ -288,7 +290,7 @@ class SpeculativeState(AuthorsState):
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         return {"tandem_draft_stats": self.draft_counters.of_slot(slot_request.slot).to_row()}
 
-    def _undrafted(self, batch: Any) -> NDArray[np.int64]:
+    def _undrafted_rows(self, batch: Any) -> NDArray[np.int64]:
         """The rows that write an undrafted token in this step, which may be the junior's."""
         slots, prefilling = batch.idx_mapping_np, batch.is_prefilling_np
         drafted = batch.num_draft_tokens_per_req
