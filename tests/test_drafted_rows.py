@@ -25,7 +25,7 @@ class State(SpeculativeState):
         self.head = torch.randn(HIDDEN, VOCABULARY, generator=generator)
         hidden = torch.randn(SLOTS + 1, DRAFTS, HIDDEN, generator=generator)
         self._speculator = SimpleNamespace(hidden=hidden)
-        self._foreseen = np.zeros(SLOTS, dtype=np.bool_)
+        self._has_next_hidden = np.zeros(SLOTS, dtype=np.bool_)
         self.step = torch.randn(20, HIDDEN, generator=generator)
         self.ran: list[int] = []
         self._junior: Any = SimpleNamespace(logits=self._logits)
@@ -140,11 +140,11 @@ def test_what_the_junior_said_before_is_taken_unless_a_row_changed_since(change:
         cu_num_logits_np=np.arange(3), logits_indices=torch.tensor([10, 11]),
         idx_mapping_np=np.array([3, 0]), is_prefilling_np=np.array([False, change == "prompt"]),
     )  # fmt: skip
-    state.foresees(batch, True)
+    state.keep_next_hidden(batch, is_kept=True)
     if change == "entered":
-        state._foreseen[0] = False
+        state._has_next_hidden[0] = False
     if change == "drafted":
-        state.foresees(batch, False)
+        state.keep_next_hidden(batch, is_kept=False)
     found = state.fill_undrafted_rows(torch.randn(2, VOCABULARY), batch, torch.zeros(2).bool())
     kept, read = state._speculator.hidden[[3, 0], 0], state.step[[10, 11]]
     torch.testing.assert_close(found, (kept if change == "none" else read) @ state.head)

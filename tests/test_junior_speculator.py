@@ -124,9 +124,9 @@ def propose(made: Any, slots: list[int], computed: list[int], **options: Any) ->
         ),
         masks=lambda batch: options.get("masks"),
         read=read.append,
-        foresees=lambda batch, foreseen: made.foreseen.append(foreseen),
+        keep_next_hidden=lambda batch, is_kept: made.is_kept.append(is_kept),
     )
-    made.foreseen = []
+    made.is_kept = []
     batch = SimpleNamespace(
         num_reqs=len(slots),
         idx_mapping=torch.tensor(slots, dtype=torch.int32),
@@ -174,7 +174,7 @@ def test_a_round_has_as_many_drafts_as_were_asked_for() -> None:
     made.asked = 1  # where the runner does not say
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, -1, -1]]
-    assert made.foreseen == [False]
+    assert made.is_kept == [False]
     made.asked, made._can_skip_drafts = 0, False
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, 16, 17]]
@@ -203,7 +203,7 @@ def test_without_drafts_the_junior_reads_the_newest_token_and_what_it_says_is_ke
     assert made.hidden[[2, 0], 0, 0].tolist() == [29, 3]
     assert (made.hidden[[1, 3]] == -1).all()
     assert sampled == []
-    assert made.foreseen == [True]
+    assert made.is_kept == [True]
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])

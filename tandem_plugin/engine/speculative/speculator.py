@@ -152,10 +152,10 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
         elif not length:
-            self._foresee(begins, requests, self._built_anew(requests, longest, begins))
+            self._read_newest(begins, requests, self._built_anew(requests, longest, begins))
         else:
             self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
-        state.foresees(input_batch, not length)
+        state.keep_next_hidden(input_batch, is_kept=not length)
         # Placeholder ids if there are none: the warm-up verifies some anyway.
         self.draft_tokens[:requests, length:] = -1 if length else 0
         return self._drafted(requests)
@@ -202,7 +202,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         Without drafts it is one pass over the newest tokens.
         """
         if not length:
-            self._foresee(self._following, rows, metadata_of)
+            self._read_newest(self._following, rows, metadata_of)
             return
         self._sample(self._first.run(self.model, rows, self.idx_mapping, metadata_of(0)), 0, masks)
         following = self._following
@@ -213,7 +213,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             hidden = following.run(self.model, rows, self.idx_mapping, metadata_of(step))
             self._sample(hidden, step, masks)
 
-    def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
+    def _read_newest(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
         """Keep the junior's hidden states at the newest tokens, for sampling in the next step."""
         hidden = kind.run(self.model, rows, self.idx_mapping, metadata_of(0))
         self._keep(hidden, 0)

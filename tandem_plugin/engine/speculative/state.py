@@ -54,7 +54,7 @@ class SpeculativeState(AuthorsState):
         self._entered: list[SlotRequest] = []
         self._sampler: Any = None
         self._masked = np.zeros(self.max_num_reqs, dtype=np.bool_)
-        self._foreseen = np.zeros(self.max_num_reqs, dtype=np.bool_)
+        self._has_next_hidden = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._speculator: Any = None
         self._attention: _Attention | None = None
         self._compute_logits: Any = None
@@ -95,7 +95,7 @@ class SpeculativeState(AuthorsState):
             new_req_data.sampling_params
         )
         self._begins_with_senior[req_index] = True
-        self._foreseen[req_index] = False
+        self._has_next_hidden[req_index] = False
         if slot_request is not None:
             self._entered.append(slot_request)
 
@@ -212,12 +212,12 @@ class SpeculativeState(AuthorsState):
             logits.index_copy_(0, places[chunk], chosen)
         return logits
 
-    def foresees(self, batch: Any, foreseen: bool) -> None:
-        """Set whether a step's requests continue without drafts.
+    def keep_next_hidden(self, batch: Any, *, is_kept: bool) -> None:
+        """Set whether the speculator kept the junior's hidden state at each request's newest token.
 
-        The speculator then keeps the junior's hidden state at the newest token of each.
+        It does if these requests continue without drafts.
         """
-        self._foreseen[batch.idx_mapping_np] = foreseen
+        self._has_next_hidden[batch.idx_mapping_np] = is_kept
 
     def _undrafted_hidden(
         self, batch: Any, rows: NDArray[np.int64], places: torch.Tensor
@@ -227,7 +227,7 @@ class SpeculativeState(AuthorsState):
         places: int64 ``[rows]``, of their logits. Kept from the previous step, or computed now.
         """
         slots = batch.idx_mapping_np[rows]
-        if (self._foreseen[slots] & ~batch.is_prefilling_np[rows]).all():
+        if (self._has_next_hidden[slots] & ~batch.is_prefilling_np[rows]).all():
             kept = async_tensor_h2d(slots.astype(np.int64), device=places.device)
             hidden: torch.Tensor = self._speculator.hidden[:, 0].index_select(0, kept)
             return hidden
