@@ -155,7 +155,7 @@ def test_what_a_round_needs_is_set_aside_once_at_vllms_first_call() -> None:
     """Which is its profiling, where it profiles."""
     called: list[str] = []
     state: Any = SimpleNamespace(
-        set_memory_aside=lambda: called.append("set aside"), take=lambda batch: None
+        set_memory_aside=lambda: called.append("set aside"), take_authors=lambda batch: None
     )
     sampler = UndraftedSampler(state, lambda logits, batch: called.append("sampled"))
     sampler(None, None)  # type: ignore[arg-type]

@@ -122,7 +122,7 @@ def propose(made: Any, slots: list[int], computed: list[int], **options: Any) ->
             num_computed_tokens=SimpleNamespace(gpu=lengths),
             all_token_ids=SimpleNamespace(gpu=TOKENS),
         ),
-        masks=lambda batch: options.get("masks"),
+        draft_masks=lambda batch: options.get("masks"),
         read=read.append,
         keep_next_hidden=lambda batch, is_kept: made.is_kept.append(is_kept),
     )

@@ -43,7 +43,7 @@ class UndraftedSampler:
         if not self._is_profiled:  # vLLM's profiling begins with this call
             self._state.set_memory_aside()
             self._is_profiled = True
-        authors = self._state.take(input_batch)
+        authors = self._state.take_authors(input_batch)
         if authors is not None:
             self._state.keep_states(input_batch)
             logits = self._state.fill_undrafted_rows(logits, input_batch, authors)
@@ -66,7 +66,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         draft_logits: torch.Tensor | None = None,
         *newer: Any,
     ) -> Any:
-        authors = self._state.take(input_batch)
+        authors = self._state.take_authors(input_batch)
         if authors is None:
             return super().__call__(logits, input_batch, draft_logits, *newer)
         if draft_logits is None:

@@ -75,7 +75,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         super().set_attn(model_state, kv_cache_config, block_tables, *rest)
         for step in (self._first, self._following):
             step.bind(kv_cache_config, block_tables, self.draft_attn_layer_names)
-        model_state.drafted_by(self)
+        model_state.set_speculator(self)
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
         """Graphs of rounds, if vLLM captures decoding and attention supports growing lengths."""
@@ -140,7 +140,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         if prompts:
             state.read(input_batch)
         self._fill(input_batch.idx_mapping.long(), state.request_states)
-        masks = state.masks(input_batch) if length else None
+        masks = state.draft_masks(input_batch) if length else None
         longest = input_batch.seq_lens_cpu_upper_bound[:requests]
         # After a round with drafts, the last draft was never read.
         catches_up = not length and not prompts and input_batch.num_draft_tokens > 0

@@ -53,7 +53,7 @@ class SpeculativeState(AuthorsState):
         self._begins_with_senior = np.ones(self.max_num_reqs, dtype=np.bool_)
         self._entered: list[SlotRequest] = []
         self._sampler: Any = None
-        self._masked = np.zeros(self.max_num_reqs, dtype=np.bool_)
+        self._has_masks = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._has_next_hidden = np.zeros(self.max_num_reqs, dtype=np.bool_)
         self._speculator: Any = None
         self._attention: _Attention | None = None
@@ -72,7 +72,7 @@ class SpeculativeState(AuthorsState):
         """The outcomes of drafts, by slot and of the engine."""
         return DraftCounters(self.max_num_reqs, self.device)
 
-    def drafted_by(self, speculator: Any) -> None:
+    def set_speculator(self, speculator: Any) -> None:
         """Set the speculator, which keeps the junior's hidden states for every draft."""
         self._speculator = speculator
 
@@ -91,7 +91,7 @@ class SpeculativeState(AuthorsState):
         slot_request = self._slot_requests.get(new_req_data.req_id)
         self.draft_counters.begin(req_index)
         self._in_tandem[req_index] = slot_request is not None
-        self._masked[req_index] = slot_request is not None and asks_for_masks(
+        self._has_masks[req_index] = slot_request is not None and asks_for_masks(
             new_req_data.sampling_params
         )
         self._begins_with_senior[req_index] = True
@@ -157,10 +157,10 @@ class SpeculativeState(AuthorsState):
             self.model.tandem_probe = None
         return masked
 
-    def masks(self, batch: Any) -> DraftMasks | None:
+    def draft_masks(self, batch: Any) -> DraftMasks | None:
         """The masks for a step's drafts; None if no request needs one."""
         slots_host = batch.idx_mapping_np
-        if not self._masked[slots_host].any():
+        if not self._has_masks[slots_host].any():
             return None
         slots = batch.idx_mapping.long()
         last = self._req_states.total_len.gpu.index_select(0, slots).long() - 1
@@ -171,7 +171,7 @@ class SpeculativeState(AuthorsState):
         """The runner's state of every request."""
         return self._req_states
 
-    def take(self, input_batch: Any) -> torch.Tensor | None:
+    def take_authors(self, input_batch: Any) -> torch.Tensor | None:
         """Who writes the next token of each row: bool ``[rows]``; None if all are the senior's.
 
         Called once per step, by the sampler that vLLM chose for it.
