@@ -171,11 +171,11 @@ def test_a_round_has_as_many_drafts_as_were_asked_for() -> None:
     made = make()
     drafts, _ = propose(made, [1], [2], asked={"num_speculative_tokens": 2})
     assert drafts.tolist() == [[15, 16, -1]]
-    made.asked = 1  # where the runner does not say
+    made.requested_drafts = 1  # where the runner does not say
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, -1, -1]]
     assert made.is_kept == [False]
-    made.asked, made._can_skip_drafts = 0, False
+    made.requested_drafts, made._can_skip_drafts = 0, False
     drafts, _ = propose(made, [1], [2])
     assert drafts.tolist() == [[15, 16, 17]]
 

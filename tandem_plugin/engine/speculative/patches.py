@@ -107,15 +107,15 @@ def _wrap_runner(runner: ModuleType) -> None:
     def execute(
         original: Callable[..., Any], owner: Any, output: Any, *rest: Any, **more: Any
     ) -> Any:
-        if hasattr(owner.speculator, "asked"):
-            owner.speculator.asked = output.num_spec_tokens_to_schedule
+        if hasattr(owner.speculator, "requested_drafts"):
+            owner.speculator.requested_drafts = output.num_spec_tokens_to_schedule
         return original(owner, output, *rest, **more)
 
     def take(original: Callable[..., Any], owner: Any) -> Any:
         drafts = original(owner)
-        asked = getattr(owner.speculator, "asked", None)
-        if drafts is not None and asked is not None:
-            drafts.draft_token_ids = [ids[:asked] for ids in drafts.draft_token_ids]
+        requested = getattr(owner.speculator, "requested_drafts", None)
+        if drafts is not None and requested is not None:
+            drafts.draft_token_ids = [ids[:requested] for ids in drafts.draft_token_ids]
         return drafts
 
     wrap_once(runner, "init_speculator", init)

@@ -61,8 +61,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._graphs: Any = None
         self._lengths = draft_lengths(vllm_config)
         self._can_skip_drafts = 0 in self._lengths[1:]
-        self.asked: int | None = None
-        """Number of drafts that the scheduler requested, if the runner does not pass it."""
+        self.requested_drafts: int | None = None
+        """Number of drafts that the scheduler requested, if the runner does not pass it: set by
+        :func:`~tandem_plugin.engine.speculative.patches.draft_with_the_junior`."""
 
     def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
         junior = TandemJunior(vllm_config=self.vllm_config)
@@ -118,51 +119,77 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         """The drafts of each request: int64 ``[requests, k]``, padded with -1.
 
         Called like vLLM's own speculators, after the step's tokens were written to the runner's
-        state.
+        state. num_speculative_tokens: the number of drafts that the scheduler requested, if the
+        runner passes it.
         """
-        requests, k = input_batch.num_reqs, self.num_speculative_steps
-        asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
-        # Until 0.31, vLLM's warm-up requests none but means the maximum.
-        if dummy_run or asked is None or not (asked or self._can_skip_drafts):
-            asked = k
-        length = min(asked, k)
+        requests = input_batch.num_reqs
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
             if is_profile:  # the maximum number of tokens that the junior reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
-            self._fill_with_padding()
-            built = self._built_anew(requests, None, self._first)
-            self._draft(requests, _nothing if skip_attn_for_dummy_run else built, length)
-            return self._drafted(requests)
-        state = self.model_state
-        prompts = bool(input_batch.is_prefilling_np.any())
-        if prompts:
-            state.read(input_batch)
-        self._fill(input_batch.idx_mapping.long(), state.request_states)
-        masks = state.draft_masks(input_batch) if length else None
-        longest = input_batch.seq_lens_cpu_upper_bound[:requests]
-        # After a round with drafts, the last draft was never read.
-        catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
-        begins = self._first if length or catches_up else self._following
+            self._draft_padding(requests, has_caches=not skip_attn_for_dummy_run)
+        else:
+            length = self._round_length(num_speculative_tokens)
+            self._run_round(input_batch, length)
+            # Placeholder ids if there are none: the warm-up verifies some anyway.
+            self.draft_tokens[:requests, length:] = -1 if length else 0
+        drafts: torch.Tensor = self.draft_tokens
+        return drafts[:requests]
+
+    def _round_length(self, passed: int | None) -> int:
+        """Number of drafts in this round. passed: the scheduler's request, from the runner."""
+        requested = self.requested_drafts if passed is None else passed
+        most: int = self.num_speculative_steps
+        # Until 0.31, vLLM's warm-up requests none but means the maximum.
+        if requested is None or not (requested or self._can_skip_drafts):
+            return most
+        return min(requested, most)
+
+    def _draft_padding(self, rows: int, *, has_caches: bool) -> None:
+        """A round of full length over padding only, for vLLM's profiling and dummy steps."""
+        self._fill_with_padding()
+        metadata_of = self._metadata_per_pass(rows, None, self._first)
+        self._draft(rows, metadata_of if has_caches else _no_metadata, self.num_speculative_steps)
+
+    def _run_round(self, batch: Any, length: int) -> None:
+        """Run the round after a step, as one graph if there is one of its size and length.
+
+        What the first pass reads of a request whose newest tokens are x and y. The junior has not
+        read y, nor x if it is the last draft of the step's own round.
+
+        ======  ==============================  ==========  ==========================
+        length  the step                        reads       as a graph
+        ======  ==============================  ==========  ==========================
+        k > 0   any                             x y         unless requests have masks
+        0       without drafts or with prompts  y           yes
+        0       with drafts                     x y         no
+        ======  ==============================  ==========  ==========================
+
+        A step's prompts are read before the round, with all other tokens of the step.
+        """
+        state, requests = self.model_state, batch.num_reqs
+        has_prompts = bool(batch.is_prefilling_np.any())
+        if has_prompts:
+            state.read(batch)
+        self._fill(batch.idx_mapping.long(), state.request_states)
+        masks = state.draft_masks(batch) if length else None
+        longest = batch.seq_lens_cpu_upper_bound[:requests]
+        has_unread_draft = not length and not has_prompts and batch.num_draft_tokens > 0
         graph = None
-        if masks is None and not catches_up:
+        if masks is None and not has_unread_draft:
             graph = self._graphs.of(requests, length)
         if graph is not None:
             self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
-        elif not length:
-            self._read_newest(begins, requests, self._built_anew(requests, longest, begins))
         else:
-            self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
-        state.keep_next_hidden(input_batch, is_kept=not length)
-        # Placeholder ids if there are none: the warm-up verifies some anyway.
-        self.draft_tokens[:requests, length:] = -1 if length else 0
-        return self._drafted(requests)
-
-    def _drafted(self, requests: int) -> torch.Tensor:
-        drafts: torch.Tensor = self.draft_tokens
-        return drafts[:requests]
+            first = self._first if length or has_unread_draft else self._following
+            metadata_of = self._metadata_per_pass(requests, longest, first)
+            if length:
+                self._draft(requests, metadata_of, length, masks)
+            else:
+                self._read_newest(first, requests, metadata_of)
+        state.keep_next_hidden(batch, is_kept=not length)
 
     def _fill(self, slots: torch.Tensor, states: Any) -> None:
         """Prepare everything about a round that depends on the batch.
@@ -247,17 +274,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         )
         self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
 
-    def _built_anew(
-        self, rows: int, longest: torch.Tensor | None, begins: JuniorPass
+    def _metadata_per_pass(
+        self, rows: int, longest: torch.Tensor | None, first: JuniorPass
     ) -> _MetadataOf:
         """Metadata that the host builds before each pass, as attention backends usually do.
 
         longest: int32 ``[rows]`` on the host, an upper bound of the tokens that the senior has
-        read; None for the maximum length. begins: the kind of the first pass.
+        read; None for the maximum length. first: the first pass.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
-            passes = self._following if step else begins
+            passes = self._following if step else first
             return passes.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
 
         return metadata_of
@@ -303,7 +330,7 @@ _MetadataOf = Callable[[int], dict[str, Any] | None]
 """A pass's attention metadata, by its index in the round."""
 
 
-def _nothing(step: int) -> None:
+def _no_metadata(step: int) -> None:
     """No metadata: vLLM is profiling and there are no caches."""
 
 
