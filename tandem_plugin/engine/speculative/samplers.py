@@ -12,10 +12,13 @@ request, one per draft and one after the last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
@@ -127,50 +130,102 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         pos: torch.Tensor,
         cu_num_logits: torch.Tensor,
         idx_mapping: torch.Tensor,
-        idx_mapping_np: Any,
+        idx_mapping_np: NDArray[np.intp],
         expanded_idx_mapping: torch.Tensor,
         expanded_local_pos: torch.Tensor,
-        *newer: Any,
+        seq_lens_upper_bound_np: NDArray[np.int32] | None = None,
+        verify_draft_sampled: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """As vLLM's, except that kept drafts cannot be rejected.
 
-        newer: sequence lengths, from 0.31, and the drafts without those that a grammar forbids,
-        from 0.32.
+        seq_lens_upper_bound_np: int32 ``[rows]``, from vLLM 0.31. verify_draft_sampled: int
+        ``[n]``, ``draft_sampled`` without the drafts that a grammar forbids, from 0.32. The other
+        arguments are vLLM's; see its ``_verify``. Returns the processed logits
+        ``[n, vocabulary]``, the tokens ``[rows, k + 1]`` and their number ``[rows]``.
         """
+        layout = {
+            "pos": pos,
+            "idx_mapping": idx_mapping,
+            "expanded_idx_mapping": expanded_idx_mapping,
+            "expanded_local_pos": expanded_local_pos,
+        }
         is_padding = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
         draft_sampled = draft_sampled.masked_fill(is_padding, -1)
-        lengths, rest = newer[:1], newer[1:]
-        verify_draft_sampled = rest[0].masked_fill(is_padding, -1) if rest else draft_sampled
+        verified, newer = draft_sampled, {}
+        if verify_draft_sampled is not None:
+            verified = verify_draft_sampled.masked_fill(is_padding, -1)
+            newer = {"verify_draft_sampled": verified}
+        lengths = {}
+        if seq_lens_upper_bound_np is not None:
+            lengths = {"seq_lens_upper_bound_np": seq_lens_upper_bound_np}
         if self._kept_drafts is None:
             result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = super()._verify(
-                logits, draft_logits, draft_sampled, pos, cu_num_logits, idx_mapping,
-                idx_mapping_np, expanded_idx_mapping, expanded_local_pos, *lengths,
-                *([verify_draft_sampled] if rest else []),
-            )  # fmt: skip
+                logits=logits,
+                draft_logits=draft_logits,
+                draft_sampled=draft_sampled,
+                cu_num_logits=cu_num_logits,
+                idx_mapping_np=idx_mapping_np,
+                **layout,
+                **lengths,
+                **newer,
+            )
             return result
+        assert draft_logits is not None
         processed = self.sampler.apply_sampling_params(
-            logits, expanded_idx_mapping, idx_mapping, idx_mapping_np, pos, draft_sampled,
-            expanded_local_pos, *lengths,
-        )  # fmt: skip
+            logits=logits,
+            idx_mapping_np=idx_mapping_np,
+            input_ids=draft_sampled,
+            **layout,
+            **lengths,
+        )
         is_kept = of_rows(self._kept_drafts, expanded_idx_mapping, expanded_local_pos)
-        row_drafts = verify_draft_sampled.roll(-1).long()[:, None]  # each row's draft; -1 for none
-        target = force_kept_drafts(processed, is_kept, row_drafts.clamp(min=0))
-        sampled, num_sampled = rejection_sample(
-            target, draft_logits, verify_draft_sampled, cu_num_logits, pos, idx_mapping,
-            expanded_idx_mapping, expanded_local_pos, self.sampler.sampling_states.temperature.gpu,
-            self.sampler.sampling_states.seeds.gpu, self.num_speculative_steps, None,
-            use_fp64=self.sampler.use_fp64_gumbel,
-        )  # fmt: skip
-        sampled = self._with_drafts_of_empty_residuals(
-            sampled,
-            num_sampled,
-            target,
-            draft_logits,
-            row_drafts,
-            cu_num_logits,
-            idx_mapping.long(),
+        sampled, num_sampled = self._verify_by_author(
+            processed, is_kept, draft_logits, verified, cu_num_logits, layout
         )
         return processed, sampled, num_sampled
+
+    def _verify_by_author(
+        self,
+        processed: torch.Tensor,
+        is_kept: torch.Tensor,
+        draft_logits: torch.Tensor,
+        verified: torch.Tensor,
+        cu_num_logits: torch.Tensor,
+        layout: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rejection sampling of the senior's drafts: tokens ``[rows, k + 1]``, number ``[rows]``.
+
+        The rows of a request with the drafts a, b and c, after the token t; the junior is the
+        author of b's position::
+
+            verified        t         a         b         c
+            row_drafts      a         b         c         (none: bonus token)
+            author          senior    junior    senior    either
+            target          senior's  all on b  senior's  senior's
+
+        is_kept: bool ``[n]``. verified: int ``[n]``, each row's last token. layout: vLLM's further
+        arguments, by name.
+        """
+        row_drafts = verified.roll(-1).long()[:, None]
+        target = force_kept_drafts(processed, is_kept, row_drafts.clamp(min=0))
+        states = self.sampler.sampling_states
+        sampled, num_sampled = rejection_sample(
+            target_logits=target,
+            draft_logits=draft_logits,
+            draft_sampled=verified,
+            cu_num_logits=cu_num_logits,
+            temperature=states.temperature.gpu,
+            seed=states.seeds.gpu,
+            num_speculative_steps=self.num_speculative_steps,
+            synthetic_conditional_rates=None,
+            use_fp64=self.sampler.use_fp64_gumbel,
+            **layout,
+        )
+        slots = layout["idx_mapping"].long()
+        sampled = self._with_drafts_of_empty_residuals(
+            sampled, num_sampled, target, draft_logits, row_drafts, cu_num_logits, slots
+        )
+        return sampled, num_sampled
 
     def _placeholders(
         self, pos: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
@@ -189,15 +244,15 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         sampled: torch.Tensor,
         num_sampled: torch.Tensor,
         target: torch.Tensor,
-        draft_logits: Any,
+        draft_logits: torch.Tensor,
         row_drafts: torch.Tensor,
         cu_num_logits: torch.Tensor,
         slots: torch.Tensor,
     ) -> torch.Tensor:
         """The sampled tokens, with the rejected draft as the recovered token of an empty residual.
 
-        sampled: int64 ``[rows, k + 1]``. row_drafts: int64 ``[n, 1]``, each row's draft, -1 for
-        none. The other arguments are vLLM's.
+        sampled: int64 ``[rows, k + 1]``. row_drafts: int64 ``[n, 1]``, each row's draft, -1 for a
+        placeholder. slots: int64 ``[rows]``. The other arguments are vLLM's.
         """
         num_accepted = num_sampled.long() - 1
         row = cu_num_logits[:-1].long() + num_accepted
