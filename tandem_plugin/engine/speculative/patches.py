@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
+
+if TYPE_CHECKING:
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
@@ -139,30 +143,50 @@ def _wrap_graphs(graphs: ModuleType) -> None:
     wrap_once(graphs.CudaGraphManager, "_init_candidates", init)
 
 
-def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
+def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: list[int]) -> None:
     """Keep the whole graphs that batch sizes use, and offer each batch those of its length.
 
     full: the mode of whole graphs. lengths: the number of drafts, by batch size.
+
+    For up to four requests and ``drafts`` of ``{1: 2, 3: 0}``, with requests x tokens of each::
+
+        batches of 1 to 4 requests      1x3  2x3  3x1  4x1
+        captured by vLLM                1x1  2x1  3x1  1x3  4x1  2x3  3x3
+        captured here                             3x1  1x3  4x1  2x3
+        offered by vLLM for 4 tokens                        4x1
+        offered here for 4 tokens                           4x1  2x3
+
+    So a batch whose padded size is another length's graph finds its own among the larger ones.
     """
     descs = manager._capture_descs.get(full, [])
-    of_tokens: dict[int | None, list[Any]] = {}
-    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
-        of_tokens.setdefault(desc.uniform_token_count, []).append(desc)
-    kept = set(of_tokens.pop(None, []))  # graphs of mixed batches
-    uniform: dict[int | None, list[Any]] = {tokens: [] for tokens in of_tokens}
-    for requests, drafts in enumerate(lengths[1:], start=1):
-        fitting = (d for d in of_tokens.get(drafts + 1, []) if d.num_reqs >= requests)
-        if (smallest := next(fitting, None)) and smallest not in kept:
-            kept.add(smallest)
-            uniform[drafts + 1].append(smallest)
-    manager._capture_descs[full] = [desc for desc in descs if desc in kept]
+    by_width = _graphs_in_use(descs, lengths)
+    kept = {desc for found in by_width.values() for desc in found}
+    manager._capture_descs[full] = [
+        desc for desc in descs if desc in kept or desc.uniform_token_count is None
+    ]
     for (tokens, loras), candidates in manager._candidates.items():
-        others = [desc for desc in candidates if desc.uniform_token_count is None]
+        mixed = [desc for desc in candidates if desc.uniform_token_count is None]
         first_of_each = (
             next((d for d in found if d.num_tokens >= tokens and d.num_active_loras == loras), None)
-            for found in uniform.values()
+            for found in by_width.values()
         )
-        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + others
+        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + mixed
+
+
+def _graphs_in_use(
+    descs: list[BatchExecutionDescriptor], lengths: list[int]
+) -> dict[int, list[BatchExecutionDescriptor]]:
+    """The smallest fitting graph of every batch size, by its tokens per request, smallest first."""
+    captured: dict[int, list[BatchExecutionDescriptor]] = {}
+    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
+        if desc.uniform_token_count is not None:  # no graph of mixed batches
+            captured.setdefault(desc.uniform_token_count, []).append(desc)
+    used: dict[int, list[BatchExecutionDescriptor]] = {width: [] for width in captured}
+    for requests, drafts in enumerate(lengths[1:], start=1):
+        fitting = (d for d in captured.get(drafts + 1, []) if d.num_reqs >= requests)
+        if (smallest := next(fitting, None)) and smallest not in used[drafts + 1]:
+            used[drafts + 1].append(smallest)
+    return used
 
 
 def _drafts_in_tandem(vllm_config: Any) -> bool:
