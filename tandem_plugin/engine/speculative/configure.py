@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
+
+if TYPE_CHECKING:
+    from vllm.config import ModelConfig, VllmConfig
+    from vllm.engine.arg_utils import EngineArgs
 
 _OLDEST = (0, 29)
 """The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
@@ -30,7 +34,7 @@ def check_drafting_options(option: Callable[[str], Any], version: str) -> None:
 
 
 def ask_for_drafts(
-    args: Any,
+    args: EngineArgs,
     config: TandemConfig,
     junior: str,
     revision: str | None,
@@ -57,7 +61,7 @@ def ask_for_drafts(
     }
 
 
-def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
+def make_junior_the_draft(vllm_config: VllmConfig, junior: ModelConfig) -> None:
     """Let the speculator build tandem's junior, in a finished configuration.
 
     junior: the junior's model configuration, read as in lockstep; vLLM's own draft model
@@ -80,7 +84,7 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
     return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
 
 
-def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
+def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
         raise EngineError("speculative-runner-v1")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class DraftCounters:
         return DraftStats(*self._engine.tolist())
 
 
-def worker_draft_stats(worker: Any) -> dict[str, int]:
+def worker_draft_stats(worker: Worker) -> dict[str, int]:
     """A worker's counters since startup; all workers have the same."""
     found: DraftStats = worker.model_runner.model_state.draft_counters.of_engine()
     return found.to_row()

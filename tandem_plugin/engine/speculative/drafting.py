@@ -5,11 +5,15 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 _NEUTRAL: dict[str, Any] = {
     "top_p": 1.0,
@@ -21,7 +25,7 @@ _NEUTRAL: dict[str, Any] = {
 """Parameters that apply to a draft's logits, each with its neutral value."""
 
 
-def asks_for_masks(params: Any) -> bool:
+def asks_for_masks(params: SamplingParams) -> bool:
     """Whether a request's sampling parameters change its logits beyond the temperature."""
     if params.top_k > 0:
         return True
@@ -41,7 +45,7 @@ class DraftMasks:
     slots: torch.Tensor
     """int64 ``[rows]``"""
     slots_host: NDArray[np.intp]
-    sampler: Any
+    sampler: Sampler
     """vLLM's own ``Sampler``, with every request's parameters."""
     positions: torch.Tensor
     """int64 ``[rows]``, the position of the last written token."""
@@ -76,6 +80,6 @@ class DraftMasks:
 
 
 @cache
-def _takes_lengths(sampler: Any) -> bool:
+def _takes_lengths(sampler: type[Sampler]) -> bool:
     """Whether vLLM's sampler takes sequence lengths: from 0.31."""
     return "seq_lens_upper_bound_np" in inspect.signature(sampler.apply_sampling_params).parameters

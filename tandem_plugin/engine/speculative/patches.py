@@ -11,8 +11,14 @@ from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
 if TYPE_CHECKING:
+    import torch
+    from vllm.config import SpeculativeConfig, VllmConfig
     from vllm.config.compilation import CUDAGraphMode
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import DraftTokenIds
     from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
@@ -56,7 +62,7 @@ def let_runner_v2_draft() -> None:
     if not hasattr(VllmConfig, name):  # before 0.29, where the mode is rejected by version
         return
 
-    def wrapper(unsupported: Callable[..., Any], vllm_config: Any) -> list[str]:
+    def wrapper(unsupported: Callable[..., Any], vllm_config: VllmConfig) -> list[str]:
         found: list[str] = unsupported(vllm_config)
         if not _drafts_in_tandem(vllm_config):
             return found
@@ -75,7 +81,7 @@ def give_drafts_their_targets_ids() -> None:
     """
     from vllm.config import SpeculativeConfig
 
-    def wrapper(verify: Callable[..., Any], speculative: Any) -> Any:
+    def wrapper(verify: Callable[..., Any], speculative: SpeculativeConfig) -> Any:
         target, draft = speculative.target_model_config, speculative.draft_model_config
         architectures = getattr(getattr(target, "hf_config", None), "architectures", None) or [""]
         if draft is not None and architectures[0].startswith(SPECULATIVE_PREFIX):
@@ -101,7 +107,9 @@ def let_workers_tell_of_drafts() -> None:
 
 
 def _wrap_runner(runner: ModuleType) -> None:
-    def init(original: Callable[..., Any], vllm_config: Any, device: Any, *rest: Any) -> Any:
+    def init(
+        original: Callable[..., Any], vllm_config: VllmConfig, device: torch.device, *rest: Any
+    ) -> DraftModelSpeculator:
         if not _drafts_in_tandem(vllm_config):
             return original(vllm_config, device, *rest)
         from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
@@ -109,13 +117,17 @@ def _wrap_runner(runner: ModuleType) -> None:
         return JuniorSpeculator(vllm_config, device)
 
     def execute(
-        original: Callable[..., Any], owner: Any, output: Any, *rest: Any, **more: Any
+        original: Callable[..., Any],
+        owner: GPUModelRunner,
+        output: SchedulerOutput,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
         if hasattr(owner.speculator, "requested_drafts"):
             owner.speculator.requested_drafts = output.num_spec_tokens_to_schedule
         return original(owner, output, *rest, **more)
 
-    def take(original: Callable[..., Any], owner: Any) -> Any:
+    def take(original: Callable[..., Any], owner: GPUModelRunner) -> DraftTokenIds | None:
         drafts = original(owner)
         requested = getattr(owner.speculator, "requested_drafts", None)
         if drafts is not None and requested is not None:
@@ -129,7 +141,7 @@ def _wrap_runner(runner: ModuleType) -> None:
 
 
 def _wrap_graphs(graphs: ModuleType) -> None:
-    def init(original: Callable[..., Any], manager: Any) -> None:
+    def init(original: Callable[..., Any], manager: CudaGraphManager) -> None:
         original(manager)
         config = manager.vllm_config
         if (
@@ -189,7 +201,7 @@ def _graphs_in_use(
     return used
 
 
-def _drafts_in_tandem(vllm_config: Any) -> bool:
+def _drafts_in_tandem(vllm_config: VllmConfig) -> bool:
     """Also applied to the junior's configuration, which is derived from the engine's."""
     drafts = vllm_config.speculative_config is not None  # a user's own is rejected in tandem
     return drafts and asks_for_tandem(vllm_config.additional_config)

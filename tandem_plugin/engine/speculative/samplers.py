@@ -4,17 +4,16 @@ Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of 
 V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft is kept, verified or dropped.
 Goes when: vLLM lets a model state decide the acceptance of drafts.
 
-``state`` is the :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`, which knows both
-models and the authors. Below the samplers are the rules of a round, as tensor operations. Shapes:
-``rows`` requests in a step, ``size`` slots, ``k`` drafts per round, ``n`` rows of logits: for each
-request, one per draft and one after the last.
+The calls of a step, their order and the letters of shapes are those of
+:mod:`~tandem_plugin.engine.speculative.step`. Below the samplers are the rules of a round, as
+tensor operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,7 +24,14 @@ from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
 from tandem_plugin.engine.speculative.draft_stats import RoundOutcome
+from tandem_plugin.engine.speculative.step import SamplingState, VerifyingState
 from tandem_plugin.errors import EngineError
+
+if TYPE_CHECKING:
+    from vllm.config import SpeculativeConfig
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+    from vllm.v1.worker.gpu.sample.output import SamplerOutput
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 
 class UndraftedSampler:
@@ -34,7 +40,7 @@ class UndraftedSampler:
     Everything else that the runner uses is vLLM's sampler's own.
     """
 
-    def __init__(self, state: Any, sampler: Any) -> None:
+    def __init__(self, state: SamplingState, sampler: Sampler) -> None:
         self._state = state
         self._sampler = sampler
         self._is_profiled = False
@@ -42,7 +48,7 @@ class UndraftedSampler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
-    def __call__(self, logits: torch.Tensor, input_batch: Any) -> Any:
+    def __call__(self, logits: torch.Tensor, input_batch: InputBatch) -> SamplerOutput:
         if not self._is_profiled:  # vLLM's profiling begins with this call
             self._state.set_memory_aside()
             self._is_profiled = True
@@ -56,7 +62,13 @@ class UndraftedSampler:
 class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
     """vLLM's rejection sampler, applied to drafts whose author is the senior."""
 
-    def __init__(self, state: Any, sampler: Any, config: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        state: VerifyingState,
+        sampler: Sampler,
+        config: SpeculativeConfig,
+        device: torch.device,
+    ) -> None:
         super().__init__(sampler, config, device)
         self._state = state
         self._kept_drafts: torch.Tensor | None = None
@@ -65,13 +77,14 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
     def __call__(
         self,
         logits: torch.Tensor,
-        input_batch: Any,
+        input_batch: InputBatch,
         draft_logits: torch.Tensor | None = None,
-        *newer: Any,
-    ) -> Any:
+        *invalid_drafts: torch.Tensor | None,
+    ) -> SamplerOutput:
+        """A round. invalid_drafts: the drafts that a grammar forbids, from vLLM 0.32."""
         authors = self._state.take_authors(input_batch)
         if authors is None:
-            return super().__call__(logits, input_batch, draft_logits, *newer)
+            return super().__call__(logits, input_batch, draft_logits, *invalid_drafts)
         if draft_logits is None:
             raise EngineError("draft-logits-missing")
         self._state.keep_states(input_batch)
@@ -87,7 +100,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
             logits = self._state.fill_kept_drafts(logits, input_batch, of_rows(is_kept, *expanded))
         self._kept_drafts = is_kept
         try:
-            output = super().__call__(logits, input_batch, draft_logits, *newer)
+            output = super().__call__(logits, input_batch, draft_logits, *invalid_drafts)
         finally:
             self._kept_drafts = None
         num_accepted = output.num_sampled - 1
@@ -99,8 +112,8 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         return output
 
     def _without_juniors_bonus(
-        self, output: Any, num_drafts: torch.Tensor, authors: torch.Tensor
-    ) -> Any:
+        self, output: SamplerOutput, num_drafts: torch.Tensor, authors: torch.Tensor
+    ) -> SamplerOutput:
         """A round's output without the bonus tokens whose author is the junior."""
         dropped = is_juniors_bonus(authors, num_drafts, output.num_sampled)
         return replace(
@@ -109,7 +122,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
             num_rejected=output.num_rejected + dropped.to(output.num_rejected.dtype),
         )
 
-    def _num_drafts(self, batch: Any) -> torch.Tensor:
+    def _num_drafts(self, batch: InputBatch) -> torch.Tensor:
         """Number of drafts to verify in each row: int64 ``[rows]``."""
         num_drafts = (batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]).long() - 1
         if batch.has_prefill:  # rows that end their prompts have placeholders
@@ -118,7 +131,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         is_draft = self._state.draft_tokens.index_select(0, batch.idx_mapping.long()) >= 0
         return torch.minimum(is_draft.long().cumprod(1).sum(1), num_drafts)
 
-    def _wants_logprobs(self, batch: Any) -> bool:
+    def _wants_logprobs(self, batch: InputBatch) -> bool:
         states = self.sampler.sampling_states
         return bool(states.max_num_logprobs(batch.idx_mapping_np) != NO_LOGPROBS)
 
@@ -151,7 +164,7 @@ class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is
         }
         is_padding = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
         draft_sampled = draft_sampled.masked_fill(is_padding, -1)
-        verified, newer = draft_sampled, {}
+        verified, newer = draft_sampled, dict[str, torch.Tensor]()
         if verify_draft_sampled is not None:
             verified = verify_draft_sampled.masked_fill(is_padding, -1)
             newer = {"verify_draft_sampled": verified}

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
@@ -30,6 +31,14 @@ from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
 from tandem_plugin.engine.speculative.drafting import DraftMasks
+from tandem_plugin.engine.speculative.step import DraftingState
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.worker.gpu.block_table import BlockTables
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+    from vllm.v1.worker.gpu.states import RequestState
 
 _FIRST, _FOLLOWING = 2, 1
 """Tokens per request read by a round's first pass, and by each later pass."""
@@ -38,17 +47,16 @@ _FIRST, _FOLLOWING = 2, 1
 class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is untyped here
     """Drafts ``k`` tokens for each request of a step, in ``k`` passes of the junior."""
 
-    def __init__(self, vllm_config: Any, device: torch.device) -> None:
+    _graphs: RoundGraphs
+
+    def __init__(self, vllm_config: VllmConfig, device: torch.device) -> None:
         super().__init__(vllm_config, device)
         size, k = self.max_num_reqs, self.num_speculative_steps
         # In __init__, outside the memory pool that a sleep discards: see GPUModelRunner.
         self.hidden = torch.zeros(
             (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
         )
-        """The junior's hidden states for every draft of each slot; the last row is for padding.
-
-        If no drafts were requested, the next token is sampled from the first one.
-        """
+        """See :class:`~tandem_plugin.engine.speculative.step.JuniorDrafts`."""
         self._first = JuniorPass(vllm_config, _FIRST, size, device)
         self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
         self._seq_lens = torch.zeros(size, dtype=torch.int32, device=device)
@@ -57,21 +65,26 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
         self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
-        """The banned ids, which the graphs of rounds read."""
-        self._graphs: Any = None
+        """See :class:`~tandem_plugin.engine.speculative.step.JuniorDrafts`."""
         self._lengths = draft_lengths(vllm_config)
         self._can_skip_drafts = 0 in self._lengths[1:]
         self.requested_drafts: int | None = None
         """Number of drafts that the scheduler requested, if the runner does not pass it: set by
         :func:`~tandem_plugin.engine.speculative.patches.draft_with_the_junior`."""
 
-    def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
+    def load_draft_model(
+        self, target_model: nn.Module, target_attn_layer_names: set[str]
+    ) -> TandemJunior:
         junior = TandemJunior(vllm_config=self.vllm_config)
         junior.banned = self.banned
         return junior
 
     def set_attn(
-        self, model_state: Any, kv_cache_config: Any, block_tables: Any, *rest: Any
+        self,
+        model_state: DraftingState,
+        kv_cache_config: KVCacheConfig,
+        block_tables: BlockTables,
+        *rest: Any,
     ) -> None:
         super().set_attn(model_state, kv_cache_config, block_tables, *rest)
         for step in (self._first, self._following):
@@ -98,7 +111,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     @torch.inference_mode()
     def propose(
         self,
-        input_batch: Any,
+        input_batch: InputBatch,
         attn_metadata: dict[str, Any] | None,
         slot_mappings: dict[str, torch.Tensor] | None,
         last_hidden_states: torch.Tensor,
@@ -152,7 +165,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         metadata_of = self._metadata_per_pass(rows, None, self._first)
         self._draft(rows, metadata_of if has_caches else _no_metadata, self.num_speculative_steps)
 
-    def _run_round(self, batch: Any, length: int) -> None:
+    def _run_round(self, batch: InputBatch, length: int) -> None:
         """Run the round after a step, as one graph if there is one of its size and length.
 
         What the first pass reads of a request whose newest tokens are x and y. The junior has not
@@ -168,7 +181,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
 
         A step's prompts are read before the round, with all other tokens of the step.
         """
-        state, requests = self.model_state, batch.num_reqs
+        state: DraftingState = self.model_state
+        requests = batch.num_reqs
         has_prompts = bool(batch.is_prefilling_np.any())
         if has_prompts:
             state.read(batch)
@@ -191,7 +205,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
                 self._read_newest(first, requests, metadata_of)
         state.keep_next_hidden(batch, is_kept=not length)
 
-    def _fill(self, slots: torch.Tensor, states: Any) -> None:
+    def _fill(self, slots: torch.Tensor, states: RequestState) -> None:
         """Prepare everything about a round that depends on the batch.
 
         slots: int64 ``[requests]``. states: the runner's, with the step's tokens.
@@ -311,7 +325,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             ),
         )
 
-    def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
+    def _round_to_capture(
+        self, desc: RoundDescriptor, warmup: bool
+    ) -> Callable[[CUDAGraphMode], None]:
         """A round over padding only, for vLLM's graph manager."""
         rows, length = desc.num_reqs, desc.drafts
         self._fill_with_padding()
@@ -349,11 +365,11 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
     one draft length per batch size.
     """
 
-    _capture_descs: dict[Any, list[Any]]
+    _capture_descs: dict[CUDAGraphMode, list[BatchExecutionDescriptor]]
 
     def __init__(
         self,
-        vllm_config: Any,
+        vllm_config: VllmConfig,
         device: torch.device,
         mode: CUDAGraphMode,
         width: int,
@@ -374,7 +390,9 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
         return graph if graph in self._captured else None
 
 
-def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescriptor]:
+def _of_lengths(
+    descs: list[BatchExecutionDescriptor], lengths: list[int]
+) -> Iterator[RoundDescriptor]:
     """The graphs for the batch sizes of each of vLLM's descriptions, in their order."""
     sizes = sorted(desc.num_reqs for desc in descs)
     for desc in descs:
@@ -384,7 +402,7 @@ def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescripto
             yield RoundDescriptor(**vars(desc), drafts=drafts)
 
 
-def draft_lengths(vllm_config: Any) -> list[int]:
+def draft_lengths(vllm_config: VllmConfig) -> list[int]:
     """The number of drafts for each batch size up to the largest; the first entry is for size 0."""
     speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
     most = speculative.num_speculative_tokens
@@ -395,7 +413,7 @@ def draft_lengths(vllm_config: Any) -> list[int]:
     return lengths
 
 
-def _without_table(vllm_config: Any) -> Any:
+def _without_table(vllm_config: VllmConfig) -> VllmConfig:
     """A configuration from which vLLM's manager does not create the senior's steps."""
     plain = copy(vllm_config)
     plain.speculative_config = copy(vllm_config.speculative_config)
