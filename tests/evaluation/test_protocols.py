@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
-from tandem_plugin.lab.data.prepare import split
+from tandem_plugin.lab.data.preparation import split
 from tandem_plugin.lab.evaluation import solo_handoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
