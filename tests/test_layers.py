@@ -201,3 +201,13 @@ def test_every_import_points_to_a_lower_layer(graph: Graph) -> None:
 def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
     placed = [part for parts in LAYERS for part in parts]
     assert sorted(placed) == sorted({part_of(module) for module in graph})
+
+
+def test_only_the_engine_imports_vllm(files: dict[str, Path]) -> None:
+    """In functions and for type checkers as well; everything else takes vLLM's names from it."""
+    importers = {
+        module
+        for module, file in files.items()
+        if any(name.partition(".")[0] == "vllm" for name, _ in imports_of(module, file))
+    }
+    assert {part_of(module) for module in importers} == {"engine"}

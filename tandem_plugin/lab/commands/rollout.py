@@ -300,8 +300,7 @@ class RolloutRun:
 
         Raises :class:`DataError` for a prompt that is too long for the model.
         """
-        from vllm import SamplingParams
-
+        from tandem_plugin.engine.llm import SamplingParams
         from tandem_plugin.seeds import derive_seed
 
         longest = self.llm.llm_engine.model_config.max_model_len

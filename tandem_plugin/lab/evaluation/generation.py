@@ -54,7 +54,7 @@ class Sampling:
 
     def parameters(self, seed: int, max_tokens: int, **stops: Any) -> Any:
         """vLLM's ``SamplingParams`` of one request."""
-        from vllm import SamplingParams
+        from tandem_plugin.engine.llm import SamplingParams
 
         return SamplingParams(
             temperature=self.temperature,
