@@ -69,7 +69,11 @@ def test_the_sampler_of_undrafted_tokens_asks_for_nothing_of_drafts() -> None:
 
 
 class State:
-    """Notes what samplers ask of it: the first of two requests has drafts, the junior the bonus."""
+    """Notes what samplers ask of it, of two requests.
+
+    Slot 0 has drafts, the second and the bonus token the junior's; slot 1 has none, and the
+    junior writes its token.
+    """
 
     draft_tokens = torch.tensor([[4, 5], [-1, -1], [6, -1]])
 
@@ -82,14 +86,14 @@ class State:
 
     def take_authors(self, batch: Any) -> torch.Tensor:
         self.calls.append("take_authors")
-        return torch.tensor([True, True])
+        return torch.tensor([True, False])
 
     def keep_states(self, batch: Any) -> None:
         self.calls.append("keep_states")
 
     def chain_authors(self) -> torch.Tensor:
         self.calls.append("chain_authors")
-        return torch.tensor([[True, False, False], [True, True, True], [True, True, True]])
+        return torch.tensor([[True, False, False], [False, True, True], [True, True, True]])
 
     def fill_undrafted_rows(self, logits: Any, batch: Any, authors: Any) -> Any:
         self.calls.append("fill_undrafted_rows")
@@ -159,7 +163,7 @@ def test_a_juniors_bonus_token_is_dropped_and_a_token_without_drafts_is_not(
     assert output.num_rejected.tolist() == [1, 0]
     assert made.outcome.num_drafts.tolist() == [2, 0]
     assert made.outcome.num_accepted.tolist() == [2, 0]
-    assert made.outcome.authors.tolist() == [[True, False, False], [True, True, True]]
+    assert made.outcome.authors.tolist() == [[True, False, False], [False, True, True]]
 
 
 def test_logits_of_kept_drafts_are_the_juniors_only_for_logprobs(
