@@ -90,7 +90,7 @@ def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
         raise EngineError("speculative-runner-v1")
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     draft = vllm_config.speculative_config.draft_model_config
-    refused = {
+    unsupported = {
         "enable_dbo": getattr(parallel, "enable_dbo", False),
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
@@ -100,8 +100,8 @@ def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
         "enable_trace_replay": getattr(model, "enable_trace_replay", False),
         "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
     }
-    for name, asked in refused.items():
-        if asked:
+    for name, is_set in unsupported.items():
+        if is_set:
             raise EngineError("speculative-setting-unsupported", name=name)
     if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
         raise EngineError("speculative-data-parallel-experts")
