@@ -136,6 +136,17 @@ def test_graphs_of_a_small_table_are_those_drawn_beside_the_code(
     assert drawn(manager._candidates[4, 0]) == ["4x1", "2x3"]
 
 
+def test_whole_graphs_of_mixed_batches_stay_vllms_own() -> None:
+    """Of an engine that captures every step whole, whatever its requests read."""
+    of, plain = config(TABLES[0]), config(TABLES[0], tandem=False)
+    for one in (of, plain):
+        one.compilation_config.cudagraph_mode = FULL
+    manager, vllms = senior_graphs(of), senior_graphs(plain)
+    assert manager._capture_descs == vllms._capture_descs
+    assert len(manager._capture_descs[FULL]) > 10
+    assert manager._candidates == vllms._candidates
+
+
 def test_batches_between_two_lengths_and_mixed_ones_have_graphs_as_well() -> None:
     """Requests that end leave fewer with the drafts of the larger batch."""
     of = config(TABLES[0])
