@@ -21,9 +21,7 @@ from tandem_plugin.lab.rollouts.engine import response_progress
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 if TYPE_CHECKING:
-    from vllm import RequestOutput, SamplingParams
-
-    from tandem_plugin.engine.llm import TandemLLM
+    from tandem_plugin.engine.llm import RequestOutput, SamplingParams, TandemLLM
     from tandem_plugin.grading import Grade, Grader
 
 Row: TypeAlias = dict[str, Any]
@@ -69,7 +67,7 @@ class ResponseSet:
 
 def sampling_parameters(seed: int | None, **settings: Any) -> SamplingParams:
     """vLLM's sampling parameters of one request; seed: None for one without its own."""
-    from vllm import SamplingParams
+    from tandem_plugin.engine.llm import SamplingParams
 
     return SamplingParams(**settings, seed=seed)
 
