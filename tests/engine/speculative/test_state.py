@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refused import refused
 
 from tandem_plugin.engine.speculative import memory
 from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
@@ -174,3 +175,19 @@ def test_placeholders_of_a_prompts_last_step_are_no_drafts() -> None:
         torch.tensor([0, 1, 2, 0, 1, 2]),
     )
     assert found.tolist() == [False, False, False, False, True, True]
+
+
+def test_a_model_with_a_sampler_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = SpeculativeState.__mro__[1]
+    monkeypatch.setattr(base, "custom_sampler", lambda *_: ("its", "own"), raising=False)
+    state = State()
+    state.model = SimpleNamespace()
+    with refused("speculative-own-sampler", kind="SimpleNamespace"):
+        state.custom_sampler(None)
+
+
+def test_drafts_without_logits_are_refused() -> None:
+    sampler = object.__new__(CheckingSampler)
+    sampler._state = SimpleNamespace(take=lambda batch: torch.ones(1, 2, dtype=torch.bool))
+    with refused("draft-logits-missing"):
+        sampler(torch.zeros(1, 2), SimpleNamespace())
