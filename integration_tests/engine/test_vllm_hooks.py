@@ -19,6 +19,8 @@ from support.drafting import has_drafting
 from support.lora import has_lora
 from support.speculation import needs_drafting
 
+pytestmark = [pytest.mark.hooks, pytest.mark.lane]
+
 RUNNER = "vllm.v1.worker.gpu.model_runner"
 needs_lora = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29")
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from device_slots import PIECES, VOCABULARY
 from host_memory import host_memory
+from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules
 from tandem_plugin.engine.measures import Measures
@@ -284,15 +285,36 @@ def test_a_rounds_memory_is_set_aside_once_at_vllms_first_call() -> None:
 
 def test_placeholders_of_a_prompts_last_step_are_no_drafts(setup: Setup) -> None:
     """Slot 1 ends a prompt of 6 tokens and was padded; slot 0 decodes behind one of 4."""
-    lengths = SimpleNamespace(gpu=torch.tensor([4, 6], dtype=torch.int32))
-    sampler = SimpleNamespace(req_states=SimpleNamespace(prefill_len=lengths))
-    config = SimpleNamespace(
-        num_speculative_tokens=DRAFTS, enable_adaptive_verification=False,
-        rejection_sample_method="standard",
-    )  # fmt: skip
-    found = AuthorRejectionSampler(setup.state, sampler, config, torch.device("cpu"))._placeholders(
+    found = rejection_sampler(setup)._placeholders(
         torch.tensor([4, 5, 6, 5, 6, 7]),
         torch.tensor([0, 0, 0, 1, 1, 1]),
         torch.tensor([0, 1, 2, 0, 1, 2]),
     )
     assert found.tolist() == [False, False, False, False, True, True]
+
+
+def test_a_model_with_a_sampler_of_its_own_is_refused(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ModelState, "custom_sampler", lambda *_: ("its", "own"), raising=False)
+    sampler: Any = None
+    with refused("speculative-own-sampler", kind="SimpleNamespace"):
+        setup.state.custom_sampler(sampler)
+
+
+def test_drafts_without_logits_are_refused(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    authors = torch.ones(1, dtype=torch.bool)
+    monkeypatch.setattr(setup.state, "take_authors", lambda batch: authors)
+    with refused("draft-logits-missing"):
+        rejection_sampler(setup)(torch.zeros(1, 2), SimpleNamespace())  # type: ignore[arg-type]
+
+
+def rejection_sampler(setup: Setup) -> AuthorRejectionSampler:
+    """By vLLM's own constructor, over prompts of 4 and 6 tokens."""
+    lengths = SimpleNamespace(gpu=torch.tensor([4, 6], dtype=torch.int32))
+    sampler: Any = SimpleNamespace(req_states=SimpleNamespace(prefill_len=lengths))
+    config: Any = SimpleNamespace(
+        num_speculative_tokens=DRAFTS, enable_adaptive_verification=False,
+        rejection_sample_method="standard",
+    )  # fmt: skip
+    return AuthorRejectionSampler(setup.state, sampler, config, torch.device("cpu"))
