@@ -12,11 +12,15 @@ import typer
 
 from tandem_plugin.lab.commands.options import (
     MOST_SAMPLES,
+    ContextOption,
     EngineOption,
     MaxTokensOption,
     OverOption,
     ProtocolOption,
     SeedOption,
+    TeamTemperatureOption,
+    TeamTopKOption,
+    TeamTopPOption,
     TemperatureOption,
     TemplateOption,
     TopKOption,
@@ -35,12 +39,21 @@ if TYPE_CHECKING:
 Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
 """What is evaluated."""
 
-_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine", "template_args"}
+_TEAM = {
+    "samples": "team_samples",
+    "temperature": "team_temperature",
+    "top_p": "team_top_p",
+    "top_k": "team_top_k",
+}
+"""The team's own option beside each one of the senior alone."""
+
+_SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
+_SAMPLING |= {"template_args"}
 _OPTIONS: dict[Part, set[str]] = {
     "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
     "handoff": {
         *(*_SAMPLING, "protocol", "benchmark"),
-        *("junior", "schedule", "parameters", "team_samples"),
+        *("junior", "schedule", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
     "drift": {"junior", "frequent"},
@@ -119,7 +132,11 @@ def evaluate(
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
     top_k: TopKOption = None,
+    team_temperature: TeamTemperatureOption = None,
+    team_top_p: TeamTopPOption = None,
+    team_top_k: TeamTopKOption = None,
     max_tokens: MaxTokensOption = 3000,
+    context: ContextOption = None,
     seed: SeedOption = 0,
     template_args: TemplateOption = None,
     engine: EngineOption = None,
@@ -165,10 +182,8 @@ def evaluate(
 
     _check_options(ctx, part)
     parts = get_args(Part) if part == "all" else (part,)
-    alone, team = (
-        Sampling(count, temperature, top_p, max_tokens, seed, top_k)
-        for count in (samples, ctx.params["team_samples"])
-    )
+    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k, context)
+    team = replace(alone, **_teams_own(ctx.params))
     rendering, arguments = template_arguments(template_args), engine_arguments(engine)
     benchmarks = _benchmarks(benchmark or (), protocol, rendering)
     noted = _noted(ctx, part, benchmarks)
@@ -209,20 +224,31 @@ def evaluate(
 def _check_options(ctx: typer.Context, part: Part) -> None:
     """Reject a missing option, or one without effect on this part.
 
-    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``.
+    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``, and likewise
+    the temperature, top-p and top-k.
     """
     used, options = _OPTIONS[part], {str(one.name): one.opts[0] for one in ctx.command.params}
     sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in options}
     given = {name for name, source in sources.items() if source == "COMMANDLINE"}
-    if part == "handoff" and "samples" in given:
-        given.remove("samples")
-        if "team_samples" not in given:
-            ctx.params["team_samples"] = ctx.params["samples"]
+    if part == "handoff":
+        for name in _TEAM.keys() & given:
+            if _TEAM[name] not in given:
+                ctx.params[_TEAM[name]] = ctx.params[name]
+        given.discard("samples")
     for name, option in options.items():
         if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
         if name in given & _OPTIONS["all"] - used:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
+
+
+def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The team's samples, temperature, top-p and top-k where they differ from the senior's.
+
+    Top-k 0 is all tokens.
+    """
+    own = {name: params[team] for name, team in _TEAM.items() if params[team] is not None}
+    return own | ({"top_k": own["top_k"] or None} if "top_k" in own else {})
 
 
 def _benchmarks(

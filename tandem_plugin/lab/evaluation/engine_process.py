@@ -158,8 +158,9 @@ class _Requests:
     def request(self, place: _Place) -> tuple[_Place, Any, Any, Any]:
         """(place, prompt, sampling parameters, tandem parameters) of one response."""
         seed, draws = self.seeds(place)
-        params = self.sampling.parameters(seed, self.sampling.max_tokens)
-        prompt = {"prompt_token_ids": list(self.ids(place))}
+        ids = self.ids(place)
+        params = self.sampling.parameters(seed, self.sampling.budget(len(ids)))
+        prompt = {"prompt_token_ids": list(ids)}
         team = self.files[place.file].schedule
         return place, prompt, params, None if team is None else {**team, "seed": draws}
 
@@ -200,7 +201,8 @@ class _Requests:
         if key not in self._ids:
             messages = self.question(place)["messages"]
             ids = prompt_ids(messages, self._tokenizer, self.template_args)
-            if len(ids) + self.sampling.max_tokens > self._longest:
+            budget = self.sampling.budget(len(ids))
+            if budget < 1 or len(ids) + budget > self._longest:
                 raise EvaluationError(
                     "TP855",
                     problem=place.problem,
