@@ -224,11 +224,11 @@ def test_logprobs_are_those_of_the_author(
 @pytest.mark.parametrize(
     ("tandem", "code"),
     [
-        ({}, "TP031"),
-        ({"seed": 1, "cap": 0}, "TP146"),
-        ({"seed": 1, "fingerprint": "0" * 16}, "TP041"),
-        ({"seed": 1, "prompt_length": 400}, "TP037"),
-        ("on", "TP036"),
+        ({}, "request-without-seed"),
+        ({"seed": 1, "cap": 0}, "parameter-not-count"),
+        ({"seed": 1, "fingerprint": "0" * 16}, "request-rules-differ"),
+        ({"seed": 1, "prompt_length": 400}, "prompt-length-too-large"),
+        ("on", "request-tandem-not-json"),
     ],
 )
 def test_a_bad_request_is_refused_alone_and_the_engine_lives_on(
@@ -313,7 +313,7 @@ def test_several_samples_of_a_response_that_began_are_refused(engine: Any) -> No
     params = SamplingParams(n=2, max_tokens=2, extra_args={"tandem": tandem})
     whole = {"prompt_token_ids": [5, 6, 7]}
     assert len(engine.generate(whole, params, use_tqdm=False)[0].outputs) == 2
-    with refused("TP019", samples=2, length=2):
+    with refused("continuation-with-samples", samples=2, length=2):
         engine.generate({"prompt_token_ids": [5, 6, 7, 3, 4]}, params, use_tqdm=False)
 
 
@@ -323,7 +323,7 @@ def test_a_prompt_past_both_vocabularies_is_refused(engine: Any, tokenizer: Any,
     from vllm.exceptions import VLLMValidationError
 
     refusals = (VLLMValidationError, ValueError)  # vLLM's own, until 0.24
-    with pytest.raises(refusals, match=r"TP018|out of vocabulary"):
+    with pytest.raises(refusals, match=r"prompt-token-not-shared|out of vocabulary"):
         engine.generate({"prompt_token_ids": [5, len(tokenizer) + past]}, use_tqdm=False)
 
 

@@ -188,9 +188,9 @@ def test_what_would_change_the_base_is_refused_and_changes_nothing(
     running = engine[0]
     before = running.collective_rpc(worker.junior_digest)
     call, code = {
-        "sync": ((worker.sync, (str(checkpoints["junior"]), 1_000)), "TP307"),
-        "reload": ((worker.reload, (str(checkpoints["junior"]),)), "TP307"),
-        "sleep": ((sleep_deeply, ()), "TP308"),
+        "sync": ((worker.sync, (str(checkpoints["junior"]), 1_000)), "lora-full-weights-sent"),
+        "reload": ((worker.reload, (str(checkpoints["junior"]),)), "lora-full-weights-sent"),
+        "sleep": ((sleep_deeply, ()), "lora-sleep-discards-base"),
     }[how]
     with pytest.raises(Exception, match=code):
         running.collective_rpc(call[0], args=call[1])
@@ -213,7 +213,7 @@ def test_an_adapter_of_heads_or_embeddings_is_refused(
     adapter, _ = make_adapter(
         checkpoints["senior"], tmp_path, seed=3, targets=["q_proj", "lm_head"]
     )
-    with pytest.raises(Exception, match=r"lm_head.*TP327"):
+    with pytest.raises(Exception, match=r"lm_head.*adapter-layers-unsupported"):
         engine[0].collective_rpc(add_from_tensors, args=(str(adapter),))
 
 

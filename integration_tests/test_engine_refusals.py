@@ -36,9 +36,9 @@ def configure(checkpoint: Path, tandem: Any, **arguments: Any) -> Any:
 @pytest.mark.parametrize(
     ("tandem", "code"),
     [
-        ({"schedule": "chess"}, "TP117"),
-        ({"junior": "/nowhere/junior"}, "TP312"),
-        ({"junior": ["a", "b"]}, "TP101"),
+        ({"schedule": "chess"}, "plugin-name-unknown"),
+        ({"junior": "/nowhere/junior"}, "junior-not-checkpoint"),
+        ({"junior": ["a", "b"]}, "setting-invalid"),
     ],
 )
 def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, code: str) -> None:
@@ -49,15 +49,21 @@ def test_bad_settings_are_refused(checkpoints: dict[str, Path], tandem: Any, cod
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        ({"pipeline_parallel_size": 2}, "TP328"),
-        ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "TP329"),
-        ({"async_scheduling": True}, "TP342"),
-        ({"enable_lora": True, "load_format": "dummy"}, "TP305"),
-        ({"enable_lora": True, "lora_target_modules": ["q_proj", "lm_head"]}, "TP335"),
-        ({"enable_prompt_embeds": True}, "TP331"),
+        ({"pipeline_parallel_size": 2}, "pipeline-parallel-unsupported"),
+        (
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
+            "speculative-config-unsupported",
+        ),
+        ({"async_scheduling": True}, "async-scheduling-unsupported"),
+        ({"enable_lora": True, "load_format": "dummy"}, "lora-dummy-weights"),
+        (
+            {"enable_lora": True, "lora_target_modules": ["q_proj", "lm_head"]},
+            "lora-modules-unsupported",
+        ),
+        ({"enable_prompt_embeds": True}, "prompt-embeds-unsupported"),
         (
             {"kv_transfer_config": {"kv_connector": "ExampleConnector", "kv_role": "kv_both"}},
-            "TP330",
+            "kv-transfer-unsupported",
         ),
     ],
 )
@@ -72,7 +78,7 @@ def test_front_end_in_rust_is_refused(
     checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
-    with refused("TP332"):
+    with refused("rust-frontend-unsupported"):
         configure(checkpoints["senior"], {"schedule": "word"})
     assert configure(checkpoints["senior"], None)
 
@@ -81,7 +87,7 @@ def test_junior_that_reads_fewer_tokens_than_the_engine_is_refused(
     checkpoints: dict[str, Path],
 ) -> None:
     longer = {"hf_overrides": {"max_position_embeddings": 4096}, "max_model_len": 2048}
-    with refused("TP314", max_model_len=2048) as caught:
+    with refused("junior-engine-incompatible", max_model_len=2048) as caught:
         configure(checkpoints["senior"], {"junior": str(checkpoints["other"])}, **longer)
     assert "_embeddings=1024" in str(caught.value)
 
@@ -97,7 +103,7 @@ def test_junior_that_keeps_state_outside_attention_is_refused(
     )
     config.architectures = ["Mamba2ForCausalLM"]
     config.save_pretrained(tmp_path)
-    with refused("TP340"):
+    with refused("recurrent-state-unsupported"):
         configure(checkpoints["senior"], {"junior": str(tmp_path)})
 
 
@@ -225,9 +231,9 @@ def test_models_in_breakable_graphs_are_refused(
     names = frozenset({"Qwen3ForCausalLM"})
     monkeypatch.setattr(config, "DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES", names, raising=False)
     monkeypatch.delenv("VLLM_USE_BREAKABLE_CUDAGRAPH", raising=False)
-    with refused("TP378", architecture="Qwen3ForCausalLM"):
+    with refused("breakable-graphs-untested", architecture="Qwen3ForCausalLM"):
         check_config(engine)
-    with refused("TP378", model=str(checkpoints["other"])):
+    with refused("breakable-graphs-untested", model=str(checkpoints["other"])):
         check_junior(engine, junior_model_config(engine))
     monkeypatch.setenv("VLLM_USE_BREAKABLE_CUDAGRAPH", "0")
     check_config(engine)
@@ -239,7 +245,7 @@ def test_speculative_mode_is_refused_on_an_older_vllm(
 ) -> None:
     if has_drafting():
         monkeypatch.setattr(vllm, "__version__", "0.27.1")
-    with on_runner("v2"), refused("TP349"):
+    with on_runner("v2"), refused("speculative-vllm-too-old"):
         configure(checkpoints["senior"], {"mode": "speculative"})
 
 
@@ -262,7 +268,7 @@ def test_model_runner_v2_is_vllms_own_choice_for_speculative_mode(
 def test_speculative_mode_is_refused_on_runner_v1(checkpoints: dict[str, Path]) -> None:
     with (
         on_runner("v1"),
-        refused("TP355"),
+        refused("speculative-runner-v1"),
     ):
         configure(checkpoints["senior"], {"mode": "speculative"})
 
@@ -306,17 +312,20 @@ def test_a_table_of_drafts_is_vllms_own(checkpoints: dict[str, Path]) -> None:
     [
         (
             {"logits_processors": ["vllm.v1.sample.logits_processor.builtin:MinPLogitsProcessor"]},
-            "TP350",
+            "speculative-logits-processors",
         ),
         pytest.param(
             {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"},
-            "TP356",
+            "speculative-setting-unsupported",
             marks=pytest.mark.skipif(
                 Version(vllm.__version__) < Version("0.32"), reason="this vLLM refuses it itself"
             ),
         ),
-        ({"data_parallel_size": 2}, "TP359"),
-        ({"max_num_batched_tokens": 300, "max_num_seqs": 160}, "TP358"),
+        ({"data_parallel_size": 2}, "drafts-data-parallel"),
+        (
+            {"max_num_batched_tokens": 300, "max_num_seqs": 160},
+            "speculative-batched-tokens-too-few",
+        ),
     ],
 )
 def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
@@ -332,7 +341,7 @@ def test_batch_sharded_sampling_is_refused(checkpoints: dict[str, Path]) -> None
 
     config = configure(checkpoints["senior"], {"schedule": "word"})
     config.parallel_config.enable_batch_sharded_sampling = True
-    with refused("TP333"):
+    with refused("batch-sharded-sampling-unsupported"):
         check_config(config)
 
 
@@ -346,7 +355,7 @@ def test_a_junior_with_another_vocabulary_is_refused(
     if missing := size - len(tokenizer):
         tokenizer.add_tokens([f"<extra_{i}>" for i in range(missing)])
     stranger = make_model(tmp_path / "stranger", seed=3, tokenizer=tokenizer)
-    with refused("TP369"):
+    with refused("junior-tokenizer-differs"):
         configure(checkpoints["senior"], {"junior": str(stranger)})
 
 
@@ -361,9 +370,9 @@ def test_model_without_tokenizer_files_is_refused(
 ) -> None:
     """The senior's are missing from a folder; the junior's would have to be assumed."""
     bare = without_tokenizer(checkpoints["senior"], tmp_path / "bare")
-    with refused("TP214", folder=str(bare)):
+    with refused("tokenizer-files-missing", folder=str(bare)):
         configure(bare, {"schedule": "word"})
-    with refused("TP368", junior=str(bare)):
+    with refused("junior-tokenizer-missing", junior=str(bare)):
         configure(checkpoints["senior"], {"junior": str(bare)})
 
 
@@ -405,7 +414,7 @@ def test_an_engine_that_does_not_ask_for_tandem_is_left_alone(
     config = configure(checkpoints["senior"], None)
     assert config.model_config.architectures == ["Qwen3ForCausalLM"]
     assert not config.model_config.logits_processors
-    with refused("TP363"):
+    with refused("engine-not-in-tandem"):
         check_engine(config)
 
 
@@ -428,7 +437,7 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"OpenRLHF": ()})
     # Imported, as by whatever refers to it, is not yet in place.
     monkeypatch.setitem(sys.modules, "tandem_verl.server", ModuleType("server"))
-    with refused("TP313"):
+    with refused("trainer-adapter-inactive"):
         configure(checkpoints["senior"], {"schedule": "word"})
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"verl": ()})
     config = configure(checkpoints["senior"], {"schedule": "word"})
@@ -474,7 +483,7 @@ def test_balancing_experts_does_not_go_with_a_junior_that_has_some(
     if not experts:
         create_tandem_config(create, args)
         return
-    with refused("TP337"):
+    with refused("eplb-junior-experts"):
         create_tandem_config(create, args)
 
 
@@ -483,7 +492,7 @@ def test_experts_beside_a_dense_senior_are_refused_at_start(
 ) -> None:
     """vLLM makes no process group for them: the engine's process would end by an assertion."""
     experts = with_experts(tmp_path / "experts", checkpoints["junior"])
-    with refused("TP338"):
+    with refused("junior-experts-senior-dense"):
         configure(checkpoints["senior"], {"junior": str(experts)})
     assert configure(experts, {"junior": str(checkpoints["junior"])}).model_config.is_moe
 

@@ -80,7 +80,7 @@ def test_vocabularies_may_be_padded_to_different_lengths(
         )
         sampled = engine.generate([{"prompt_token_ids": [5]}] * 4, flat, use_tqdm=False)
         if longer == "senior":
-            with pytest.raises(ValueError, match="TP018"):
+            with pytest.raises(ValueError, match="prompt-token-not-shared"):
                 engine.generate({"prompt_token_ids": [5, sizes["senior"] - 1]}, use_tqdm=False)
     assert responses == expected(senior, junior, tokenizer, seeds, len(tokenizer))
     written = [one.token_ids for output in sampled for one in output.outputs]

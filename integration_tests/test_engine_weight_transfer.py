@@ -146,7 +146,7 @@ def test_an_update_of_the_draft_model_is_rejected_and_the_junior_stays(
         await call("start_draft_weight_update")
         await call("update_weights", kwargs={"update_info": chunk})
 
-    with pytest.raises(Exception, match=r"TP351|draft model|get_draft_model"):
+    with pytest.raises(Exception, match=r"draft-weights-sent|draft model|get_draft_model"):
         engine.running.run(update_of_the_draft())
     assert engine.call(worker.junior_digest) == junior
     sent = jobs(engine, "after the draft")

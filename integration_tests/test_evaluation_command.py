@@ -176,4 +176,4 @@ def test_finished_run_starts_no_engine_and_other_settings_are_refused(
         command(whole, "--temperature", "0.5"), capture_output=True, text=True, timeout=300
     )
     assert refused.returncode == 1
-    assert "[TP756]" in refused.stderr
+    assert "[rollout-settings-changed]" in refused.stderr

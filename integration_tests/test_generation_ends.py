@@ -128,5 +128,5 @@ def test_ordinary_token_that_ends_the_junior_does_not_cut_the_seniors_text(
 def test_junior_that_ends_with_an_ordinary_token_alone_is_refused(make: Make) -> None:
     senior = make("senior", "Ġthe", [BASE], BASE)
     junior = make("junior", CHAT, ["Ġthe"], None)
-    with refused("TP311"):
+    with refused("generation-ends-differ"):
         responses(senior, junior, *TWELVE)

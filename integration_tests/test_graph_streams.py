@@ -122,5 +122,5 @@ def test_metadata_that_both_models_may_share_stops_the_capture(
 ) -> None:
     context.attn_metadata = shown
     beside = streams.JuniorStream(torch.device("cpu"))
-    with pytest.raises(EngineError, match=rf"{what}.*\[TP325\]"):
+    with pytest.raises(EngineError, match=rf"{what}.*\[junior-stream-unsupported\]"):
         captured(lambda ids: both(ids, beside), Pool())

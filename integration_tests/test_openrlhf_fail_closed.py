@@ -20,15 +20,15 @@ FLAGS = ["--tandem.schedule", "word"]
 
 
 LOSES = {"RAY_RUNTIME_ENV_HOOK": "support.ray_hooks.lose"}
-NOT_READY = "[TP439]"
+NOT_READY = "[worker-setup-hook-not-called]"
 
 
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        ({"environment": {"VLLM_PLUGINS": "none"}}, "[TP363]"),
-        ({"hooks": "foreign_openrlhf"}, "[TP041]"),
-        ({"hooks": "cut_openrlhf"}, "[TP415]"),
+        ({"environment": {"VLLM_PLUGINS": "none"}}, "[engine-not-in-tandem]"),
+        ({"hooks": "foreign_openrlhf"}, "[request-rules-differ]"),
+        ({"hooks": "cut_openrlhf"}, "[row-field-length-differs]"),
         ({"environment": LOSES}, NOT_READY),
     ],
 )
@@ -40,7 +40,7 @@ def test_run_that_is_not_in_tandem_stops(
 
 def test_engine_that_cannot_start(bench: OpenRLHFBench, tmp_path: Path) -> None:
     """OpenRLHF's trainer alone would wait five minutes for it."""
-    sentence = "[TP314]"  # the driver does not know the longest sequence of the engine
+    sentence = "[junior-engine-incompatible]"  # the driver does not know the longest sequence of the engine
     junior = tmp_path / "junior"
     shutil.copytree(bench.model, junior)
     config = json.loads((junior / "config.json").read_text())
@@ -51,7 +51,7 @@ def test_engine_that_cannot_start(bench: OpenRLHFBench, tmp_path: Path) -> None:
 
 def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
     """Whoever sets the variable alone is told of the command that reads it."""
-    sentence = "[TP022]"
+    sentence = "[openrlhf-command-without-tandem]"
     run = bench.run(
         command="openrlhf.cli.train_ppo_ray",
         environment={"TANDEM_CONFIG": '{"schedule": "word"}'},

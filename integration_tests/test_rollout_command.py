@@ -115,7 +115,7 @@ def test_finished_file_needs_no_engine_and_other_settings_are_refused(
         command(whole, "--temperature", "0.5"), capture_output=True, text=True, timeout=100
     )
     assert refused.returncode == 1
-    assert "[TP756]" in refused.stderr
+    assert "[rollout-settings-changed]" in refused.stderr
     assert whole.read_bytes() == before
 
 

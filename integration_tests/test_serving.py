@@ -96,17 +96,17 @@ def test_request_without_tandem_is_the_seniors(server: Server):
 
 
 BAD = [
-    ("{", "TP036"),
-    ('{"p": 0.3}', "TP031"),
-    ('{"seed": 1, "cap": 0}', "TP146"),
-    ('{"seed": 1, "fingerprint": "0000"}', "TP041"),
-    ('{"seed": 1, "prompt_length": 1000}', "TP037"),
-    ("x" * 100_000, "TP035"),
-    (7, "TP034"),
-    ("\u0000\u2028", "TP036"),
-    ('{"seed": 1, "\ud800": 1}', "TP139"),
-    ('{"seed": 1, "fingerprint": "\ud800\x1b[2J"}', "TP036"),
-    ('{"seed": 1, "fingerprint": "\\ud800\\u001b[2J"}', "TP041"),
+    ("{", "request-tandem-not-json"),
+    ('{"p": 0.3}', "request-without-seed"),
+    ('{"seed": 1, "cap": 0}', "parameter-not-count"),
+    ('{"seed": 1, "fingerprint": "0000"}', "request-rules-differ"),
+    ('{"seed": 1, "prompt_length": 1000}', "prompt-length-too-large"),
+    ("x" * 100_000, "request-tandem-too-long"),
+    (7, "request-tandem-invalid"),
+    ("\u0000\u2028", "request-tandem-not-json"),
+    ('{"seed": 1, "\ud800": 1}', "schedule-parameter-unknown"),
+    ('{"seed": 1, "fingerprint": "\ud800\x1b[2J"}', "request-tandem-not-json"),
+    ('{"seed": 1, "fingerprint": "\\ud800\\u001b[2J"}', "request-rules-differ"),
 ]
 
 

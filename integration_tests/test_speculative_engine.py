@@ -186,7 +186,7 @@ def test_the_record_holds_each_requests_counters_and_the_engine_their_sum(setup:
 
 
 def test_the_senior_alone_may_ask_for_what_vllm_drafts_with(setup: Setup) -> None:
-    with pytest.raises(VLLMValidationError, match="TP025"):
+    with pytest.raises(VLLMValidationError, match="sampling-depends-on-history"):
         setup.generate({"seed": 1}, bad_words=["the"])
     with pytest.raises(VLLMValidationError, match="min_p and logit_bias"):  # vLLM's own
         setup.generate({"seed": 1}, temperature=1.0, min_p=0.1)

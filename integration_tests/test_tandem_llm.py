@@ -109,12 +109,12 @@ def test_parameters_may_carry_what_is_asked_as_for_any_engine(llm: Any, params: 
     params.extra_args = {"tandem": {"seed": 12}}
     (output,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
     assert output.outputs[0].tandem_seed == 12
-    with refused("TP322"):
+    with refused("request-tandem-twice"):
         llm.generate(PROMPTS[0], params, tandem=12, use_tqdm=False)
 
 
 def test_a_bad_request_is_refused_and_nothing_of_it_stays(llm: Any, params: Any) -> None:
-    with refused("TP041"):
+    with refused("request-rules-differ"):
         llm.generate(PROMPTS, params, tandem={"seed": 1, "fingerprint": "0" * 16}, use_tqdm=False)
     assert not llm.llm_engine.has_unfinished_requests()
     assert len(llm.generate(PROMPTS, params, use_tqdm=False)) == 3
@@ -211,7 +211,7 @@ def test_beam_search_of_vllms_own_class_is_refused_in_a_tandem_engine(llm: Any) 
     from vllm import LLM
     from vllm.sampling_params import BeamSearchParams
 
-    with refused("TP021"):
+    with refused("beam-search-unsupported"):
         LLM.beam_search(llm, [{"prompt": "x"}], BeamSearchParams(beam_width=2, max_tokens=2))
 
 
@@ -219,7 +219,7 @@ def test_what_cannot_be_asked_is_refused(llm: Any) -> None:
     """Counters of drafts in lockstep, and settings given twice."""
     from tandem_plugin.engine import TandemLLM
 
-    with refused("TP317"):
+    with refused("lockstep-without-draft-statistics"):
         llm.draft_stats()
-    with refused("TP316"):
+    with refused("tandem-settings-twice"):
         TandemLLM("model", tandem={}, additional_config={"tandem": {}})

@@ -137,10 +137,10 @@ def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
 @pytest.mark.parametrize(
     ("sabotage", "code"),
     [
-        ("without_mask", "TP421"),
-        ("foreign_fingerprint", "TP041"),
-        pytest.param("complemented_mask", "TP421", marks=pytest.mark.long),
-        pytest.param("second_trainer", "TP658", marks=pytest.mark.long),
+        ("without_mask", "mask-changed-after-check"),
+        ("foreign_fingerprint", "request-rules-differ"),
+        pytest.param("complemented_mask", "mask-changed-after-check", marks=pytest.mark.long),
+        pytest.param("second_trainer", "trl-engine-not-in-tandem", marks=pytest.mark.long),
     ],
 )
 def test_wrong_run_stops_before_its_first_update(
@@ -154,9 +154,13 @@ def test_engine_that_does_not_know_tandem_stops_the_run(
     bench: TRLBench, settings: dict[str, Any]
 ) -> None:
     run = bench.run(
-        settings, name="no-plugin", watch="[TP363]", environment={"VLLM_PLUGINS": ""}, max_steps=1
+        settings,
+        name="no-plugin",
+        watch="[engine-not-in-tandem]",
+        environment={"VLLM_PLUGINS": ""},
+        max_steps=1,
     )
-    assert_stopped(run, "[TP363]")
+    assert_stopped(run, "[engine-not-in-tandem]")
 
 
 def test_adapter_is_sent_to_an_engine_that_has_its_base_once(

@@ -21,16 +21,16 @@ def later(*row: Any) -> Any:
 
 
 # Whole in every respect, and of the run's own rules: only a replay tells.
-REPLAY = "[TP411]"
+REPLAY = "[authorship-replay-differs]"
 STOPPED = [
-    later({"environment": {"VLLM_PLUGINS": ""}}, "[TP363]"),
+    later({"environment": {"VLLM_PLUGINS": ""}}, "[engine-not-in-tandem]"),
     # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
-    later({"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}}, "[TP313]"),
+    later({"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}}, "[trainer-adapter-inactive]"),
     ({"hook": "complement_authorship"}, REPLAY),
-    later({"hook": "cut_authorship"}, "[TP407]"),
-    later({"hook": "late_mask"}, "[TP421]"),
+    later({"hook": "cut_authorship"}, "[authorship-length-differs]"),
+    later({"hook": "late_mask"}, "[mask-changed-after-check]"),
     # Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer.
-    later({"hook": "foreign_fingerprint"}, "[TP041]"),
+    later({"hook": "foreign_fingerprint"}, "[request-rules-differ]"),
     later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be activated"),
 ]
 
@@ -46,7 +46,10 @@ def test_run_that_is_not_in_tandem_stops(
 @pytest.mark.long
 def test_setting_that_does_not_go_with_tandem(bench: VerlBench) -> None:
     run = bench.run(
-        f"{TANDEM}.schedule=word", "trainer.use_v1=False", watch="[TP512]", name="setting"
+        f"{TANDEM}.schedule=word",
+        "trainer.use_v1=False",
+        watch="[verl-trainer-not-v1]",
+        name="setting",
     )
-    assert_stopped(run, "[TP512]")
+    assert_stopped(run, "[verl-trainer-not-v1]")
     assert "ray init" not in run.log

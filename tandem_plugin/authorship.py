@@ -95,11 +95,11 @@ def _as_bools(values: ArrayLike) -> NDArray[np.bool_]:
     try:
         bits = np.asarray(values)
     except ValueError as error:  # rows of different lengths
-        raise AuthorshipError("TP001") from error
+        raise AuthorshipError("authorship-not-bools") from error
     if bits.ndim != 1:
-        raise AuthorshipError("TP002", bits_shape=bits.shape)
+        raise AuthorshipError("authorship-not-flat", bits_shape=bits.shape)
     if bits.dtype != np.bool_ and not np.isin(bits, (0, 1)).all():
-        raise AuthorshipError("TP003")
+        raise AuthorshipError("authorship-not-binary")
     senior = bits.astype(np.bool_)
     senior.setflags(write=False)
     return senior

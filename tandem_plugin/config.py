@@ -147,7 +147,7 @@ class TandemConfig(BaseModel):
             first, *places = problem["loc"]
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
             raise ConfigError(
-                "TP101",
+                "setting-invalid",
                 field=field,
                 value=problem["input"],
                 problem=validation_reason(problem["msg"]),
@@ -159,17 +159,17 @@ class TandemConfig(BaseModel):
         self._check_drafting()
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
-            raise ConfigError("TP150", schedule=schedule.name)
+            raise ConfigError("schedule-without-drafts", schedule=schedule.name)
         check_resolver(self.boundaries or schedule.boundaries)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:
         """Validate settings; raise :class:`ConfigError` naming field, value and what is valid."""
         if not isinstance(settings, Mapping):
-            raise ConfigError("TP102", settings=settings)
+            raise ConfigError("settings-not-mapping", settings=settings)
         for key in settings:
             if not _is_text(key):
-                raise ConfigError("TP103", key=key, value=settings[key])
+                raise ConfigError("setting-key-not-text", key=key, value=settings[key])
         return cls(**settings)
 
     def _check_parameters(self) -> None:
@@ -178,7 +178,7 @@ class TandemConfig(BaseModel):
             if key not in allowed:
                 known = ", ".join([*allowed, *type(self).model_fields])
                 raise ConfigError(
-                    "TP104",
+                    "setting-unknown",
                     key=key,
                     value=value,
                     schedule=self.schedule,
@@ -188,21 +188,21 @@ class TandemConfig(BaseModel):
     def _check_junior(self) -> None:
         for key, name in (("junior", self.junior), ("junior_name", self.junior_name)):
             if name is not None and not name.strip():
-                raise ConfigError("TP106", key=key, value=name)
+                raise ConfigError("setting-name-empty", key=key, value=name)
         if self.junior_name is not None and self.junior is None:
-            raise ConfigError("TP107", junior_name=self.junior_name)
+            raise ConfigError("junior-name-without-junior", junior_name=self.junior_name)
 
     def _check_drafting(self) -> None:
         if self.mode == "lockstep" and self.drafts is not None:
-            raise ConfigError("TP108", drafts=self.drafts)
+            raise ConfigError("drafts-not-speculative", drafts=self.drafts)
         if self.mode == "speculative" and self.junior_stream:
-            raise ConfigError("TP105")
+            raise ConfigError("junior-stream-not-lockstep")
         if not isinstance(self.drafts, dict):
             return
         if 1 not in self.drafts:
-            raise ConfigError("TP109", drafts=self.drafts)
+            raise ConfigError("drafts-without-first-size", drafts=self.drafts)
         if not any(self.drafts.values()):
-            raise ConfigError("TP110", drafts=self.drafts)
+            raise ConfigError("drafts-all-zero", drafts=self.drafts)
 
     @property
     def max_drafts(self) -> int:

@@ -21,9 +21,9 @@ MAX_SEED = 2**63 - 1
 def check_seed(seed: object) -> int:
     """Return ``seed`` as an int; raise :class:`RequestError` unless 0 <= seed <= MAX_SEED."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)):
-        raise RequestError("TP015", seed=seed, largest=MAX_SEED)
+        raise RequestError("seed-not-integer", seed=seed, largest=MAX_SEED)
     if not 0 <= seed <= MAX_SEED:
-        raise RequestError("TP016", seed=seed, largest=MAX_SEED)
+        raise RequestError("seed-out-of-range", seed=seed, largest=MAX_SEED)
     return int(seed)
 
 

@@ -1,7 +1,7 @@
 """The errors that users see: one type per boundary, each a sentence that says what to do.
 
 Every error of this package has a code in ``refusals.json``, which holds its sentence and its
-remedy: ``raise ConfigError("TP101", settings=value)``. In them ``{name}``, ``{name!r}`` and
+remedy: ``raise ConfigError("setting-invalid", settings=value)``. In them ``{name}``, ``{name!r}`` and
 ``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted and cut (:func:`shown`).
 
 A code never changes its meaning: a new error takes the next free number of its group, and a retired

@@ -77,7 +77,7 @@ def walk_batch(
     :class:`AuthorshipError` for responses that are not sequences of token ids.
     """
     if len(responses) != len(seeds):
-        raise AuthorshipError("TP027", responses=len(responses), seeds=len(seeds))
+        raise AuthorshipError("seed-count-differs", responses=len(responses), seeds=len(seeds))
     for seed in seeds:
         check_seed(seed)
     flat = [_flat(response) for response in responses]
@@ -130,5 +130,5 @@ def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:
             return np.frombuffer(array("q", token_ids), dtype=np.int64)
     ids = np.asarray(token_ids)
     if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
-        raise AuthorshipError("TP028")
+        raise AuthorshipError("response-ids-not-integers")
     return ids.astype(np.int64, copy=False)

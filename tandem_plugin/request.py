@@ -74,14 +74,14 @@ class TandemRequest:
         fields = dict(_mapping(value))
         schedule = fields.pop("schedule", None)
         if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
-            raise RequestError("TP029", schedule=schedule)
+            raise RequestError("request-schedule-not-name", schedule=schedule)
         if schedule == OFF:
             return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
-            raise RequestError("TP030", fingerprint=fingerprint)
+            raise RequestError("request-fingerprint-not-hex", fingerprint=fingerprint)
         if "seed" not in fields:
-            raise RequestError("TP031")
+            raise RequestError("request-without-seed")
         prompt_length = _check_length(fields.pop("prompt_length", None))
         seed = check_seed(fields.pop("seed"))
         return cls(seed, schedule, fields, fingerprint, prompt_length)
@@ -106,18 +106,20 @@ class TandemRequest:
 def _check_length(value: object) -> int | None:
     if value is None or (type(value) is int and 0 <= value <= MAX_PROMPT_LENGTH):
         return value
-    raise RequestError("TP033", value=value, largest=MAX_PROMPT_LENGTH)
+    raise RequestError("prompt-length-not-count", value=value, largest=MAX_PROMPT_LENGTH)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     """The wire form as a mapping, from itself or from JSON."""
     if isinstance(value, str):
         if len(value) > MAX_WIRE_LENGTH:
-            raise RequestError("TP035", length=len(value), longest=MAX_WIRE_LENGTH)
+            raise RequestError(
+                "request-tandem-too-long", length=len(value), longest=MAX_WIRE_LENGTH
+            )
         try:
             value = parse_json(value)
         except ValueError as error:
-            raise RequestError("TP036", text=value, error=error) from error
+            raise RequestError("request-tandem-not-json", text=value, error=error) from error
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return value
-    raise RequestError("TP034", value=value)
+    raise RequestError("request-tandem-invalid", value=value)

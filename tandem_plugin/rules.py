@@ -180,7 +180,9 @@ class ResolvedRequest:
         if self.prompt_length is None:
             return []
         if self.prompt_length > len(sent_ids):
-            raise RequestError("TP037", prompt_length=self.prompt_length, tokens=len(sent_ids))
+            raise RequestError(
+                "prompt-length-too-large", prompt_length=self.prompt_length, tokens=len(sent_ids)
+            )
         return list(sent_ids[self.prompt_length :])
 
 
@@ -242,14 +244,14 @@ class TandemRules:
         it was made for other rules.
         """
         if value is None and self.config.require:
-            raise RequestError("TP040")
+            raise RequestError("request-without-tandem")
         request = TandemRequest.parse(value)
         if request is None:
             return None
         rule = self._rule_for(request)
         if request.fingerprint is not None and request.fingerprint != rule.fingerprint:
             raise FingerprintError(
-                "TP041",
+                "request-rules-differ",
                 fingerprint=request.fingerprint,
                 expected=rule.fingerprint,
                 schedule=rule.schedule,
@@ -268,7 +270,9 @@ class TandemRules:
         # Which model samples is a property of the engine, which its requests cannot change.
         sampled = [isinstance(one, SoloWordSchedule) for one in (rule.schedule, configured)]
         if sampled[0] != sampled[1] and not isinstance(rule.schedule, SoloSchedule):
-            raise RequestError("TP043", schedule=name, configured=configured.name)
+            raise RequestError(
+                "request-schedule-differs", schedule=name, configured=configured.name
+            )
         return rule
 
     def _boundary_set(self, resolver: str) -> BoundarySet:

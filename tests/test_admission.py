@@ -56,7 +56,7 @@ def test_ids_that_not_both_models_have_are_refused(engine: Any, senior: int, jun
     config = engine(senior, junior)
     admission.check_prompt(config, [3, 89])
     admission.check_prompt(config, None)
-    with refused("TP018", token_id=90, shared=90):
+    with refused("prompt-token-not-shared", token_id=90, shared=90):
         admission.check_prompt(config, [3, 90, 4])
 
 
@@ -72,7 +72,7 @@ def test_response_with_a_prefix_may_go_on_alone(engine: Any, rules: TandemRules)
     admission.check_prefix(rules.for_request({"seed": 1}), 4, [1, 2, 3])
     admission.check_prefix(resolved, 1, [1, 2, 3, 4])
     admission.check_prefix(resolved, 4, [1, 2, 3])  # nothing has begun yet
-    with refused("TP019", samples=4, length=1):
+    with refused("continuation-with-samples", samples=4, length=1):
         admission.check_prefix(resolved, 4, [1, 2, 3, 4])
 
 
@@ -82,7 +82,7 @@ def test_prompt_shorter_than_it_says_is_refused_as_the_clients_error(
 ):
     engine(90, 90)
     resolved = rules.for_request({"seed": 1, "prompt_length": 3})
-    with refused("TP037", prompt_length=3, tokens=len(sent or [])) as error:
+    with refused("prompt-length-too-large", prompt_length=3, tokens=len(sent or [])) as error:
         admission.check_prefix(resolved, 1, sent)
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
@@ -110,7 +110,7 @@ def test_prompt_that_comes_in_parts_is_refused_in_tandem_alone(engine: Any, rule
     resolved = rules.for_request({"seed": 1})
     admission.check_input(resolved, grows=False)
     admission.check_input(None, grows=True)
-    with refused("TP020") as error:
+    with refused("streamed-prompt-unsupported") as error:
         admission.check_input(resolved, grows=True)
     assert isinstance(error.value, sys.modules["vllm.exceptions"].VLLMValidationError)
 
@@ -144,7 +144,7 @@ def test_names_that_are_nearly_tandems_are_refused(
 ):
     if others:
         admitted.model_config.logits_processors += ["mine:Processor"]
-    with refused("TP017"):
+    with refused("request-field-unknown"):
         admission.check_request(admitted, SimpleNamespace(extra_args=extra))
 
 
@@ -155,7 +155,7 @@ def test_names_that_nobody_knows_are_refused_with_and_without_tandem(
     admitted: Any, extra: dict[str, Any]
 ):
     for asked in (extra, {**extra, "tandem": '{"seed": 7}'}):
-        with refused("TP017") as error:
+        with refused("request-field-unknown") as error:
             admission.check_request(admitted, SimpleNamespace(extra_args=asked))
         str(error.value).encode()
 
@@ -185,16 +185,16 @@ def test_names_of_the_users_own_readers_pass_by(admitted: Any, monkeypatch: pyte
             resolved = admission.check_request(admitted, params)
             assert resolved is not None
             assert resolved.seed == 7
-        with refused("TP017"):
+        with refused("request-field-unknown"):
             admission.check_request(admitted, params)
 
 
 def test_text_that_cannot_be_sent_is_written_out_in_the_answer(admitted: Any):
     """A client's error goes back to it as JSON in UTF-8."""
     for tandem, code in (
-        ('{"seed": 7, "\ud800": 1}', "TP139"),
-        ('{"seed": 7, "fingerprint": "\\ud800\\u001b[2J"}', "TP041"),
-        ('{"seed": 7, "schedule": "\ud800"}', "TP117"),
+        ('{"seed": 7, "\ud800": 1}', "schedule-parameter-unknown"),
+        ('{"seed": 7, "fingerprint": "\\ud800\\u001b[2J"}', "request-rules-differ"),
+        ('{"seed": 7, "schedule": "\ud800"}', "plugin-name-unknown"),
     ):
         with refused(code) as error:
             admission.check_request(admitted, SimpleNamespace(extra_args={"tandem": tandem}))

@@ -61,11 +61,11 @@ def test_authorship_cannot_be_written_to():
 
 @pytest.mark.parametrize("bits", [[0, 2], [-1], [0.5], ["1"], [float("nan")], [None]])
 def test_anything_but_zeros_and_ones_is_refused(bits: list[object]):
-    with refused("TP003"):
+    with refused("authorship-not-binary"):
         Authorship.from_bits(bits)
 
 
 @pytest.mark.parametrize("bits", [[[1], [0]], 1, [[1], [1, 0]]])
 def test_anything_but_a_flat_sequence_is_refused(bits: object):
-    with refused("TP001", "TP002"):
+    with refused("authorship-not-bools", "authorship-not-flat"):
         Authorship.from_bits(bits)

@@ -122,12 +122,12 @@ def test_base_is_shared_with_adapters_and_the_seniors_checkpoint_alone() -> None
 @pytest.mark.parametrize(
     ("junior", "changes", "code"),
     [
-        (model(experts=8), {}, "TP303"),
-        (model(latent=True), {}, "TP303"),
-        (model(), {"quant_config": object()}, "TP303"),
-        (model(), {"load_config": SimpleNamespace(load_format="dummy")}, "TP305"),
-        (model(), {"cache_config": SimpleNamespace(cache_dtype="fp8")}, "TP306"),
-        (model(), {"weight_transfer_config": object()}, "TP304"),
+        (model(experts=8), {}, "lora-class-not-shareable"),
+        (model(latent=True), {}, "lora-class-not-shareable"),
+        (model(), {"quant_config": object()}, "lora-class-not-shareable"),
+        (model(), {"load_config": SimpleNamespace(load_format="dummy")}, "lora-dummy-weights"),
+        (model(), {"cache_config": SimpleNamespace(cache_dtype="fp8")}, "lora-cache-scales"),
+        (model(), {"weight_transfer_config": object()}, "lora-full-weight-transfer"),
     ],
 )
 def test_what_would_make_the_base_another_junior_is_refused(
@@ -143,9 +143,9 @@ def test_what_would_make_the_base_another_junior_is_refused(
 def test_older_engines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = pytest.importorskip("vllm", reason="whose version is asked for")
     monkeypatch.setattr(vllm, "__version__", "0.28.1")
-    with refused("TP302", version="0.28.1"):
+    with refused("lora-vllm-untested", version="0.28.1"):
         check_base(engine(), model())
-    with refused("TP302"):
+    with refused("lora-vllm-untested"):
         check_base(engine("/other"), model())
     check_base(engine(lora_config=None), model())
 
@@ -154,10 +154,10 @@ def test_whole_weights_and_deep_sleeps_are_refused_once_the_base_is_in_use() -> 
     senior = SimpleNamespace(tandem_base_is_junior=True, tandem_has_run=False)
     check_may_load(senior)
     senior.tandem_has_run = True
-    with refused("TP307"):
+    with refused("lora-full-weights-sent"):
         check_may_load(senior)
     check_may_sleep(senior, 1)
-    with refused("TP308"):
+    with refused("lora-sleep-discards-base"):
         check_may_sleep(senior, 2)
     for free in (SimpleNamespace(tandem_base_is_junior=False, tandem_has_run=True), object()):
         check_may_load(free)

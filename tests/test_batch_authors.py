@@ -124,7 +124,7 @@ def test_placeholder_of_a_token_that_is_not_known_yet_is_refused() -> None:
     batch.add(0, request, 49)
     batch.next_authors(1)
     request.output.append(-1)
-    with refused("TP345"):
+    with refused("last-token-unreported"):
         batch.next_authors(1)
 
 
@@ -136,14 +136,14 @@ def test_tokens_past_the_requests_limit_are_refused() -> None:
         request.output.append(0)
     batch.next_authors(1)
     request.output.append(0)
-    with refused("TP346"):
+    with refused("token-limit-exceeded"):
         batch.next_authors(1)
 
 
 def test_row_outside_the_batch_is_refused() -> None:
     batch = BatchAuthors(4, 50)
     batch.add(3, AuthoredRequest(RULES[0], 3, []), 49)
-    with refused("TP344", row=3, rows=2):
+    with refused("request-row-missing", row=3, rows=2):
         batch.next_authors(2)
 
 
@@ -152,5 +152,5 @@ def test_request_that_ends_with_undecided_tokens_is_refused() -> None:
     batch.add(0, request, 49)
     batch.next_authors(1)
     request.output.extend([0, 1])
-    with refused("TP343", missing=2):
+    with refused("final-author-unknown", missing=2):
         batch.remove(0)

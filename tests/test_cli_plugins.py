@@ -109,7 +109,7 @@ def test_clash_fails(install: Callable[..., None]) -> None:
     install(GOOD, Plugin("ramp", Provider("other-ramps", "3"), Ramps))
     result = run("--json")
     assert result.exit_code == 1
-    assert "[TP118]" in json.loads(result.stdout)["error"]
+    assert "[plugin-name-ambiguous]" in json.loads(result.stdout)["error"]
 
 
 def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(

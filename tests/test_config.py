@@ -74,26 +74,32 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
 @pytest.mark.parametrize(
     ("code", "several"),
     [
-        ("TP117", [{"schedule": "words"}, {"boundaries": "words"}]),
-        ("TP104", [{"junoir": "x"}, {"num_draft_tokens": 4}, {"capp": 3}]),
-        ("TP104", [{"schedule": "solo", "p": 0.5}]),
-        ("TP101", [{"schedule": 5}, {"schedule": None}, {"boundaries": 1}]),
-        ("TP101", [{"junior": 7}, {"junior": ["a", "b"]}, {"junior": {"a": 1}}]),
-        ("TP101", [{"seed": seed} for seed in (None, -1, MAX_SEED + 1, 1.5)]),
-        ("TP101", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
-        ("TP101", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
-        ("TP101", [{"unproven": "megatron"}, {"unproven": [1]}]),
-        ("TP101", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)]),
-        ("TP101", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
-        ("TP105", [{"mode": "speculative", "junior_stream": True}]),
-        ("TP108", [{"drafts": 4}, {"drafts": {1: 4}}]),
-        ("TP109", [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}]),
-        ("TP110", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
-        ("TP150", [SPECULATIVE | {"schedule": "solo-word"}]),
-        ("TP145", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
-        ("TP146", [{"cap": 0}, {"cap": "32"}]),
+        ("plugin-name-unknown", [{"schedule": "words"}, {"boundaries": "words"}]),
+        ("setting-unknown", [{"junoir": "x"}, {"num_draft_tokens": 4}, {"capp": 3}]),
+        ("setting-unknown", [{"schedule": "solo", "p": 0.5}]),
+        ("setting-invalid", [{"schedule": 5}, {"schedule": None}, {"boundaries": 1}]),
+        ("setting-invalid", [{"junior": 7}, {"junior": ["a", "b"]}, {"junior": {"a": 1}}]),
+        ("setting-invalid", [{"seed": seed} for seed in (None, -1, MAX_SEED + 1, 1.5)]),
+        ("setting-invalid", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
+        ("setting-invalid", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
+        ("setting-invalid", [{"unproven": "megatron"}, {"unproven": [1]}]),
+        ("setting-invalid", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
+        ("setting-invalid", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
+        (
+            "setting-invalid",
+            [SPECULATIVE | {"drafts": {1: 4, 8: drafts}} for drafts in (33, -1, True)],
+        ),
+        ("setting-invalid", [SPECULATIVE | {"drafts": {1: 4, "8": 2, 8: 3}}]),
+        ("junior-stream-not-lockstep", [{"mode": "speculative", "junior_stream": True}]),
+        ("drafts-not-speculative", [{"drafts": 4}, {"drafts": {1: 4}}]),
+        (
+            "drafts-without-first-size",
+            [SPECULATIVE | {"drafts": {2: 4}}, SPECULATIVE | {"drafts": {}}],
+        ),
+        ("drafts-all-zero", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
+        ("schedule-without-drafts", [SPECULATIVE | {"schedule": "solo-word"}]),
+        ("parameter-not-probability", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
+        ("parameter-not-count", [{"cap": 0}, {"cap": "32"}]),
     ],
 )
 def test_wrong_setting_is_refused_by_whatever_way_it_comes(
@@ -109,7 +115,7 @@ def test_wrong_setting_is_refused_by_whatever_way_it_comes(
 def test_name_of_a_junior_needs_the_checkpoint_that_it_names():
     """Without it the senior's own checkpoint would be the junior, under another model's name."""
     settings = {"junior_name": "Qwen/Qwen3-1.7B"}
-    with refused("TP107", junior_name="Qwen/Qwen3-1.7B"):
+    with refused("junior-name-without-junior", junior_name="Qwen/Qwen3-1.7B"):
         TandemConfig.from_mapping(settings)
     named = TandemConfig.from_mapping({**settings, "junior": "weights"})
     assert (named.junior, named.junior_name) == ("weights", "Qwen/Qwen3-1.7B")
@@ -117,9 +123,9 @@ def test_name_of_a_junior_needs_the_checkpoint_that_it_names():
 
 @pytest.mark.parametrize("blank", ["", " ", "\t\n"])
 def test_junior_without_a_name_is_refused(blank: str):
-    with refused("TP106", key="junior"):
+    with refused("setting-name-empty", key="junior"):
         TandemConfig.from_mapping({"junior": blank})
-    with refused("TP106", key="junior_name"):
+    with refused("setting-name-empty", key="junior_name"):
         TandemConfig.from_mapping({"junior": "a", "junior_name": blank})
 
 
@@ -129,14 +135,14 @@ def test_value_that_fits_in_no_sentence_is_refused_with_one():
             with pytest.raises(ConfigError) as caught:
                 TandemConfig.from_mapping({key: value})
             assert len(str(caught.value)) < 500
-    with refused("TP102"):
+    with refused("settings-not-mapping"):
         TandemConfig.from_mapping(["x" * 100_000])  # type: ignore[arg-type]
-    with refused("TP103"):
+    with refused("setting-key-not-text"):
         TandemConfig.from_mapping({1: 10**5_000})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("key", ["\ud800", "p\udfff", 3, None])
 def test_key_that_is_no_text_is_refused(key: object):
-    with refused("TP103") as error:
+    with refused("setting-key-not-text") as error:
         TandemConfig.from_mapping({"schedule": "word", key: 1})
     str(error.value).encode()

@@ -42,7 +42,7 @@ def make_junior(rules: list[Rule]) -> Rule:
 
 
 def test_a_request_without_room_for_another_token_is_refused(rules: list[Rule]) -> None:
-    with refused("TP347"):
+    with refused("token-buffer-full"):
         device_authors().add(0, rules[0], 1, list(range(9)), 8)
 
 

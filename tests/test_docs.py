@@ -187,7 +187,7 @@ def test_plugin_of_the_plugins_page_works_as_written(
     exec(compile(use, "docs/plugins.md", "exec"), names := {})
     (printed,) = re.findall(r"prints `([^`]*)`", (DOCS / "plugins.md").read_text(encoding="utf-8"))
     assert capsys.readouterr().out == f"{printed}\n"
-    with refused("TP146"), using_plugins(names["tandem_prefix"]):
+    with refused("parameter-not-count"), using_plugins(names["tandem_prefix"]):
         TandemConfig.from_mapping({"schedule": "prefix", "length": -4})
 
 

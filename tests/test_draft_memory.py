@@ -66,7 +66,7 @@ def test_profiling_sees_what_a_round_takes_or_the_engine_is_refused(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "empty", full)
-    with refused("TP354"):
+    with refused("speculative-memory-too-small"):
         set_aside(needed, torch.device("cpu"))
 
 

@@ -150,7 +150,7 @@ def test_nothing_but_its_engine_holds_a_junior(monkeypatch: pytest.MonkeyPatch) 
     del junior
     gc.collect()
     assert left() is None
-    with refused("TP352"):
+    with refused("foreign-speculator"):
         junior_of(config)
 
 
@@ -163,7 +163,7 @@ def test_weights_are_ignored_while_the_engine_starts_and_refused_later(
     before = junior.junior.weight.clone()
     assert junior.load_weights([("weight", torch.zeros(2))]) == set()
     junior.freeze()
-    with refused("TP351"):
+    with refused("draft-weights-sent"):
         junior.load_weights([("weight", torch.zeros(2))])
     assert torch.equal(junior.junior.weight, before)
 
@@ -171,13 +171,13 @@ def test_weights_are_ignored_while_the_engine_starts_and_refused_later(
 @pytest.mark.parametrize(
     ("asked", "code", "where"),
     [
-        ({"bad_words": ["x"]}, "TP025", [True]),
-        ({"structured_outputs": "a grammar"}, "TP025", [True]),
-        ({"thinking_token_budget": 0}, "TP025", [True]),
-        ({"presence_penalty": 0.1}, "TP025", [True]),
-        ({"frequency_penalty": -0.1}, "TP025", [True]),
-        ({"repetition_penalty": 0.9}, "TP025", [True]),
-        ({"logprob_token_ids": [1, 2]}, "TP023", [True, False]),
+        ({"bad_words": ["x"]}, "sampling-depends-on-history", [True]),
+        ({"structured_outputs": "a grammar"}, "sampling-depends-on-history", [True]),
+        ({"thinking_token_budget": 0}, "sampling-depends-on-history", [True]),
+        ({"presence_penalty": 0.1}, "sampling-depends-on-history", [True]),
+        ({"frequency_penalty": -0.1}, "sampling-depends-on-history", [True]),
+        ({"repetition_penalty": 0.9}, "sampling-depends-on-history", [True]),
+        ({"logprob_token_ids": [1, 2]}, "logprob-token-ids-unsupported", [True, False]),
         ({"repetition_penalty": 1.0, "bad_words": [], "logprob_token_ids": None}, "", []),
     ],
 )

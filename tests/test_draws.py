@@ -65,11 +65,11 @@ def test_redraws_have_probability_p(p: float):
 
 @pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 2**64, -(2**63)])
 def test_seed_out_of_range_is_refused_with_the_range(seed: int):
-    with refused("TP016", seed=seed, largest=MAX_SEED):
+    with refused("seed-out-of-range", seed=seed, largest=MAX_SEED):
         draws(seed, 1)
 
 
 @pytest.mark.parametrize("seed", [1.0, "7", None, True, np.bool_(True), [1]])
 def test_seed_that_is_no_integer_is_refused(seed: object):
-    with refused("TP015"):
+    with refused("seed-not-integer"):
         draws(seed, 1)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def test_what_cannot_be_written_is_said(tmp_path: Path, name: str):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     before = sorted(tmp_path.iterdir())
-    with refused("TP751"):
+    with refused("file-unwritable"):
         write_file(tmp_path / name, "text")
     assert sorted(tmp_path.iterdir()) == before
 
@@ -79,7 +79,7 @@ def test_an_input_is_known_under_every_name(tmp_path: Path):
     (tmp_path / "way").symlink_to(tmp_path)
     inputs = {"rollouts": [file], "tokenizer": ["nowhere"]}
     for other in ("rollouts.jsonl", "soft", "hard", "folder/../rollouts.jsonl", "way/hard"):
-        with refused("TP763"):
+        with refused("output-overwrites-input"):
             check_outputs(inputs, tmp_path / "new", tmp_path / other)
     check_outputs(inputs, tmp_path / "nowhere", tmp_path / "folder")
 
@@ -118,9 +118,9 @@ def test_a_model_may_be_a_folder_an_address_or_a_name_on_the_hub(models: None, g
 
 @pytest.mark.parametrize(
     ("code", "given"),
-    [("TP762", "models/senor"), ("TP762", "/no/such/model"), ("TP762", "a/b/c"),
-     ("TP762", "model.json"),
-     ("TP761", "models")],
+    [("model-missing", "models/senor"), ("model-missing", "/no/such/model"), ("model-missing", "a/b/c"),
+     ("model-missing", "model.json"),
+     ("model-without-config", "models")],
 )  # fmt: skip
 def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
     models: None, code: str, given: str
@@ -138,8 +138,8 @@ def test_the_hub_is_asked_only_where_it_can_be_reached(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1] if listens else 1
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        failure = lambda reason: ConfigError("TP760", model="m", reason=reason)  # noqa: E731
-        with refused("TP760") as caught, hub_access(failure):
+        failure = lambda reason: ConfigError("model-not-found", model="m", reason=reason)  # noqa: E731
+        with refused("model-not-found") as caught, hub_access(failure):
             assert constants.HF_HUB_OFFLINE is not listens
             raise OSError("no such model")
     assert ("no such model" in str(caught.value)) is listens

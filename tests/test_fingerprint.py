@@ -155,6 +155,6 @@ def test_schedule_made_by_hand_has_the_fingerprint_of_the_equal_one_made_by_name
         assert fingerprint(ManySchedule(x=-0.0), ids) == fingerprint(ManySchedule(x=0), ids)
         assert fingerprint(ManySchedule(x=np.float64(1)), ids) == by_name
         assert fingerprint(ManySchedule(x=1.0, side=Side.LEFT), ids) == by_name  # type: ignore[arg-type]
-        with refused("TP149", parameter="n", value=1.0):
+        with refused("schedule-parameter-invalid", parameter="n", value=1.0):
             fingerprint(ManySchedule(n=1.0), ids)  # type: ignore[arg-type]
     assert fingerprint(StepSchedule(first=np.str_("junior")), ids) == of("step", first="junior")  # type: ignore[arg-type]

@@ -55,12 +55,12 @@ def test_juniors_ends_are_added_if_they_are_no_text(senior: Ends, junior: Ends, 
 @pytest.mark.parametrize("junior", [{1}, {99}, {CHANNEL}])
 def test_junior_without_an_end_that_the_team_can_take_is_refused(junior: Ends) -> None:
     """An ordinary token, an id that nobody has, the end of a channel before the answer."""
-    with refused("TP311", model="the senior", junior="the junior"):
+    with refused("generation-ends-differ", model="the senior", junior="the junior"):
         added({BASE}, junior, within={CHANNEL})
 
 
 def test_senior_whose_ends_are_never_sampled_is_refused() -> None:
-    with refused("TP320", size=4):
+    with refused("generation-end-not-shared", size=4):
         added({CHAT, 99}, {CHAT}, shared=4)
 
 

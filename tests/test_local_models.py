@@ -30,24 +30,36 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
 ]
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("Qwen2_5_VLForConditionalGeneration", {"vision_config": {}}, "TP339"),
-    ("Qwen3VLMoeForConditionalGeneration", {"vision_config": {}}, "TP339"),
-    ("Qwen2_5OmniModel", {"thinker_config": {}}, "TP339"),
-    ("Qwen3OmniMoeForConditionalGeneration", {"thinker_config": {}}, "TP339"),
-    ("Gemma3ForConditionalGeneration", {"vision_config": {}}, "TP339"),
-    ("InternVLChatModel", {"vision_config": {}}, "TP339"),
-    ("Phi4MMForCausalLM", {}, "TP339"),
-    ("LlavaNextVideoForConditionalGeneration", {}, "TP339"),
-    ("WhisperForConditionalGeneration", {"is_encoder_decoder": True}, "TP339"),
-    ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR}, "TP339"),
-    ("Qwen3_5ForCausalLM", LINEAR, "TP340"),
-    ("Qwen3NextForCausalLM", {"full_attention_interval": 4}, "TP340"),
-    ("JambaForCausalLM", {}, "TP340"),
-    ("MambaForCausalLM", {}, "TP340"),
-    ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}, "TP340"),
-    ("Qwen3ForCausalLM", {"is_encoder_decoder": True}, "TP341"),
-    ("MyOwnForCausalLM", {}, "TP310"),
-    ("", {}, "TP309"),
+    ("Qwen2_5_VLForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("Qwen3VLMoeForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("Qwen2_5OmniModel", {"thinker_config": {}}, "multimodal-model-unsupported"),
+    (
+        "Qwen3OmniMoeForConditionalGeneration",
+        {"thinker_config": {}},
+        "multimodal-model-unsupported",
+    ),
+    ("Gemma3ForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("InternVLChatModel", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("Phi4MMForCausalLM", {}, "multimodal-model-unsupported"),
+    ("LlavaNextVideoForConditionalGeneration", {}, "multimodal-model-unsupported"),
+    (
+        "WhisperForConditionalGeneration",
+        {"is_encoder_decoder": True},
+        "multimodal-model-unsupported",
+    ),
+    ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR}, "multimodal-model-unsupported"),
+    ("Qwen3_5ForCausalLM", LINEAR, "recurrent-state-unsupported"),
+    ("Qwen3NextForCausalLM", {"full_attention_interval": 4}, "recurrent-state-unsupported"),
+    ("JambaForCausalLM", {}, "recurrent-state-unsupported"),
+    ("MambaForCausalLM", {}, "recurrent-state-unsupported"),
+    (
+        "GraniteMoeHybridForCausalLM",
+        {"layer_types": ["mamba", "attention"]},
+        "recurrent-state-unsupported",
+    ),
+    ("Qwen3ForCausalLM", {"is_encoder_decoder": True}, "encoder-decoder-unsupported"),
+    ("MyOwnForCausalLM", {}, "senior-architecture-unknown"),
+    ("", {}, "senior-architecture-missing"),
 ]
 
 
@@ -76,7 +88,10 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
     model = checkpoint(tmp_path / "model", architecture, **settings)
     with refused(code):
         check(model)
-    if code not in ("TP309", "TP310"):  # of the senior alone
+    if code not in (
+        "senior-architecture-missing",
+        "senior-architecture-unknown",
+    ):  # of the senior alone
         with refused(code):
             check(None, model)
     check(model, hf_overrides={"architectures": ["Qwen3ForCausalLM"]})
@@ -85,11 +100,11 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"pipeline_parallel_size": 2}, "TP328"),
-        ({"pipeline_parallel_size": "2"}, "TP328"),
-        ({"speculative_config": {"method": "ngram"}}, "TP329"),
-        ({"kv_transfer_config": {}}, "TP330"),
-        ({"enable_prompt_embeds": True}, "TP331"),
+        ({"pipeline_parallel_size": 2}, "pipeline-parallel-unsupported"),
+        ({"pipeline_parallel_size": "2"}, "pipeline-parallel-unsupported"),
+        ({"speculative_config": {"method": "ngram"}}, "speculative-config-unsupported"),
+        ({"kv_transfer_config": {}}, "kv-transfer-unsupported"),
+        ({"enable_prompt_embeds": True}, "prompt-embeds-unsupported"),
     ],
 )
 def test_engine_option_is_rejected_without_an_engine(options: dict[str, Any], code: str) -> None:
@@ -101,10 +116,10 @@ def test_engine_option_is_rejected_without_an_engine(options: dict[str, Any], co
 @pytest.mark.parametrize(
     ("version", "options", "code"),
     [
-        ("0.24.0", {}, "TP349"),
-        ("0.29.0", {"logits_processors": ["a.B"]}, "TP350"),
-        ("0.29.0", {"enable_lora": True}, "TP356"),
-        ("0.29.0", {"enable_dbo": True}, "TP356"),
+        ("0.24.0", {}, "speculative-vllm-too-old"),
+        ("0.29.0", {"logits_processors": ["a.B"]}, "speculative-logits-processors"),
+        ("0.29.0", {"enable_lora": True}, "speculative-setting-unsupported"),
+        ("0.29.0", {"enable_dbo": True}, "speculative-setting-unsupported"),
     ],
 )
 def test_what_drafting_does_not_support_is_rejected_without_an_engine(
@@ -124,12 +139,12 @@ def test_what_drafting_does_not_support_is_rejected_without_an_engine(
 @pytest.mark.parametrize(
     ("junior", "code"),
     [
-        ("/nonexistent/model", "TP312"),
-        ("./nowhere", "TP312"),
-        ("~/no-such-model-here", "TP312"),
-        ("{folder}", "TP312"),
-        ("runs/of/nobody/senior", "TP762"),
-        ("{folder}/model.safetensors", "TP312"),
+        ("/nonexistent/model", "junior-not-checkpoint"),
+        ("./nowhere", "junior-not-checkpoint"),
+        ("~/no-such-model-here", "junior-not-checkpoint"),
+        ("{folder}", "junior-not-checkpoint"),
+        ("runs/of/nobody/senior", "model-missing"),
+        ("{folder}/model.safetensors", "junior-not-checkpoint"),
     ],
 )
 def test_junior_that_does_not_exist_is_rejected(junior: str, code: str, tmp_path: Path) -> None:
@@ -167,7 +182,7 @@ def test_model_of_the_hub_is_read_from_the_cache_alone(
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     for senior, junior in (("owner/vl", None), (None, "owner/vl")):
-        with refused("TP339", model="owner/vl"):
+        with refused("multimodal-model-unsupported", model="owner/vl"):
             check(senior, junior)
     check("owner/vl", revision="another")
     check("owner/other")

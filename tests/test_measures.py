@@ -162,7 +162,7 @@ def test_many_steps_of_scores_are_copied_and_none_is_lost() -> None:
 
 def test_states_of_different_numbers_of_rows_are_refused() -> None:
     measures = Measures(TandemConfig(), VOCABULARY)
-    with refused("TP323"):
+    with refused("measured-rows-differ"):
         measures.keep(torch.zeros(3, 4), torch.zeros(2, 4))
 
 
@@ -177,7 +177,7 @@ def test_a_response_with_an_unmeasured_token_is_refused() -> None:
     found = scores.fetch({names[0]: 2, names[1]: 0})
     assert found[names[0]].shape == (2, 3)
     assert found[names[1]].shape == (0, 3)
-    with refused("TP324", length=4, measured=3):
+    with refused("partner-logprobs-incomplete", length=4, measured=3):
         scores.fetch({names[2]: 4})
 
 

@@ -57,11 +57,15 @@ def test_class_without_a_method_or_with_another_kind_of_it_is_refused() -> None:
     class Returns(Verls):
         def ask(self) -> str: ...  # type: ignore[override]
 
-    with refused("TP374", problem="has no method ask"):
+    with refused("patched-symbol-changed", problem="has no method ask"):
         in_tandem(Renamed, Ours)
-    with refused("TP374", problem="has a method step that changed between sync and async"):
+    with refused(
+        "patched-symbol-changed", problem="has a method step that changed between sync and async"
+    ):
         in_tandem(Waits, Ours)
-    with refused("TP374", problem="has a method ask that changed between sync and async"):
+    with refused(
+        "patched-symbol-changed", problem="has a method ask that changed between sync and async"
+    ):
         in_tandem(Returns, Ours)
 
 

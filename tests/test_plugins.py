@@ -132,9 +132,9 @@ def test_using_plugins_refuses_one_that_cannot_be_used() -> None:
         pass
 
     before = catalogue()
-    with refused("TP113"), using_plugins(Empty()):
+    with refused("plugin-unusable"), using_plugins(Empty()):
         pass
-    with refused("TP118"), using_plugins(CoinPlugin(), CoinPlugin()):
+    with refused("plugin-name-ambiguous"), using_plugins(CoinPlugin(), CoinPlugin()):
         pass
     assert catalogue() is before
 
@@ -179,7 +179,7 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
         f"schedule='mine' does not exist. Use one of the schedules: {', '.join(schedules())}. "
         "Plugins that could not be used: 'a-broken' of a-broken 3.1: RuntimeError: no licence."
     )
-    with refused("TP117", kind="boundaries", name="mine"):
+    with refused("plugin-name-unknown", kind="boundaries", name="mine"):
         resolve_boundaries("mine", Vocabulary(("a",), "a test"))
 
 
@@ -209,7 +209,9 @@ def test_name_that_two_distributions_register_raises_and_names_both(
     monkeypatch.setattr(loading, "_installed", lambda: both)
     monkeypatch.setattr(loading, "_catalogue", None)
     for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
-        with refused("TP118", name="coin", providers="coins 1.0 and by other-coins 2.0"):
+        with refused(
+            "plugin-name-ambiguous", name="coin", providers="coins 1.0 and by other-coins 2.0"
+        ):
             ask()
 
 
@@ -252,26 +254,28 @@ def advancing(result: Callable[..., Any]) -> Any:
 
 
 NO_SCHEDULES: dict[str, list[Any]] = {
-    "TP122": [Coin()],
-    "TP124": [
+    "schedule-not-class": [Coin()],
+    "schedule-not-frozen-dataclass": [
         type("Plain", (), {}),
         type("Child", (Coin,), {}),
         dataclass(type("Thawed", (), {"name": "a"})),
     ],
-    "TP115": [schedule_with(name=GONE), schedule_with(name="Two Words")],
-    "TP116": [schedule_with(name="off")],
-    "TP144": [schedule_with(p=GONE)],
-    "TP143": [annotated(list), annotated(Literal[1, 2])],
-    "TP142": [annotated("Nowhere")],
-    "TP128": [annotated(int, name, **{name: 1}) for name in ("seed", "_q", "prompt_length")],
-    "TP129": [annotated(float, "training_step", training_step=1.0)],
-    "TP130": [schedule_with(__post_init__=lambda self: 1 / 0)],
-    "TP137": [
+    "plugin-name-invalid": [schedule_with(name=GONE), schedule_with(name="Two Words")],
+    "plugin-name-reserved": [schedule_with(name="off")],
+    "schedule-parameter-without-default": [schedule_with(p=GONE)],
+    "schedule-parameter-type-unsupported": [annotated(list), annotated(Literal[1, 2])],
+    "schedule-types-unreadable": [annotated("Nowhere")],
+    "schedule-parameter-reserved": [
+        annotated(int, name, **{name: 1}) for name in ("seed", "_q", "prompt_length")
+    ],
+    "schedule-training-step-not-int": [annotated(float, "training_step", training_step=1.0)],
+    "schedule-defaults-fail": [schedule_with(__post_init__=lambda self: 1 / 0)],
+    "schedule-failed": [
         schedule_with(start=GONE),
         schedule_with(advance=7),
         schedule_with(start=lambda self: 1),
     ],
-    "TP132": [
+    "schedule-result-invalid": [
         schedule_with(start=lambda self, u: True),
         schedule_with(start=lambda self, u: u),
         schedule_with(start=lambda self, u: (u < 1)[:2]),
@@ -279,8 +283,8 @@ NO_SCHEDULES: dict[str, list[Any]] = {
         advancing(lambda a, r, b: (a, r * 1.0)),
         advancing(lambda a, r, b: (a, r.astype(np.int32))),
     ],
-    "TP138": [schedule_with(advance=changing)],
-    "TP134": [advancing(lambda a, r, b: (a & b.any(), r))],
+    "schedule-modifies-arguments": [schedule_with(advance=changing)],
+    "schedule-depends-on-batch": [advancing(lambda a, r, b: (a & b.any(), r))],
 }
 
 
@@ -289,7 +293,7 @@ def test_class_that_is_no_schedule_is_refused_when_it_is_registered(refusal: str
     assert build_catalogue([plugin(registering(schedule_with()))]).broken == ()
     for schedule in NO_SCHEDULES[refusal]:
         assert code(registering(schedule)) == refusal
-    assert code(registering()) == "TP114"
+    assert code(registering()) == "plugin-registers-nothing"
 
 
 def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
@@ -300,21 +304,21 @@ def test_schedule_for_numpy_alone_is_refused_where_torch_is_loaded(
     on_cpu = schedule_with(
         start=lambda self, u: torch.zeros(len(u)) < 1 if torch.is_tensor(u) else u < 1
     )
-    assert code(registering(on_cpu)) == "TP132"
+    assert code(registering(on_cpu)) == "schedule-result-invalid"
     numpy_only = schedule_with(start=lambda self, u: np.less(np.asarray(u), 0.5))
-    assert code(registering(numpy_only)) == "TP137"
+    assert code(registering(numpy_only)) == "schedule-failed"
     monkeypatch.delitem(sys.modules, "torch")
     with using_plugins(registering(numpy_only)):
         monkeypatch.setitem(sys.modules, "torch", torch)
-        with refused("TP137", name="start", on="torch tensors"):
+        with refused("schedule-failed", name="start", on="torch tensors"):
             TandemRules(TandemConfig(schedule="coin"), Vocabulary(("a", "b"), "a test"))
 
 
 def test_what_is_no_resolver_is_refused_when_it_is_registered() -> None:
     for name, resolver, refusal in (
-        ("Odd", odd_ids, "TP115"),
-        (3, odd_ids, "TP115"),
-        ("odd", 3, "TP119"),
+        ("Odd", odd_ids, "plugin-name-invalid"),
+        (3, odd_ids, "plugin-name-invalid"),
+        ("odd", 3, "resolver-not-function"),
     ):
         assert code(registering(boundaries=((name, resolver),))) == refusal
 
@@ -326,14 +330,14 @@ def test_what_is_no_resolver_is_refused_when_it_is_registered() -> None:
 )
 def test_table_of_a_wrong_kind_is_refused_when_the_resolver_is_used(table: Any) -> None:
     odd = registering(boundaries=(("odd", lambda vocabulary: table),))
-    with using_plugins(odd), refused("TP121", name="odd", size=2):
+    with using_plugins(odd), refused("resolver-result-invalid", name="odd", size=2):
         resolve_boundaries("odd", Vocabulary(("a", "b"), "a test"))
 
 
 def test_resolver_that_fails_on_a_tokenizer_is_named() -> None:
     failing = registering(boundaries=(("odd", lambda vocabulary: vocabulary.pieces[99]),))
     vocabulary = Vocabulary(("a", "b"), "a test")
-    with using_plugins(failing), refused("TP141", name="odd", source="a test"):
+    with using_plugins(failing), refused("resolver-failed", name="odd", source="a test"):
         resolve_boundaries("odd", vocabulary)
 
 
@@ -361,12 +365,16 @@ class Typed(Coin):
 @pytest.mark.parametrize(
     ("name", "values", "refusal"),
     [
-        ("p", ["x", True, float("nan"), float("inf"), 10**400, 10**5000], "TP149"),
-        ("n", [1.0, True, 2**63], "TP149"),
-        ("on", [1], "TP149"),
-        ("who", ["teacher", []], "TP148"),
-        ("note", [None], "TP149"),
-        ("q", [10**5000], "TP139"),
+        (
+            "p",
+            ["x", True, float("nan"), float("inf"), 10**400, 10**5000],
+            "schedule-parameter-invalid",
+        ),
+        ("n", [1.0, True, 2**63], "schedule-parameter-invalid"),
+        ("on", [1], "schedule-parameter-invalid"),
+        ("who", ["teacher", []], "parameter-not-known"),
+        ("note", [None], "schedule-parameter-invalid"),
+        ("q", [10**5000], "schedule-parameter-unknown"),
     ],
 )
 def test_parameters_of_a_plugins_schedule_are_checked_by_their_types(
@@ -385,14 +393,17 @@ def test_what_a_plugins_own_check_raises_is_a_configuration_error() -> None:
             raise ValueError("p is too high")
 
     kind = schedule_with(__post_init__=refuse)
-    with using_plugins(registering(kind)), refused("TP140", name="coin", error="p is too high"):
+    with (
+        using_plugins(registering(kind)),
+        refused("schedule-parameters-rejected", name="coin", error="p is too high"),
+    ):
         make_schedule("coin", {"p": 1.0})
 
 
 def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -> None:
     lost = schedule_with(boundaries="nowhere")
     with using_plugins(registering(lost)):
-        with refused("TP117", kind="boundaries", name="nowhere"):
+        with refused("plugin-name-unknown", kind="boundaries", name="nowhere"):
             TandemConfig.from_mapping({"schedule": "coin"})
         assert TandemConfig.from_mapping({"schedule": "coin", "boundaries": "every"})
 

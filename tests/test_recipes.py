@@ -329,7 +329,10 @@ def test_recipe_stops_where_the_protocol_cannot_be_followed(
     fake_python: dict[str, str], tmp_path: Path, trainer: str
 ) -> None:
     recipe = ["bash", str(EXAMPLES / trainer / "train.sh"), "trl", "--protocol"]
-    for given, code in ((["release", "x.lambda_jun=0.1"], "TP133"), (["mine"], "TP127")):
+    for given, code in (
+        (["release", "x.lambda_jun=0.1"], "protocol-junior-loss-weight"),
+        (["mine"], "protocol-unknown"),
+    ):
         done = subprocess.run(
             [*recipe, *given], env=fake_python, capture_output=True, text=True, check=False
         )

@@ -101,37 +101,44 @@ def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
 
 
 def test_error_says_sentence_remedy_and_code() -> None:
-    error = ConfigError("TP102", settings=[1, 2])
+    error = ConfigError("settings-not-mapping", settings=[1, 2])
     said = 'tandem=[1, 2] is not a mapping of settings. Pass, for example, {"schedule": "word"}.'
-    assert str(error) == f"{said} [TP102]"
+    assert str(error) == f"{said} [settings-not-mapping]"
     assert error.message == said
     assert isinstance(error, ValueError)
 
 
 def test_fields_are_plain_data_whatever_was_given(tmp_path: Path) -> None:
-    inner = ConfigError("TP102", settings=1)
+    inner = ConfigError("settings-not-mapping", settings=1)
     fields = {"said": tmp_path, "error": inner}
-    assert TandemError("TP204", **fields).fields == {"said": str(tmp_path), "error": inner.message}
-    error = ConfigError("TP116", what=np.int64(3))
+    assert TandemError("vocabulary-unreadable", **fields).fields == {
+        "said": str(tmp_path),
+        "error": inner.message,
+    }
+    error = ConfigError("plugin-name-reserved", what=np.int64(3))
     assert type(error.fields["what"]) is int
-    assert ConfigError("TP116", what=np.float32(0.5)).fields == {"what": 0.5}
-    assert ConfigError("TP102", settings=10**5000).fields == {"settings": "a huge integer"}
-    assert ConfigError("TP116", what=None).fields == {"what": None}
-    assert ConfigError("TP116", what=range(3)).fields == {"what": "range(0, 3)"}
+    assert ConfigError("plugin-name-reserved", what=np.float32(0.5)).fields == {"what": 0.5}
+    assert ConfigError("settings-not-mapping", settings=10**5000).fields == {
+        "settings": "a huge integer"
+    }
+    assert ConfigError("plugin-name-reserved", what=None).fields == {"what": None}
+    assert ConfigError("plugin-name-reserved", what=range(3)).fields == {"what": "range(0, 3)"}
 
 
 def test_value_from_outside_is_cut_to_what_fits() -> None:
-    assert "a" * 56 + "..." in str(ConfigError("TP102", settings="a" * 1000))
-    assert "a huge integer" in str(ConfigError("TP102", settings=10**5000))
+    assert "a" * 56 + "..." in str(ConfigError("settings-not-mapping", settings="a" * 1000))
+    assert "a huge integer" in str(ConfigError("settings-not-mapping", settings=10**5000))
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        ConfigError("TP102", settings={"a": 1}),
-        FingerprintError("TP041", fingerprint="a", expected="b", schedule="word", resolver="word"),
+        ConfigError("settings-not-mapping", settings={"a": 1}),
+        FingerprintError(
+            "request-rules-differ", fingerprint="a", expected="b", schedule="word", resolver="word"
+        ),
         RequestError("A plugin's own sentence."),
-        ConfigError("TP102", settings=5).advised("Or do nothing."),
+        ConfigError("settings-not-mapping", settings=5).advised("Or do nothing."),
     ],
 )
 def test_error_travels_whole(error: TandemError) -> None:
@@ -151,9 +158,13 @@ def test_sentence_of_a_plugin_has_no_code() -> None:
 
 
 def test_refusal_is_the_same_as_another_error_and_with_more_advice() -> None:
-    error = ConfigError("TP102", settings=5)
+    error = ConfigError("settings-not-mapping", settings=5)
     other = error.recast(RequestError)
     assert type(other) is RequestError
-    assert (str(other), other.code, other.fields) == (str(error), "TP102", {"settings": 5})
-    assert str(error.advised("Or wait.")) == f"{error.message} Or wait. [TP102]"
+    assert (str(other), other.code, other.fields) == (
+        str(error),
+        "settings-not-mapping",
+        {"settings": 5},
+    )
+    assert str(error.advised("Or wait.")) == f"{error.message} Or wait. [settings-not-mapping]"
     assert ConfigError("No.").advised("Wait.").message == "No. Wait."

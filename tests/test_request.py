@@ -44,14 +44,23 @@ def test_wire_form_survives_a_round_trip(wire: dict[str, object]):
 @pytest.mark.parametrize(
     ("code", "several"),
     [
-        ("TP031", [{}, {"schedule": "word"}]),
-        ("TP015", [{"seed": seed} for seed in (None, 1.0, True, [HUGE])]),
-        ("TP016", [{"seed": seed} for seed in (-1, 2**63, HUGE, -HUGE)]),
-        ("TP029", [{"seed": 1, "schedule": name} for name in (3, "", " ", HUGE)]),
-        ("TP030", [{"seed": 1, "fingerprint": 3}, {"seed": 1, "fingerprint": HUGE}]),
-        ("TP033", [{"seed": 1, "prompt_length": n} for n in (-1, 2**31, HUGE, 2.0, True, "2")]),
-        ("TP034", [HUGE, [HUGE], 7, [("seed", 7)], False]),
-        ("TP036", ["on"]),
+        ("request-without-seed", [{}, {"schedule": "word"}]),
+        ("seed-not-integer", [{"seed": seed} for seed in (None, 1.0, True, [HUGE])]),
+        ("seed-out-of-range", [{"seed": seed} for seed in (-1, 2**63, HUGE, -HUGE)]),
+        (
+            "request-schedule-not-name",
+            [{"seed": 1, "schedule": name} for name in (3, "", " ", HUGE)],
+        ),
+        (
+            "request-fingerprint-not-hex",
+            [{"seed": 1, "fingerprint": 3}, {"seed": 1, "fingerprint": HUGE}],
+        ),
+        (
+            "prompt-length-not-count",
+            [{"seed": 1, "prompt_length": n} for n in (-1, 2**31, HUGE, 2.0, True, "2")],
+        ),
+        ("request-tandem-invalid", [HUGE, [HUGE], 7, [("seed", 7)], False]),
+        ("request-tandem-not-json", ["on"]),
     ],
 )
 def test_wrong_request_is_refused(code: str, several: list[object]):
@@ -73,13 +82,16 @@ def test_json_in_a_string_is_the_same_request():
 @pytest.mark.parametrize(
     ("code", "texts"),
     [
-        ("TP036", ["", '{"seed": 1} x', "[" * 4000, '{"a":' * 800, "\ud800\u0000"]),
-        ("TP036", ['{"seed": 1, "seed": 2}']),
-        ("TP034", ["7", "null", '"off"', "[1]"]),
-        ("TP015", ['{"seed": 1.0}', '{"seed": "7"}', '{"seed": NaN}']),
-        ("TP016", ['{"seed": ' + "9" * 4000 + "}"]),
-        ("TP035", ["x" * (MAX_WIRE_LENGTH + 1)]),
-        ("TP029", ['{"schedule": ["off"], "seed": 1}']),
+        (
+            "request-tandem-not-json",
+            ["", '{"seed": 1} x', "[" * 4000, '{"a":' * 800, "\ud800\u0000"],
+        ),
+        ("request-tandem-not-json", ['{"seed": 1, "seed": 2}']),
+        ("request-tandem-invalid", ["7", "null", '"off"', "[1]"]),
+        ("seed-not-integer", ['{"seed": 1.0}', '{"seed": "7"}', '{"seed": NaN}']),
+        ("seed-out-of-range", ['{"seed": ' + "9" * 4000 + "}"]),
+        ("request-tandem-too-long", ["x" * (MAX_WIRE_LENGTH + 1)]),
+        ("request-schedule-not-name", ['{"schedule": ["off"], "seed": 1}']),
     ],
 )
 def test_hostile_text_is_refused_with_a_bounded_sentence(code: str, texts: list[str]):

@@ -209,7 +209,7 @@ def test_a_resumed_request_longer_than_its_limit_is_refused() -> None:
     batch = BatchAuthors(2, 50)
     batch.add(0, AuthoredRequest(rule, 3, []), 4)
     batch.add(1, AuthoredRequest(rule, 3, [0] * 5), 4)
-    with refused("TP346"):
+    with refused("token-limit-exceeded"):
         batch.next_authors(2)
 
 

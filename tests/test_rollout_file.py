@@ -76,11 +76,11 @@ def test_line_that_is_no_rollout_is_refused_and_left_alone(tmp_path: Path, damag
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + damage.rstrip(b"\n") + b"\n" + lines[1])
     before = path.read_bytes()
-    with refused("TP753", line=2):
+    with refused("rollout-line-invalid", line=2):
         RolloutFile(path, SETTINGS)
     assert path.read_bytes() == before
     path.write_bytes(lines[0] + b"else")  # not torn: a rollout begins otherwise
-    with refused("TP753", line=2):
+    with refused("rollout-line-invalid", line=2):
         RolloutFile(path, SETTINGS)
 
 
@@ -90,18 +90,18 @@ def test_other_settings_are_refused_naming_the_difference(tmp_path: Path, change
     write(path)
     before = path.read_bytes()
     (name,) = change
-    with refused("TP756", name=name):
+    with refused("rollout-settings-changed", name=name):
         RolloutFile(path, SETTINGS | change)
 
     def fails(row: object) -> None:
         raise ValueError("of another kind")
 
-    with refused("TP756", name=name):  # why the rows may be others
+    with refused("rollout-settings-changed", name=name):  # why the rows may be others
         RolloutFile(path, SETTINGS | change, fails)
-    with refused("TP753", line=1):
+    with refused("rollout-line-invalid", line=1):
         RolloutFile(path, SETTINGS, fails)
     run_file(path).unlink()
-    with refused("TP755", note="out.jsonl.run.json"):
+    with refused("rollout-note-missing", note="out.jsonl.run.json"):
         RolloutFile(path, SETTINGS)
     assert path.read_bytes() == before
 
@@ -125,7 +125,7 @@ def test_row_that_was_edited_is_refused_by_its_line_however_it_is_written(tmp_pa
     for changed in ({"response": "b"}, {"more": 1}, {"problem": 7}, {"row_sha256": "0" * 16}):
         content = (json.dumps(row | changed) + "\n" + "".join(others)).encode()
         path.write_bytes(content)
-        with refused("TP753", line=1):
+        with refused("rollout-line-invalid", line=1):
             RolloutFile(path, SETTINGS)
         assert path.read_bytes() == content
 
@@ -145,7 +145,7 @@ def test_special_file_is_refused_without_waiting(tmp_path: Path, make: Callable[
     make(path)
     signal.alarm(30)  # opening a pipe waits for its other end
     try:
-        with refused("TP751"):
+        with refused("file-unwritable"):
             RolloutFile(path, SETTINGS)
     finally:
         signal.alarm(0)
@@ -155,7 +155,7 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path):
     path = tmp_path / "out.jsonl"
     with (
         RolloutFile(path, SETTINGS),
-        refused("TP752"),
+        refused("file-locked"),
     ):
         RolloutFile(path, SETTINGS)
     RolloutFile(path, SETTINGS).__exit__(None, None, None)
@@ -184,10 +184,13 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("", "TP726"),
-        ('{"problem": "x"}\n{', "TP976"),
-        ('{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}', "TP976"),
-        ('{"problem": "x"}\n{"problem": "y", "answer": {}, "label": {"x": 1}}', "TP976"),
+        ("", "problem-set-empty"),
+        ('{"problem": "x"}\n{', "source-row-invalid"),
+        ('{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}', "source-row-invalid"),
+        (
+            '{"problem": "x"}\n{"problem": "y", "answer": {}, "label": {"x": 1}}',
+            "source-row-invalid",
+        ),
     ],
 )
 def test_wrong_problems_are_refused_by_file_and_row(tmp_path: Path, text: str, code: str):
@@ -308,7 +311,7 @@ def test_prompt_that_the_template_cannot_render_is_refused_with_its_reason():
         def apply_chat_template(self, turns: list[dict[str, str]], **given: Any) -> list[str]:
             raise TypeError("'int' object is not iterable")
 
-    with refused("TP937", error_type="TypeError"):
+    with refused("chat-template-failed", error_type="TypeError"):
         token_ids(Problem(1, tuple(MESSAGES), ()), None, Strict(), {"tools": 1})
 
 
@@ -326,10 +329,10 @@ def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
     ("options", "said"),
     [
         (["--set", "p=2"], "p=2 is not a probability"),
-        (["--engine", "additional-config={}"], "TP962"),
+        (["--engine", "additional-config={}"], "engine-argument-unknown"),
         (["--seed", str(2**63)], "out of range"),
-        (["--template-arg", "tokenize=true"], "TP932"),
-        (["--template-arg", "thinking"], "TP989"),
+        (["--template-arg", "tokenize=true"], "template-argument-unknown"),
+        (["--template-arg", "thinking"], "option-not-assignment"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_written(

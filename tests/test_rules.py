@@ -57,7 +57,7 @@ def test_request_without_tandem_is_the_seniors_alone(byte_level: Vocabulary, val
 
 def test_engine_that_requires_tandem_refuses_silence_but_takes_off(byte_level: Vocabulary):
     rules = rules_of(byte_level, require=True)
-    with refused("TP040"):
+    with refused("request-without-tandem"):
         rules.for_request(None)
     assert rules.for_request("off") is None
     assert rules.for_request({"seed": 3}) is not None
@@ -69,18 +69,20 @@ def test_engine_that_requires_tandem_refuses_silence_but_takes_off(byte_level: V
 def test_fingerprint_of_other_rules_is_refused(byte_level: Vocabulary, settings: dict[str, object]):
     wire = {"seed": 7, "fingerprint": rules_of(byte_level, **settings).fingerprint}
     rules = rules_of(byte_level)
-    with refused("TP041", fingerprint=wire["fingerprint"], expected=rules.fingerprint):
+    with refused(
+        "request-rules-differ", fingerprint=wire["fingerprint"], expected=rules.fingerprint
+    ):
         rules.for_request(wire)
 
 
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [
-        ("TP145", {"p": 2}),
-        ("TP146", {"cap": 0}),
-        ("TP117", {"schedule": "words"}),
-        ("TP139", {"boundaries": "every"}),
-        ("TP016", {"seed": -1}),
+        ("parameter-not-probability", {"p": 2}),
+        ("parameter-not-count", {"cap": 0}),
+        ("plugin-name-unknown", {"schedule": "words"}),
+        ("schedule-parameter-unknown", {"boundaries": "every"}),
+        ("seed-out-of-range", {"seed": -1}),
     ],
 )
 def test_wrong_request_is_refused_as_a_request(
@@ -93,7 +95,7 @@ def test_wrong_request_is_refused_as_a_request(
 
 def test_vocabulary_without_words_is_refused_at_once_unless_the_schedule_needs_none():
     vocabulary = Vocabulary(("a", "b"), "no-spaces")
-    with refused("TP222", source="no-spaces"):
+    with refused("tokenizer-without-word-marker", source="no-spaces"):
         rules_of(vocabulary)
     assert rules_of(vocabulary, schedule="token").default.boundaries.count == 2
 
@@ -105,7 +107,7 @@ def test_tokens_after_the_prompt_are_how_the_response_began(byte_level: Vocabula
     assert resolved.prefix([4, 5, 6, 7]) == [6, 7]
     assert resolved.prefix([4, 5]) == []
     assert resolved.request() == rules.default.request(7, prompt_length=2)
-    with refused("TP037", prompt_length=2, tokens=1):
+    with refused("prompt-length-too-large", prompt_length=2, tokens=1):
         resolved.prefix([4])
     whole = rules.for_request({"seed": 7})
     assert whole is not None
@@ -129,7 +131,7 @@ def test_request_cannot_change_which_model_samples(byte_level: Vocabulary):
     assert marked == word.default.replay(TOKENS, 3)
     assert control.fingerprint != word.fingerprint
     for one, schedule in ((word, "solo-word"), (control, "word"), (control, "junior")):
-        with refused("TP043"):
+        with refused("request-schedule-differs"):
             one.for_request({"seed": 1, "schedule": schedule})
     for one in (word, control):
         assert one.for_request({"seed": 1, "schedule": "solo"}) is not None

@@ -251,19 +251,19 @@ def test_empty_response_has_empty_authorship():
 
 
 def test_number_of_seeds_must_be_that_of_responses():
-    with refused("TP027", responses=2, seeds=1):
+    with refused("seed-count-differs", responses=2, seeds=1):
         replay_batch([[1], [2]], [1], make_schedule("word", {}), boundary_set({1}))
 
 
 @pytest.mark.parametrize("tokens", [[], [1, 2]])
 def test_seed_out_of_range_is_refused_whatever_the_length(tokens: list[int]):
-    with refused("TP016", seed=-1):
+    with refused("seed-out-of-range", seed=-1):
         replay(tokens, -1, make_schedule("word", {}), boundary_set({1}))
 
 
 @pytest.mark.parametrize("tokens", [[-1, 2], [2, -1], [-1]])
 def test_negative_token_id_is_refused_wherever_it_is(tokens: list[int]):
-    with refused("TP201", token_id=-1):
+    with refused("token-id-negative", token_id=-1):
         replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
 
 
@@ -282,7 +282,7 @@ def test_lists_and_arrays_of_any_integer_type_replay_alike(
 
 @pytest.mark.parametrize("tokens", [[[1]], [1.5], [True, False], ["a"], [None]])
 def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
-    with refused("TP028"):
+    with refused("response-ids-not-integers"):
         replay(tokens, 1, make_schedule("word", {}), boundary_set({1}))
 
 
@@ -299,13 +299,18 @@ def test_catalogue_names_each_schedule_by_its_own_name():
 @pytest.mark.parametrize(
     ("code", "schedule", "parameter", "values"),
     [
-        ("TP145", "word", "p", [1.5, -0.1, float("nan"), "0.5", True, None, 10**400]),
-        ("TP146", "word", "cap", [0, -3, 2.0, True, 2**63]),
-        ("TP146", "chunk", "n", [0, 2**31, True, 10**5000]),
-        ("TP147", "handover", "after", [-1, 1.5]),
-        ("TP148", "step", "first", [True, "teacher"]),
-        ("TP139", "sentence", "cap", [3]),
-        ("TP139", "solo", "p", [1]),
+        (
+            "parameter-not-probability",
+            "word",
+            "p",
+            [1.5, -0.1, float("nan"), "0.5", True, None, 10**400],
+        ),
+        ("parameter-not-count", "word", "cap", [0, -3, 2.0, True, 2**63]),
+        ("parameter-not-count", "chunk", "n", [0, 2**31, True, 10**5000]),
+        ("parameter-not-index", "handover", "after", [-1, 1.5]),
+        ("parameter-not-known", "step", "first", [True, "teacher"]),
+        ("schedule-parameter-unknown", "sentence", "cap", [3]),
+        ("schedule-parameter-unknown", "solo", "p", [1]),
     ],
 )
 def test_wrong_parameter_is_refused(code: str, schedule: str, parameter: str, values: list[object]):

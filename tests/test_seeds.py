@@ -43,5 +43,5 @@ def test_first_sample_has_the_seed_of_its_request_and_the_others_their_own() -> 
     assert [seeds[0], seeds[50], seeds[100]] == [0, 1, 7]
     assert len(set(seeds)) == len(seeds)
     for refuses in (sample_seed, derive_seed):
-        with refused("TP016"):
+        with refused("seed-out-of-range"):
             refuses(-1, 0)

@@ -37,30 +37,30 @@ def test_a_step_of_the_senior_alone_settles_without_being_asked(step_authors: St
 
 
 def test_taking_authors_without_a_bound_runner_stops() -> None:
-    with refused("TP366"):
+    with refused("model-runner-missing"):
         StepAuthors().take(1)
 
 
 @pytest.mark.parametrize("rows", [2, 4])
 def test_other_rows_than_were_posted_stop(step_authors: StepAuthors, rows: int) -> None:
     step_authors.post(AUTHORS)
-    with refused("TP367", rows=rows, known=3):
+    with refused("logit-rows-unknown", rows=rows, known=3):
         step_authors.take(rows)
 
 
 def test_a_step_that_did_not_ask_for_its_authors_stops(step_authors: StepAuthors) -> None:
     step_authors.post(AUTHORS)
-    with refused("TP365"):
+    with refused("step-authors-not-looked-up"):
         step_authors.settle()
 
 
 def test_a_step_whose_authors_were_never_posted_stops(step_authors: StepAuthors) -> None:
-    with refused("TP364"):
+    with refused("step-authors-out-of-order"):
         step_authors.settle()
     step_authors.post(AUTHORS)
     step_authors.take(3)
     step_authors.settle()
-    with refused("TP364"):
+    with refused("step-authors-out-of-order"):
         step_authors.settle()
 
 

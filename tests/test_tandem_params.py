@@ -54,10 +54,10 @@ def test_prompts_of_one_request_share_the_length_of_the_prompt(rules: TandemRule
 @pytest.mark.parametrize(
     ("tandem_params", "code"),
     [
-        ([1], "TP026"),
-        (-1, "TP016"),
-        ({"p": 3}, "TP145"),
-        ("maybe", "TP015"),
+        ([1], "prompt-params-count-differs"),
+        (-1, "seed-out-of-range"),
+        ({"p": 3}, "parameter-not-probability"),
+        ("maybe", "seed-not-integer"),
     ],
 )
 def test_wrong_parameters_are_refused(rules: TandemRules, tandem_params: Any, code: str):

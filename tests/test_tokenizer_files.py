@@ -119,7 +119,7 @@ def test_sentencepiece_that_needs_another_protobuf_is_named(
     (folder / "tokenizer.model").write_bytes(b"\x0e\x00")
     (folder / "config.json").write_text('{"model_type": "llama"}')
     monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
-    with refused("TP219", folder=str(folder)):
+    with refused("sentencepiece-unreadable", folder=str(folder)):
         Vocabulary.from_path(folder)
 
 
@@ -136,7 +136,7 @@ def test_tiktoken_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.model.v3", "qwen.tiktoken"])
 def test_file_of_something_else_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with refused("TP204", "TP210", "TP215"):
+    with refused("vocabulary-unreadable", "tokenizer-needs-package", "tokenizer-not-json"):
         Vocabulary.from_path(tmp_path / name)
 
 
@@ -156,7 +156,7 @@ def test_file_of_something_else_is_refused(tmp_path: Path, name: str, content: b
 def test_broken_tekken_file_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     file = tekken(tmp_path)
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with refused("TP204", "TP211"):
+    with refused("vocabulary-unreadable", "vocabulary-empty"):
         Vocabulary.from_path(file)
 
 
@@ -164,10 +164,10 @@ def test_folder_is_read_without_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with refused("TP214", folder=str(tmp_path)):
+    with refused("tokenizer-files-missing", folder=str(tmp_path)):
         Vocabulary.from_path(tmp_path)
     (tmp_path / "vocab.txt").touch()
-    with refused("TP210", package="transformers"):
+    with refused("tokenizer-needs-package", package="transformers"):
         Vocabulary.from_path(tmp_path)
     tekken(tmp_path)
     assert len(Vocabulary.from_path(tmp_path)) == 5 + 256 + 5
@@ -178,14 +178,14 @@ def test_folder_is_read_without_transformers(
 
 @pytest.mark.parametrize("listed", [{3: 0}, {None: 0, "a": 1}, {("a",): 0}])
 def test_token_that_is_no_text_is_refused(listed: Any) -> None:
-    with refused("TP204"):
+    with refused("vocabulary-unreadable"):
         Vocabulary.from_tokenizer(SimpleNamespace(get_vocab=lambda: listed))
 
 
 def test_tokenizer_of_special_tokens_alone_is_refused() -> None:
     """What transformers makes of a checkpoint whose tokenizer was not saved."""
     tokenizer = SimpleNamespace(get_vocab=lambda: {"<s>": 0, "▁": 1}, all_special_ids=[0])
-    with refused("TP211"):
+    with refused("vocabulary-empty"):
         Vocabulary.from_tokenizer(tokenizer)
 
 

@@ -164,11 +164,11 @@ def test_each_form_of_traces_is_read(make: Make, tmp_path: Path, tokenizer_file:
 
 def test_results_of_texts_alone_and_other_files_are_refused(tmp_path: Path):
     for phase in ("solo", "handoff"):
-        with refused("TP794"):
+        with refused("trace-without-token-ids"):
             list(read_traces(RELEASE / f"{phase}.json"))
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"token_ids": []}\n{\n')
-    with refused("TP795", number=2):
+    with refused("trace-not-json", number=2):
         list(read_traces(broken))
 
 
@@ -183,7 +183,7 @@ def test_a_row_without_an_author_for_each_token_is_malformed(tmp_path: Path, tok
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     code, found = run(file, tokenizer_file)
     assert (code, found["differing_rows"], found["rows"]) == (1, 3, 1)
-    assert all("TP796" in one["message"] for one in found["shown"])
+    assert all("trace-authors-count-differs" in one["message"] for one in found["shown"])
 
 
 def test_a_schedule_that_does_not_draw_is_refused(tmp_path: Path, tokenizer_file: Path):
@@ -191,6 +191,6 @@ def test_a_schedule_that_does_not_draw_is_refused(tmp_path: Path, tokenizer_file
     file.write_text('{"token_ids": [1], "tandem_model_mask": [1]}\n')
     command = ["replay", str(file), "--tokenizer", str(tokenizer_file), "--without-seed"]
     done = CliRunner().invoke(app, [*command, "--schedule", "solo"])
-    assert (done.exit_code, "TP797" in done.output) == (1, True)
+    assert (done.exit_code, "trace-seed-missing" in done.output) == (1, True)
     plain = CliRunner().invoke(app, command)
     assert (plain.exit_code, "Consistent with the schedule." in plain.output) == (0, True)

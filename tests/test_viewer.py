@@ -217,7 +217,7 @@ def test_page_never_replaces_a_file_that_is_no_page(
     foreign.write_text("<!DOCTYPE html><p>My own.")
     command = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json"]
     done = CliRunner().invoke(app, [*command, *(["--out", out] if out else [])])
-    assert (done.exit_code, "TP799" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "page-is-foreign" in done.stderr) == (1, True), done.stderr
     assert foreign.read_text() == "<!DOCTYPE html><p>My own."
     for content in ("", None):  # an empty file, and then the command's own page
         if content is not None:

@@ -64,22 +64,22 @@ _REFUSALS = (
     Refusal(
         "--algo.advantage.gamma",
         lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
-        "TP604",
+        "openrlhf-discount-counts-junior",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
-    Refusal("--vllm.num_engines", lambda number, _: not number, "TP606"),
-    Refusal("--ds.lora.rank", is_on, "TP608"),
+    Refusal("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
+    Refusal("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
     Refusal(
         "--tandem",
         lambda tandem, run: (
             run("--train.async_enable") and takes_training_step(tandem.make_schedule())
         ),
-        "TP609",
+        "openrlhf-async-training-step",
     ),
     Refusal(
         "--tandem",
         lambda tandem, run: bool(tandem.lambda_jun and run("--train.dynamic_batch_enable")),
-        "TP613",
+        "openrlhf-imitation-dynamic-batch",
     ),
 )
 

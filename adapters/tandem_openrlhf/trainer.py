@@ -83,7 +83,12 @@ def check_sample(sample: Any, row: Row) -> None:
     mask = _mask(sample)
     before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])
     if before.size:
-        raise AuthorshipError("TP612", row=row.name, count=before.size, position=int(before[0]) + 1)
+        raise AuthorshipError(
+            "openrlhf-mask-before-response",
+            row=row.name,
+            count=before.size,
+            position=int(before[0]) + 1,
+        )
 
 
 def mask_of_the_junior(sample: Any, row: Row) -> Any:

@@ -42,7 +42,7 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     given = environment_settings()
     settings = {**file, **(given or {}), **flags}
     if given is None and not settings.keys() - {"engine"}:
-        raise ConfigError("TP426", plain="trl grpo")
+        raise ConfigError("tandem-settings-missing", plain="trl grpo")
     rollouts = tandem_rollouts(engine, **{k: v for k, v in settings.items() if k != "engine"})
     trl.GRPOTrainer = functools.partial(trl.GRPOTrainer, rollout_func=rollouts)
     return others
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     """Run TRL's script in tandem."""
     try:
         if running_version("trl") is None:
-            raise ConfigError("TP457", trainer="trl")
+            raise ConfigError("trainer-not-installed", trainer="trl")
         import trl
         from trl.scripts import grpo
 
@@ -91,7 +91,7 @@ def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[
         known = [action.dest for action in parser._actions]
         near = difflib.get_close_matches(name.strip("-").partition("=")[0], known, n=1)
         meant = f" Did you mean {near[0]}?" if near else ""
-        raise ConfigError("TP663", where=where, name=name, meant=meant)
+        raise ConfigError("trl-config-key-unknown", where=where, name=name, meant=meant)
 
 
 if __name__ == "__main__":

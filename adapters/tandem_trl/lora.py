@@ -53,20 +53,30 @@ def check_adapter(model: Any) -> None:
     """
     if not is_adapted(model):
         if getattr(model, "_hf_peft_config_loaded", False):
-            raise ConfigError("TP660", what="An adapter added by add_adapter", reason=_NOT_PEFTS)
+            raise ConfigError(
+                "trl-setting-unsupported", what="An adapter added by add_adapter", reason=_NOT_PEFTS
+            )
         return
     for config in model.peft_config.values():
         if config.is_prompt_learning:
-            raise ConfigError("TP660", what=type(config).__name__, reason=_NO_WEIGHTS)
+            raise ConfigError(
+                "trl-setting-unsupported", what=type(config).__name__, reason=_NO_WEIGHTS
+            )
         if getattr(config, "layer_replication", None):
-            raise ConfigError("TP660", what="layer_replication", reason=_OTHER_LAYERS)
+            raise ConfigError(
+                "trl-setting-unsupported", what="layer_replication", reason=_OTHER_LAYERS
+            )
     for name, layer in _adapted_layers(model):
         if problem := _unmergeable(layer):
-            raise ConfigError("TP660", what=f"{problem} ({name})", reason=_NOT_MERGED)
+            raise ConfigError(
+                "trl-setting-unsupported", what=f"{problem} ({name})", reason=_NOT_MERGED
+            )
         if hasattr(layer, "get_param") and layer.get_param().dim() > 2:
-            raise ConfigError("TP660", what=f"target_parameters of {name}", reason=_EXPERTS)
+            raise ConfigError(
+                "trl-setting-unsupported", what=f"target_parameters of {name}", reason=_EXPERTS
+            )
     if changed := _changed_of_tied(model.get_base_model()):
-        raise ConfigError("TP661", layers=" and ".join(changed))
+        raise ConfigError("trl-tied-adapter-layers", layers=" and ".join(changed))
 
 
 _NOT_PEFTS = "TRL would send its tensors as if they were the model's"
@@ -287,4 +297,4 @@ def _weights_of_names(
             sent.add(name)
             yield name, weight
     if lost := sorted(names - sent):
-        raise EngineError("TP662", names=", ".join(lost[:3]), count=len(lost))
+        raise EngineError("trl-sync-incomplete", names=", ".join(lost[:3]), count=len(lost))

@@ -27,13 +27,13 @@ UNPROVEN = {
 """The names that ``unproven`` may contain, and their meanings."""
 
 _REFUSALS = (
-    Refusal("use_vllm", lambda value, _: not value, "TP651"),
-    Refusal("vllm_mode", lambda value, _: value != "colocate", "TP652"),
+    Refusal("use_vllm", lambda value, _: not value, "trl-engine-not-vllm"),
+    Refusal("vllm_mode", lambda value, _: value != "colocate", "trl-server-mode-unsupported"),
     # Each creates its own mask, and TRL then ignores the mask of the rollouts.
-    Refusal("tools", is_on, "TP653"),
-    Refusal("environment_factories", is_on, "TP653"),
-    Refusal("lambda_jun", is_on, "TP654"),
-    Refusal("validation", lambda value, _: value == "both", "TP655"),
+    Refusal("tools", is_on, "trl-own-mask"),
+    Refusal("environment_factories", is_on, "trl-own-mask"),
+    Refusal("lambda_jun", is_on, "trl-imitation-unsupported"),
+    Refusal("validation", lambda value, _: value == "both", "trl-validation-unsupported"),
     untested("loss_type", SOUND_LOSSES, "loss"),
 )
 

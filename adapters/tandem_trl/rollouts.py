@@ -85,7 +85,7 @@ class TandemRollouts:
         """Verify the setup before the first rollout."""
         check_trainer(trainer, self.config).say()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
-            raise EngineError("TP658")
+            raise EngineError("trl-engine-not-in-tandem")
         know_ends(trainer, self._engine)
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
         self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)

@@ -53,7 +53,7 @@ def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
 def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:
     nested = content.get(_KEY)
     if not isinstance(nested, Mapping | None):
-        raise ConfigError("TP664", path=path, key=_KEY, value=nested)
+        raise ConfigError("trl-config-not-mapping", path=path, key=_KEY, value=nested)
     settings = dict(nested or {})
     for key, value in content.items():
         if not is_tandems(key):
@@ -61,7 +61,7 @@ def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:
         elif key != _KEY:
             name = key.removeprefix(f"{_KEY}.")
             if name in settings:
-                raise ConfigError("TP428", name=name)
+                raise ConfigError("tandem-flag-twice", name=name)
             settings[name] = value
     return settings
 
@@ -74,7 +74,9 @@ def _read(path: str) -> dict[str, Any]:
             content = yaml.safe_load(file)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError("TP665", path=path, reason=reason) from error
+        raise ConfigError("trl-config-unreadable", path=path, reason=reason) from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError("TP665", path=path, reason="it is not a mapping of names to values")
+        raise ConfigError(
+            "trl-config-unreadable", path=path, reason="it is not a mapping of names to values"
+        )
     return content

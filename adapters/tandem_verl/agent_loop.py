@@ -33,7 +33,9 @@ class TandemClient(ClientDelegate):
     ) -> Any:
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
-            raise AuthorshipError("TP501", count=samples, what="samples in one generate call")
+            raise AuthorshipError(
+                "agent-loop-samples-unsupported", count=samples, what="samples in one generate call"
+            )
         extra = sampling_params.get("extra_args") or {}
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
@@ -116,7 +118,11 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
             if len(parts) > 1 and self._tandem_trajectory.rule is not None:
-                raise AuthorshipError("TP501", count=len(parts), what="outputs of one session")
+                raise AuthorshipError(
+                    "agent-loop-samples-unsupported",
+                    count=len(parts),
+                    what="outputs of one session",
+                )
             for part in parts:
                 narrow(part, self._tandem_trajectory)
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)

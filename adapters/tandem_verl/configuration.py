@@ -59,7 +59,7 @@ def check_runner(config: Any, runner: Any, supported: Any) -> None:
     """
     if runner is not supported:
         kind = getattr(getattr(runner, "__ray_metadata__", None), "modified_class", type(runner))
-        raise ConfigError("TP503", runner=f"{kind.__module__}.{kind.__name__}")
+        raise ConfigError("verl-runner-unsupported", runner=f"{kind.__module__}.{kind.__name__}")
     if not config.trainer.v1.trainer_mode.startswith(OUR_MODE):
         prepare(config)
 

@@ -46,9 +46,11 @@ def check_adapter(model: Any) -> None:
     megatrons = model.get("lora") or {}
     is_merged = bool(megatrons.get("merge"))
     if megatrons.get("rank") and not is_merged and megatrons.get("type", "lora") != "lora":
-        raise ConfigError("TP536", what=f"lora.type={megatrons.get('type')}", remedy=_MERGE)
+        raise ConfigError(
+            "verl-adapter-differs", what=f"lora.type={megatrons.get('type')}", remedy=_MERGE
+        )
     if path and not rank:
-        raise ConfigError("TP535", path=path)
+        raise ConfigError("verl-adapter-ignored", path=path)
     if not rank:
         return
     adapter = {name: model.get(name) for name in ("target_modules", "target_parameters")}
@@ -57,7 +59,9 @@ def check_adapter(model: Any) -> None:
     if path and file.exists():
         adapter = json.loads(file.read_text(encoding="utf-8"))
     if problem := _unsupported(adapter, rank, is_merged, _is_tied(str(model.path))):
-        raise ConfigError("TP536", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE)
+        raise ConfigError(
+            "verl-adapter-differs", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE
+        )
 
 
 _MERGE = "Set actor_rollout_ref.model.lora.merge=True, or train an adapter without it."

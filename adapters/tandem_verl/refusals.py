@@ -101,17 +101,19 @@ def _replays_r3(engine: Any, of: Settings) -> bool:
 
 
 _REFUSALS = (
-    Refusal("trainer.use_v1", lambda value, _: value is not None and not value, "TP512"),
-    Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "TP513"),
-    Refusal(MANAGER_KEY, lambda name, _: name not in (None, MANAGER), "TP507"),
-    Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "TP505"),
-    Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "TP505"),
+    Refusal(
+        "trainer.use_v1", lambda value, _: value is not None and not value, "verl-trainer-not-v1"
+    ),
+    Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
+    Refusal(MANAGER_KEY, lambda name, _: name not in (None, MANAGER), "verl-manager-unsupported"),
+    Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
+    Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Refusal(
         _BACKEND,
         lambda name, of: (
             name == "delta_sharded" and of("trainer.v1.trainer_mode") == "separate_async"
         ),
-        "TP525",
+        "verl-weights-bypass-loading",
     ),
     *(
         broken("algorithm.adv_estimator", (name,), why, SOUND_ESTIMATORS)
@@ -121,20 +123,20 @@ _REFUSALS = (
     Refusal(
         "algorithm.kl_ctrl.type",
         lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
-        "TP516",
+        "verl-adaptive-kl",
     ),
     untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
     Refusal(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in _SOUND_ENGINES,
-        "TP518",
+        "verl-loss-term-unsupported",
         fields={"sound": ", ".join(_SOUND_ENGINES)},
     ),
-    Refusal(f"{_ACTOR}.strategy", _replays_r3, "TP519", "router_replay"),
-    Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "TP520"),
+    Refusal(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
+    Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
-    Refusal("distillation.enabled", is_on, "TP522", "distillation"),
-    Refusal("tandem.rollouts", lambda folder, _: folder is not None, "TP524"),
+    Refusal("distillation.enabled", is_on, "verl-setting-untested", "distillation"),
+    Refusal("tandem.rollouts", lambda folder, _: folder is not None, "verl-setting-of-openrlhf"),
 )
 """The table, in the order in which settings are checked."""
 

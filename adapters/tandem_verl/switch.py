@@ -92,7 +92,7 @@ def running_config(config: Any, who: str) -> TandemConfig:
 
     node = tandem_node(config)
     if node is None:
-        raise EngineError("TP530", who=who)
+        raise EngineError("verl-configuration-lost", who=who)
     return TandemConfig.from_mapping(node)
 
 
@@ -113,9 +113,13 @@ def check_places(config: Any) -> None:
     from tandem_plugin.errors import ConfigError
 
     if not places:
-        raise ConfigError("TP502", key=MANAGER_KEY, manager=MANAGER, flag=FLAG)
+        raise ConfigError(
+            "verl-manager-without-tandem", key=MANAGER_KEY, manager=MANAGER, flag=FLAG
+        )
     outcome = "the run would train without tandem" if tandem is None else "they would be ignored"
-    raise ConfigError("TP509", places=", ".join(places), outcome=outcome, flag=FLAG)
+    raise ConfigError(
+        "verl-settings-misplaced", places=", ".join(places), outcome=outcome, flag=FLAG
+    )
 
 
 def _plain(config: Any) -> Any:

@@ -93,7 +93,7 @@ def restore_mode(config: Any) -> None:
     """
     mode = config.trainer.v1.trainer_mode
     if tandem_node(config) is None or not mode.startswith(OUR_MODE):
-        raise ConfigError("TP532", mode=mode)
+        raise ConfigError("verl-internal-trainer-mode", mode=mode)
     config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 
@@ -249,7 +249,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _validate(self, *merged: Any, **more: Any) -> dict[str, Any]:
         """Validate once per answerer, and return the metrics of all."""
         if any(merged) or any(more.values()):
-            raise EngineError("TP531", kind=type(self).__name__)
+            raise EngineError("verl-validations-merged", kind=type(self).__name__)
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:

@@ -26,10 +26,12 @@ def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     found = (b"\n" in text for text in vocabulary.texts())
     table = np.fromiter(found, bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError("TP202", source=vocabulary.source)
+        raise TokenizerError("tokenizer-without-newline", source=vocabulary.source)
     missed = first_missed(vocabulary, table, (NEWLINE,))
     if missed is not None:
-        raise TokenizerError("TP203", source=vocabulary.source, missed=missed)
+        raise TokenizerError(
+            "newline-token-never-produced", source=vocabulary.source, missed=missed
+        )
     return table
 
 
@@ -89,7 +91,7 @@ def sentence_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     ends = (ends_sentence(text.decode("utf-8", "replace")) for text in vocabulary.texts())
     table = np.fromiter(ends, bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError("TP205", source=vocabulary.source)
+        raise TokenizerError("tokenizer-without-sentence-ends", source=vocabulary.source)
     return table
 
 
@@ -108,13 +110,13 @@ def step_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     texts = vocabulary.texts()
     table = np.fromiter((b"\n\n" in text for text in texts), bool, len(vocabulary))
     if not table.any():
-        raise TokenizerError("TP206", source=vocabulary.source)
+        raise TokenizerError("tokenizer-without-blank-lines", source=vocabulary.source)
     if vocabulary.encodings:
         missed = first_missed(vocabulary, table, BLANK_LINES)
         if missed is not None:
-            raise TokenizerError("TP207", source=vocabulary.source, missed=missed)
+            raise TokenizerError("blank-line-many-tokens", source=vocabulary.source, missed=missed)
     elif not any(texts[i].strip() for i in np.flatnonzero(table)):
-        raise TokenizerError("TP208", source=vocabulary.source)
+        raise TokenizerError("blank-line-tokens-unknown", source=vocabulary.source)
     return table
 
 
@@ -133,6 +135,9 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     if not table.any():
         known = " or ".join(f"{m!r} ({family})" for family, m in LEADING_SPACE_MARKERS.items())
         raise TokenizerError(
-            "TP222", source=vocabulary.source, known=known, family=vocabulary.family
+            "tokenizer-without-word-marker",
+            source=vocabulary.source,
+            known=known,
+            family=vocabulary.family,
         )
     return table

@@ -69,7 +69,7 @@ def check_round_trip(tokenizer: Any, vocabulary: Listed) -> None:
     if _plain_form(decoded) != _plain_form(PLAIN):
         kind = type(tokenizer).__name__
         raise TokenizerError(
-            "TP217", source=vocabulary.source, kind=kind, text=PLAIN, decoded=decoded
+            "tokenizer-loses-text", source=vocabulary.source, kind=kind, text=PLAIN, decoded=decoded
         )
     _say_what_changes(vocabulary, decode)
 
@@ -85,7 +85,9 @@ def _check_listing(vocabulary: Listed, texts: Sequence[bytes], decoded: str) -> 
     # Some families write no blanks into their tokens.
     blank = " " if vocabulary.family in LEADING_SPACE_MARKERS else ""
     if blank.join(listed.split()) != blank.join(decoded.split()):
-        raise TokenizerError("TP218", source=vocabulary.source, decoded=decoded, listed=listed)
+        raise TokenizerError(
+            "tokenizer-lists-differ", source=vocabulary.source, decoded=decoded, listed=listed
+        )
 
 
 def _has_all_letters(texts: Sequence[bytes]) -> bool:

@@ -34,7 +34,7 @@ _VOCABULARIES = (
 )
 """The names of files that hold a vocabulary, or the code that makes one."""
 
-_UNREAD = ("TP204", "TP211")
+_UNREAD = ("vocabulary-unreadable", "vocabulary-empty")
 """Errors that missing files can cause: a library's own, and an empty vocabulary."""
 
 _RANK = re.compile(rb"([A-Za-z0-9+/]+={0,2}) (\d+)\s*")
@@ -55,7 +55,9 @@ def loading(source: str) -> Iterator[None]:
             raise
         _check_files(Path(source))
         if reason := _protobuf_error(Path(source)):
-            raise TokenizerError("TP219", folder=source, reason=reason) from error
+            raise TokenizerError(
+                "sentencepiece-unreadable", folder=source, reason=reason
+            ) from error
         raise
 
 
@@ -72,7 +74,7 @@ def file_to_read_alone(folder: Path) -> Path | None:
 def _check_files(folder: Path) -> None:
     """Raise :class:`TokenizerError` for a folder without tokenizer files."""
     if not any(next(folder.glob(name), None) for name in _VOCABULARIES):
-        raise TokenizerError("TP214", folder=folder)
+        raise TokenizerError("tokenizer-files-missing", folder=folder)
 
 
 def _protobuf_error(folder: Path) -> str:
@@ -155,7 +157,9 @@ class SentencePieceFile:
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
-            raise TokenizerError("TP210", path=file, package="sentencepiece") from error
+            raise TokenizerError(
+                "tokenizer-needs-package", path=file, package="sentencepiece"
+            ) from error
         self._model = SentencePieceProcessor(model_file=str(file))
         self.name_or_path = str(file)
 

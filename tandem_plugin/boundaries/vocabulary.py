@@ -103,15 +103,19 @@ class Vocabulary:
         if os.path.isfile(path):
             return cls._of_file(Path(path))
         if not (is_local := os.path.exists(path)) and not may_be_on_hub(str(path)):
-            raise TokenizerError("TP991", tokenizer=path)
+            raise TokenizerError("tokenizer-not-found", tokenizer=path)
         try:
             from transformers import AutoTokenizer
         except ImportError as error:
             if file := file_to_read_alone(Path(path)):
                 return cls._of_file(file)
-            raise TokenizerError("TP210", path=path, package="transformers") from error
+            raise TokenizerError(
+                "tokenizer-needs-package", path=path, package="transformers"
+            ) from error
         said = f"No tokenizer could be read at {str(path)!r}"
-        hub = hub_access(lambda reason: TokenizerError("TP204", said=said, error=reason))
+        hub = hub_access(
+            lambda reason: TokenizerError("vocabulary-unreadable", said=said, error=reason)
+        )
         with loading(str(path)), nullcontext() if is_local else hub:
             tokenizer = AutoTokenizer.from_pretrained(str(path))
             return cls._of_tokenizer(tokenizer, str(path))
@@ -135,18 +139,20 @@ class Vocabulary:
         try:
             content = file.read_bytes()
         except OSError as error:
-            raise TokenizerError("TP209", path=file, reason=error.strerror or error) from error
+            raise TokenizerError(
+                "tokenizer-unreadable", path=file, reason=error.strerror or error
+            ) from error
         try:
             parsed = parse_json(content)
         except ValueError as error:
             if (ranks := tiktoken_tokens(content)) is not None:
                 return cls._listed(ranks, str(file))
             if ".model" not in file.name and file.suffix != ".spm":
-                raise TokenizerError("TP215", file=file, error=error) from error
+                raise TokenizerError("tokenizer-not-json", file=file, error=error) from error
             with foreign_code(f"{str(file)!r} is not a usable model of SentencePiece"):
                 return cls._of_tokenizer(SentencePieceFile(file), str(file))
         if not isinstance(parsed, dict):
-            raise TokenizerError("TP216", file=file)
+            raise TokenizerError("tokenizer-format-unknown", file=file)
         return cls._of_json(parsed, file)
 
     @classmethod
@@ -160,7 +166,7 @@ class Vocabulary:
             with foreign_code(f"{str(file)!r} is not a usable tekken.json"):
                 return cls._listed(tekken_tokens(content), str(file))
         if not all(type(token_id) is int for token_id in content.values()):
-            raise TokenizerError("TP216", file=file)
+            raise TokenizerError("tokenizer-format-unknown", file=file)
         return cls._listed(content, str(file))
 
     @classmethod
@@ -174,11 +180,15 @@ class Vocabulary:
     ) -> Vocabulary:
         """ids: each token, as a string or as bytes, and its id. encodings: None for a bare list."""
         if not ids:
-            raise TokenizerError("TP211", source=source)
+            raise TokenizerError("vocabulary-empty", source=source)
         lowest, highest = min(ids.values()), max(ids.values())
         if lowest < 0 or highest > MAX_TOKEN_ID:
             raise TokenizerError(
-                "TP212", source=source, lowest=lowest, highest=highest, largest=MAX_TOKEN_ID
+                "token-ids-invalid",
+                source=source,
+                lowest=lowest,
+                highest=highest,
+                largest=MAX_TOKEN_ID,
             )
         if any(isinstance(piece, bytes) for piece in ids):
             # Tokens are bytes; any string among them is a special token.
@@ -189,12 +199,16 @@ class Vocabulary:
             piece = byte_level_piece(token) if isinstance(token, bytes) else token
             if token_id in by_id:
                 raise TokenizerError(
-                    "TP213", source=source, token_id=token_id, first=by_id[token_id], piece=piece
+                    "token-id-ambiguous",
+                    source=source,
+                    token_id=token_id,
+                    first=by_id[token_id],
+                    piece=piece,
                 )
             by_id[token_id] = piece
         pieces = tuple(by_id.get(i, "") for i in range(highest + 1))
         if not any(p.strip(" ▁Ġ") for i, p in enumerate(pieces) if i not in special):
-            raise TokenizerError("TP211", source=source)
+            raise TokenizerError("vocabulary-empty", source=source)
         return cls(pieces, source, family, special, encodings or {})
 
     def __len__(self) -> int:
@@ -246,7 +260,7 @@ class BoundarySet:
         if not ids.size or int(ids.view(np.uint64).max()) < self.table.size:
             return self.table[ids]
         if int(ids.min()) < 0:
-            raise AuthorshipError("TP201", token_id=int(ids.min()))
+            raise AuthorshipError("token-id-negative", token_id=int(ids.min()))
         known = ids < self.table.size
         found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
         return found

@@ -60,7 +60,7 @@ def foreign_code(said: str) -> Iterator[None]:
     except (TandemError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise TokenizerError("TP204", said=said, error=error) from error
+        raise TokenizerError("vocabulary-unreadable", said=said, error=error) from error
 
 
 Family: TypeAlias = Literal["byte-level BPE", "SentencePiece", "WordPiece", "plain text"]

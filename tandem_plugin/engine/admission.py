@@ -37,13 +37,13 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
     which rejects ``min_p`` and ``logit_bias`` when tokens are drafted.
     """
     if getattr(params, "logprob_token_ids", None):
-        raise RequestError("TP023")
+        raise RequestError("logprob-token-ids-unsupported")
     if not in_tandem:
         return
     for name, nothing in _UNDRAFTED.items():
         asked = getattr(params, name, nothing)
         if asked != nothing and asked != []:
-            raise RequestError("TP025", name=name, asked=asked)
+            raise RequestError("sampling-depends-on-history", name=name, asked=asked)
 
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
@@ -83,7 +83,7 @@ def _check_names(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
         misplaced = set() if "tandem" in extra_args else _OF_A_REQUEST
         unknown = {name for name in unknown if name in misplaced or resembles_tandem(name)}
     if unknown:
-        raise RequestError("TP017", name=min(unknown))
+        raise RequestError("request-field-unknown", name=min(unknown))
 
 
 def _has_other_readers(vllm_config: Any) -> bool:
@@ -112,7 +112,7 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
     shared = shared_vocabulary(vllm_config)
     if token_ids and max(token_ids) >= shared:
         with _clients_error():
-            raise RequestError("TP018", token_id=max(token_ids), shared=shared)
+            raise RequestError("prompt-token-not-shared", token_id=max(token_ids), shared=shared)
 
 
 def check_prefix(
@@ -127,7 +127,7 @@ def check_prefix(
     with _clients_error():
         prefix = resolved.prefix(token_ids or ())
         if prefix and samples > 1:
-            raise RequestError("TP019", samples=samples, length=len(prefix))
+            raise RequestError("continuation-with-samples", samples=samples, length=len(prefix))
 
 
 def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
@@ -138,13 +138,13 @@ def check_input(resolved: ResolvedRequest | None, *, grows: bool) -> None:
     """
     if resolved is not None and grows:
         with _clients_error():
-            raise RequestError("TP020")
+            raise RequestError("streamed-prompt-unsupported")
 
 
 def refuse_beam_search() -> None:
     """Raise :class:`RequestError`: a beam has no author."""
     with _clients_error():
-        raise RequestError("TP021")
+        raise RequestError("beam-search-unsupported")
 
 
 def check_nobody_asked() -> None:
@@ -157,7 +157,7 @@ def check_nobody_asked() -> None:
     """
     if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
         with _clients_error():
-            raise EngineError("TP022")
+            raise EngineError("openrlhf-command-without-tandem")
 
 
 @contextmanager

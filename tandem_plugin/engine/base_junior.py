@@ -42,7 +42,7 @@ def join_base(senior: nn.Module, vllm_config: Any) -> Any:
         )
     _join(junior, senior, AttentionLayerBase)
     if any(tensor.is_meta for tensor in tensors_of(junior)):
-        raise EngineError("TP301", kind=type(junior).__name__)
+        raise EngineError("base-weights-not-shareable", kind=type(junior).__name__)
     return junior
 
 
@@ -75,7 +75,7 @@ def check_base(vllm_config: Any, junior: Any) -> None:
     from vllm import __version__
 
     if Version(__version__) < Version("0.29"):
-        raise EngineError("TP302", version=__version__)
+        raise EngineError("lora-vllm-untested", version=__version__)
     if not is_shared(vllm_config):
         return
     kinds = {
@@ -85,15 +85,15 @@ def check_base(vllm_config: Any, junior: Any) -> None:
     }
     for kind, is_so in kinds.items():
         if is_so:
-            raise EngineError("TP303", kind=kind)
+            raise EngineError("lora-class-not-shareable", kind=kind)
     if getattr(vllm_config, "weight_transfer_config", None) is not None:
-        raise EngineError("TP304")
+        raise EngineError("lora-full-weight-transfer")
     load_format = vllm_config.load_config.load_format
     if load_format == "dummy":
-        raise EngineError("TP305")
+        raise EngineError("lora-dummy-weights")
     dtype = vllm_config.cache_config.cache_dtype
     if dtype not in ("auto", "float16", "bfloat16"):
-        raise EngineError("TP306", dtype=dtype)
+        raise EngineError("lora-cache-scales", dtype=dtype)
 
 
 def check_may_load(senior: Any) -> None:
@@ -102,10 +102,10 @@ def check_may_load(senior: Any) -> None:
     senior: the composite model, of any mode.
     """
     if getattr(senior, "tandem_base_is_junior", False) and senior.tandem_has_run:
-        raise EngineError("TP307")
+        raise EngineError("lora-full-weights-sent")
 
 
 def check_may_sleep(senior: Any, level: int) -> None:
     """Raise :class:`EngineError` for a sleep that would discard weights that nothing reloads."""
     if level == 2 and getattr(senior, "tandem_base_is_junior", False):
-        raise EngineError("TP308")
+        raise EngineError("lora-sleep-discards-base")

@@ -57,7 +57,9 @@ def resolve_requests(
     """
     if isinstance(tandem_params, Sequence) and not isinstance(tandem_params, str):
         if len(tandem_params) != prompts:
-            raise RequestError("TP026", params=len(tandem_params), prompts=prompts)
+            raise RequestError(
+                "prompt-params-count-differs", params=len(tandem_params), prompts=prompts
+            )
         return [_resolved(rules, one, 0, seeds) for one in tandem_params]
     return [_resolved(rules, tandem_params, place, seeds) for place in range(prompts)]
 

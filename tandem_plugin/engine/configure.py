@@ -158,14 +158,14 @@ def _senior_architecture(args: Any) -> str:
         )
         architectures = getattr(hf_config, "architectures", None)
     if not architectures:
-        raise EngineError("TP309", model=str(args.model))
+        raise EngineError("senior-architecture-missing", model=str(args.model))
     architecture = without_prefix(str(architectures[0]))
     if architecture not in ModelRegistry.models:
-        raise EngineError("TP310", architecture=architecture)
+        raise EngineError("senior-architecture-unknown", architecture=architecture)
     return architecture
 
 
 def _check_adapter(trainer: str) -> None:
     name = _TRAINER_OF[trainer]
     if not is_in_place(name):
-        raise EngineError("TP313", trainer=trainer, how=_MEND[name])
+        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_MEND[name])

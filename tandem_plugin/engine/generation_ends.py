@@ -102,12 +102,17 @@ def reconciled(
     """
     reachable = {i for i in senior if i < shared}
     if senior and not reachable:
-        raise EngineError("TP320", model=pair.senior, ends=_named(senior, vocabulary), size=shared)
+        raise EngineError(
+            "generation-end-not-shared",
+            model=pair.senior,
+            ends=_named(senior, vocabulary),
+            size=shared,
+        )
     own = junior - senior
     added = {i for i in own if i < shared and i in vocabulary.special and i not in within}
     if own and not added and not junior & reachable:
         raise EngineError(
-            "TP311",
+            "generation-ends-differ",
             junior=pair.junior,
             ends=_named(own, vocabulary),
             model=pair.senior,

@@ -81,7 +81,7 @@ def junior_model_config(vllm_config: Any) -> Any:
         )
     except ValueError as error:
         raise EngineError(
-            "TP314",
+            "junior-engine-incompatible",
             path=path,
             max_model_len=senior.max_model_len,
             dtype=senior.dtype,

@@ -57,10 +57,10 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> None:
         additional = arguments.pop("additional_config", None) or {}
         if not isinstance(additional, Mapping):
-            raise ConfigError("TP315", kind=type(additional).__name__)
+            raise ConfigError("additional-config-not-mapping", kind=type(additional).__name__)
         additional = dict(additional)
         if tandem is not None and "tandem" in additional:
-            raise ConfigError("TP316")
+            raise ConfigError("tandem-settings-twice")
         settings = additional.setdefault("tandem", dict(tandem or {}))
         seed = settings.get("seed") if isinstance(settings, Mapping) else None
         super().__init__(model, additional_config=additional, **arguments)
@@ -80,7 +80,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         Raises :class:`EngineError` in lockstep, which does not draft.
         """
         if self.tandem_rules.config.mode != "speculative":
-            raise EngineError("TP317")
+            raise EngineError("lockstep-without-draft-statistics")
         workers: list[dict[str, int]] = self.collective_rpc(RPC_DRAFT_STATS)
         return DraftStats(**workers[0])
 
@@ -91,7 +91,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         """
         config = self.tandem_rules.config
         if not config.measure_every and not config.partner_logprobs:
-            raise EngineError("TP318")
+            raise EngineError("measuring-disabled")
         workers: list[dict[str, float]] = self.collective_rpc(RPC_MEASURES)
         return MeasureSums(**workers[0])
 
@@ -172,7 +172,7 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         yields nothing.
         """
         if self.llm_engine.has_unfinished_requests():
-            raise EngineError("TP319")
+            raise EngineError("engine-requests-unfinished")
         waiting = iter(requests)
         running: dict[str, tuple[Key, str]] = {}
         try:
@@ -203,10 +203,10 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
             params = self.get_default_sampling_params()
         each = list(params) if isinstance(params, Sequence) else [params] * prompts
         if len(each) != prompts:
-            raise RequestError("TP321", params=len(each), prompts=prompts)
+            raise RequestError("sampling-params-count-differs", params=len(each), prompts=prompts)
         if any("tandem" in (one.extra_args or {}) for one in each):
             if tandem_params is not None:
-                raise RequestError("TP322")
+                raise RequestError("request-tandem-twice")
             tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
         resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
         asked = [self._as_sent(one, what) for one, what in zip(each, resolved, strict=True)]

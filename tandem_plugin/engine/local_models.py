@@ -55,7 +55,7 @@ def check_junior(junior: str) -> None:
     looks_local = os.path.isabs(junior) or junior.startswith((".", "~")) or os.path.isdir(junior)
     path = os.path.expanduser(junior)
     if looks_local and not os.path.isfile(os.path.join(path, "config.json")):
-        raise ConfigError("TP312", junior=junior)
+        raise ConfigError("junior-not-checkpoint", junior=junior)
 
 
 def _local_config(model: str, revision: str | None = None) -> Mapping[str, Any] | None:
@@ -78,12 +78,12 @@ def _check_senior(model: str, config: Mapping[str, Any] | None) -> None:
     if config is None:
         return
     if not config.get("architectures"):
-        raise EngineError("TP309", model=model)
+        raise EngineError("senior-architecture-missing", model=model)
     architecture = _architecture(config)
     others = {one.name for one in entry_points(group="vllm.general_plugins")} - _KNOWN_PLUGINS
     known = VLLMSource.tables().get("_VLLM_MODELS")
     if known and not others and architecture is not None and architecture not in known:
-        raise EngineError("TP310", architecture=architecture)
+        raise EngineError("senior-architecture-unknown", architecture=architecture)
 
 
 _KNOWN_PLUGINS = frozenset({"tandem", "lora_filesystem_resolver", "lora_hf_hub_resolver"})
@@ -96,14 +96,14 @@ def _check_kind(model: str, config: Mapping[str, Any] | None) -> None:
     if config is None or architecture is None:
         return
     if architecture in VLLMSource.tables().get("_MULTIMODAL_MODELS", {}):
-        raise EngineError("TP339", model=model)
+        raise EngineError("multimodal-model-unsupported", model=model)
     types = config.get("layer_types")
     attends = types is not None and all(one in ("attention", "full_attention") for one in types)
     bases = VLLMSource.bases(architecture)
     if "IsAttentionFree" in bases or ("IsHybrid" in bases and not attends):
-        raise EngineError("TP340", model=model)
+        raise EngineError("recurrent-state-unsupported", model=model)
     if config.get("is_encoder_decoder") is True:
-        raise EngineError("TP341", model=model)
+        raise EngineError("encoder-decoder-unsupported", model=model)
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:

@@ -214,7 +214,9 @@ class Measures:
     def keep(self, senior: torch.Tensor, junior: torch.Tensor) -> None:
         """Keep a step's hidden states until it has sampled: ``[rows, width]`` of each model."""
         if len(senior) != len(junior):
-            raise EngineError("TP323", senior_rows=len(senior), junior_rows=len(junior))
+            raise EngineError(
+                "measured-rows-differ", senior_rows=len(senior), junior_rows=len(junior)
+            )
         self._kept = KeptStates(senior, junior)
 
     def take(self) -> KeptStates | None:

@@ -16,7 +16,7 @@ def check_arguments(args: Any) -> None:
     """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""
     check_options(lambda name: getattr(args, name))
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
-        raise EngineError("TP332")
+        raise EngineError("rust-frontend-unsupported")
 
 
 def check_options(option: Callable[[str], Any]) -> None:
@@ -26,25 +26,25 @@ def check_options(option: Callable[[str], Any]) -> None:
     """
     size = option("pipeline_parallel_size")
     if size is not None and int(size) > 1:
-        raise EngineError("TP328", size=size)
+        raise EngineError("pipeline-parallel-unsupported", size=size)
     if option("speculative_config") is not None:
-        raise EngineError("TP329")
+        raise EngineError("speculative-config-unsupported")
     if option("kv_transfer_config") is not None:
-        raise EngineError("TP330")
+        raise EngineError("kv-transfer-unsupported")
     if option("enable_prompt_embeds"):
-        raise EngineError("TP331")
+        raise EngineError("prompt-embeds-unsupported")
 
 
 def check_config(vllm_config: Any) -> None:
     """Raise :class:`EngineError` for a finished configuration that would not run in tandem."""
     model = vllm_config.model_config
     if getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False):
-        raise EngineError("TP333")
+        raise EngineError("batch-sharded-sampling-unsupported")
     if model.runner_type != "generate":
-        raise EngineError("TP334", runner=model.runner_type)
+        raise EngineError("runner-not-generative", runner=model.runner_type)
     adapted = getattr(vllm_config.lora_config, "target_modules", None) or ()
     if ends := [name for name in adapted if "lm_head" in name or "embed" in name]:
-        raise EngineError("TP335", layers=", ".join(ends))
+        raise EngineError("lora-modules-unsupported", layers=", ".join(ends))
     _check_kind(model)
 
 
@@ -116,7 +116,9 @@ def check_attention_shapes(
         reason, mend = "vLLM sizes its buffers for the senior's head size", ""
     else:
         return
-    raise EngineError("TP336", senior=senior, junior=junior, reason=reason, otherwise=mend)
+    raise EngineError(
+        "attention-kinds-differ", senior=senior, junior=junior, reason=reason, otherwise=mend
+    )
 
 
 def check_experts(vllm_config: Any, junior: Any) -> None:
@@ -128,18 +130,18 @@ def check_experts(vllm_config: Any, junior: Any) -> None:
     A mixture-of-experts senior with a dense junior works. junior: its model configuration.
     """
     if vllm_config.parallel_config.enable_eplb and junior.get_num_experts():
-        raise EngineError("TP337", junior=junior.model)
+        raise EngineError("eplb-junior-experts", junior=junior.model)
     if junior.is_moe and not senior_model_config(vllm_config).is_moe:
-        raise EngineError("TP338", junior=junior.model)
+        raise EngineError("junior-experts-senior-dense", junior=junior.model)
 
 
 def _check_kind(model: Any) -> None:
     if model.is_multimodal_model:
-        raise EngineError("TP339", model=model.model)
+        raise EngineError("multimodal-model-unsupported", model=model.model)
     if model.is_hybrid or model.is_attention_free:
-        raise EngineError("TP340", model=model.model)
+        raise EngineError("recurrent-state-unsupported", model=model.model)
     if model.is_encoder_decoder:
-        raise EngineError("TP341", model=model.model)
+        raise EngineError("encoder-decoder-unsupported", model=model.model)
     _check_graphs(model)
 
 
@@ -158,4 +160,4 @@ def _check_graphs(model: Any) -> None:
     breakable = getattr(config, "DEFAULT_BREAKABLE_CUDAGRAPH_ARCHITECTURES", _BREAKABLE)
     architecture = without_prefix(model.architectures[0])
     if architecture in breakable and os.environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH") != "0":
-        raise EngineError("TP378", model=model.model, architecture=architecture)
+        raise EngineError("breakable-graphs-untested", model=model.model, architecture=architecture)

@@ -97,7 +97,7 @@ def _forward(
     the passes may run beside each other.
     """
     if input_ids is None:
-        raise EngineError("TP348")
+        raise EngineError("request-prompt-embeds")
     run_senior = functools.partial(
         self._senior.forward,
         *(self, input_ids, positions, intermediate_tensors, inputs_embeds),

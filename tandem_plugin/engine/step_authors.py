@@ -47,11 +47,11 @@ class StepAuthors:
         step's tokens would be the senior's regardless of their authors.
         """
         if not self._posted:
-            raise EngineError("TP364")
+            raise EngineError("step-authors-out-of-order")
         self._posted = False
         self.has_sampled = True
         if self._authors is not None:
-            raise EngineError("TP365")
+            raise EngineError("step-authors-not-looked-up")
 
     def take(self, rows: int) -> Authors | None:
         """Take the authors posted for this step; None if nothing was posted.
@@ -60,10 +60,10 @@ class StepAuthors:
         serve tokens of the wrong author.
         """
         if not self.bound:
-            raise EngineError("TP366")
+            raise EngineError("model-runner-missing")
         authors, self._authors = self._authors, None
         if authors is not None and len(authors) != rows:
-            raise EngineError("TP367", rows=rows, known=len(authors))
+            raise EngineError("logit-rows-unknown", rows=rows, known=len(authors))
         return authors
 
 

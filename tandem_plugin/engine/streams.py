@@ -65,7 +65,7 @@ def junior_stream(vllm_config: Any, senior: Any, junior: Any) -> JuniorStream | 
         return None
     for layer in [*_attention(senior), *_attention(junior)]:
         if (name := layer.get_attn_backend().get_name()) not in _BACKENDS:
-            raise EngineError("TP325", what=f"the attention backend {name}")
+            raise EngineError("junior-stream-unsupported", what=f"the attention backend {name}")
     for layer in _attention(junior):
         layer.attn_backend = _separate(layer.attn_backend)
     mode = vllm_config.compilation_config.cudagraph_mode
@@ -101,7 +101,7 @@ def check_junior_stream(vllm_config: Any, junior: Any) -> None:
     }
     for what, is_so in found.items():
         if is_so:
-            raise EngineError("TP325", what=what)
+            raise EngineError("junior-stream-unsupported", what=what)
 
 
 def _attention(model: Any) -> list[Any]:
@@ -125,9 +125,11 @@ def _check_metadata() -> None:
 
     metadata = get_forward_context().attn_metadata
     if not isinstance(metadata, dict):
-        raise EngineError("TP325", what="attention that is planned in parts of a batch")
+        raise EngineError(
+            "junior-stream-unsupported", what="attention that is planned in parts of a batch"
+        )
     by_model: dict[bool, set[int]] = {True: set(), False: set()}
     for name, one in metadata.items():
         by_model[name.startswith("junior.")].add(id(one))
     if not all(by_model.values()) or by_model[True] & by_model[False]:
-        raise EngineError("TP325", what="an attention group of both models")
+        raise EngineError("junior-stream-unsupported", what="an attention group of both models")

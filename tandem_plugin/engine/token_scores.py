@@ -118,7 +118,7 @@ def scores_of(
     # Asynchronous scheduling may have measured one token beyond the end of a response.
     found = next((by_name[name] for by_name in workers if name in by_name), ())[:length]
     if len(found) < length:
-        raise EngineError("TP324", length=length, measured=len(found))
+        raise EngineError("partner-logprobs-incomplete", length=length, measured=len(found))
     return np.array(found, dtype=np.float32).reshape(length, 3)
 
 

@@ -43,11 +43,13 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
     junior_vocabulary = _junior_vocabulary(model, junior, size)
     differing = first_difference(senior_vocabulary, junior_vocabulary)
     if differing is not None:
-        raise EngineError("TP369", junior=junior, model=model.model, differing=differing)
+        raise EngineError(
+            "junior-tokenizer-differs", junior=junior, model=model.model, differing=differing
+        )
     tokens = len(senior_vocabulary)
     if min(size, senior_size) < tokens:
         raise EngineError(
-            "TP370",
+            "tokenizer-exceeds-vocabulary",
             tokens=tokens,
             junior=junior,
             size=size,
@@ -125,7 +127,7 @@ def _vocabulary_size(model: Any, junior: str) -> int:
     config = get_config(junior, model.trust_remote_code)
     size = getattr(config, "vocab_size", None)
     if not isinstance(size, int):
-        raise EngineError("TP371", junior=junior)
+        raise EngineError("junior-vocabulary-size-missing", junior=junior)
     return size
 
 
@@ -164,6 +166,8 @@ def _junior_vocabulary(model: Any, junior: str, size: int) -> Vocabulary:
     try:
         return Vocabulary.from_tokenizer(junior_tokenizer(model, junior))
     except TokenizerError as error:
-        if error.code != "TP214":
+        if error.code != "tokenizer-files-missing":
             raise
-        raise EngineError("TP368", junior=junior, size=size, model=model.model) from error
+        raise EngineError(
+            "junior-tokenizer-missing", junior=junior, size=size, model=model.model
+        ) from error

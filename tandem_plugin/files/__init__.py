@@ -139,7 +139,7 @@ def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) ->
     files = [(what, str(file)) for what, listed in inputs.items() for file in listed]
     for output, (what, file) in product(outputs, files):
         if _is_same(output, file):
-            raise OutputError("TP763", output=output, what=f"the {what} {file!r}")
+            raise OutputError("output-overwrites-input", output=output, what=f"the {what} {file!r}")
 
 
 def check_page(page: Path) -> None:
@@ -154,7 +154,7 @@ def check_page(page: Path) -> None:
     except OSError as error:
         raise _unwritable(page, error) from error
     if not is_own:
-        raise OutputError("TP799", page=page)
+        raise OutputError("page-is-foreign", page=page)
 
 
 def _is_same(one: Path, other: str) -> bool:
@@ -176,7 +176,7 @@ def _mode(target: Path) -> int | None:
 
 
 def _unwritable(path: str | Path, error: OSError) -> OutputError:
-    return OutputError("TP751", path=path, reason=system_reason(error))
+    return OutputError("file-unwritable", path=path, reason=system_reason(error))
 
 
 def system_reason(error: OSError) -> str:

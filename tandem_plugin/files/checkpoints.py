@@ -40,9 +40,9 @@ def check_model(model: str, what: str) -> None:
     model = os.path.expanduser(model)
     if os.path.isdir(model):
         if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
-            raise ConfigError("TP761", what=what, model=model)
+            raise ConfigError("model-without-config", what=what, model=model)
     elif not (os.path.exists(model) or "://" in model or may_be_on_hub(model)):
-        raise ConfigError("TP762", what=what, model=model)
+        raise ConfigError("model-missing", what=what, model=model)
 
 
 def is_hub_name(name: str) -> bool:
@@ -111,7 +111,7 @@ def checkpoint_folder(
     """
     if os.path.isdir(model):
         return Path(model)
-    with hub_access(lambda reason: ConfigError("TP760", model=model, reason=reason)):
+    with hub_access(lambda reason: ConfigError("model-not-found", model=model, reason=reason)):
         from huggingface_hub import snapshot_download
 
         found = snapshot_download(

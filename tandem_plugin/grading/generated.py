@@ -39,7 +39,7 @@ def check_task(name: str) -> None:
     Raises :class:`GradingError` if reasoning-gym is not installed.
     """
     if importlib.util.find_spec("reasoning_gym") is None:
-        raise GradingError("TP805")
+        raise GradingError("grading-needs-reasoning-gym")
     # The package first: another thread may be importing it, and fills the table to the end of that.
     import reasoning_gym
     from reasoning_gym.dataset import ProceduralDataset
@@ -51,7 +51,7 @@ def check_task(name: str) -> None:
 
     if name not in datasets or not compares(name):
         known = ", ".join(sorted(filter(compares, datasets)))
-        raise DataError("TP728", name=name, known=known)
+        raise DataError("generated-task-unsupported", name=name, known=known)
 
 
 def gold_of(name: str, entry: Mapping[str, Any]) -> str:
@@ -75,7 +75,7 @@ def judge(answer: str, gold: str) -> tuple[bool, str]:
         entry = json.loads(gold)
         name, reference = entry["reasoning_gym"], str(entry["answer"])
     except (ValueError, KeyError) as error:
-        raise DataError("TP729", error=error) from error
+        raise DataError("generated-gold-unreadable", error=error) from error
     return float(_scorer(name).score_answer(answer, entry)) >= 1.0, reference
 
 

@@ -51,7 +51,7 @@ class GradingLimits:
         for name, least in (("seconds", 0.05), ("memory_mb", 256), ("workers", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise ConfigError("TP801", name=name, value=value, least=least)
+                raise ConfigError("grading-limit-too-small", name=name, value=value, least=least)
 
     @property
     def worker_count(self) -> int:

@@ -64,7 +64,7 @@ class WorkerPool:
 
     def __init__(self, limits: GradingLimits) -> None:
         if importlib.util.find_spec("sympy") is None:
-            raise GradingError("TP802")
+            raise GradingError("grading-needs-sympy")
         self._limits = limits
         self._reset()
         _pools.add(self)
@@ -148,7 +148,7 @@ class WorkerPool:
             with self._lock:
                 self.deaths["forkserver"] += 1
                 self._end(forkserver)
-        raise GradingError("TP803", attempts=_ATTEMPTS)
+        raise GradingError("grading-workers-died", attempts=_ATTEMPTS)
 
     def _end(self, forkserver: _Forkserver | None) -> None:
         if forkserver is not None and forkserver is self._forkserver:
@@ -217,7 +217,9 @@ class _Forkserver:
             said = b""
         if said != READY:
             self.close()
-            raise GradingError("TP804", python=sys.executable, output=said.decode())
+            raise GradingError(
+                "grading-workers-not-started", python=sys.executable, output=said.decode()
+            )
 
     def fork(self) -> _Worker:
         """Order a worker, which greets when it is ready."""

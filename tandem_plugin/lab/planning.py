@@ -73,7 +73,9 @@ def read_checkpoint(given: str) -> PlannedModel:
             raise ValueError("it contains no JSON object")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError("TP931", given=given, file=file, reason=reason) from error
+        raise ConfigError(
+            "plan-config-unreadable", given=given, file=file, reason=reason
+        ) from error
     _check_kind(config, given)
     heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
     by_default = hidden // heads if type(hidden) is int else None
@@ -93,7 +95,7 @@ def read_checkpoint(given: str) -> PlannedModel:
 def _check_kind(config: Mapping[str, Any], name: str) -> None:
     others = {*(config.get("layer_types") or [])} - {"full_attention", "sliding_attention"}
     if others or config.keys() & {"text_config", "vision_config", "kv_lora_rank"}:
-        raise ConfigError("TP938", name=name, kind=config.get("model_type"))
+        raise ConfigError("plan-model-unsupported", name=name, kind=config.get("model_type"))
 
 
 def _number(config: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
@@ -101,12 +103,12 @@ def _number(config: Mapping[str, Any], key: str, name: str, default: int | None 
     value = default if value is None else value
     if type(value) is not int or value < 1:
         kind = config.get("model_type") or "no model_type"
-        raise ConfigError("TP940", name=name, kind=kind, key=key, value=value)
+        raise ConfigError("plan-config-size-invalid", name=name, kind=kind, key=key, value=value)
     return value
 
 
 def _fetched(name: str) -> Path:
-    with hub_access(lambda reason: ConfigError("TP934", name=name, reason=reason)):
+    with hub_access(lambda reason: ConfigError("plan-model-not-found", name=name, reason=reason)):
         from huggingface_hub import hf_hub_download
 
         return Path(hf_hub_download(name, "config.json"))
@@ -115,7 +117,9 @@ def _fetched(name: str) -> Path:
 def _on_hub(name: str) -> tuple[int, int] | None:
     """Parameters, and their bytes on disk; None if the Hub does not know or cannot be reached."""
     try:
-        with hub_access(lambda reason: ConfigError("TP934", name=name, reason=reason)):
+        with hub_access(
+            lambda reason: ConfigError("plan-model-not-found", name=name, reason=reason)
+        ):
             from huggingface_hub import get_safetensors_metadata
 
             found = get_safetensors_metadata(name)
@@ -133,7 +137,7 @@ def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int,
     for file in sorted(folder.glob("*.safetensors")):
         tensors |= _header(file)
     if not tensors:
-        raise ConfigError("TP933", given=name)
+        raise ConfigError("plan-weights-missing", given=name)
     if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
     offsets = [tensor["data_offsets"] for tensor in tensors.values()]
@@ -149,7 +153,7 @@ def _header(file: Path) -> dict[str, Any]:
             length = min(int.from_bytes(stream.read(8), "little"), _LONGEST_HEADER)
             header: dict[str, Any] = json.loads(stream.read(length))
     except ValueError as error:
-        raise ConfigError("TP935", file=file) from error
+        raise ConfigError("plan-safetensors-invalid", file=file) from error
     header.pop("__metadata__", None)
     return header
 
@@ -207,7 +211,7 @@ def _planned(
     target = int(given) if isinstance(given, int) and given > 0 else longest
     if longest_sequence(room // each_block, block) < min(target, tokens + 1):
         raise EngineError(
-            "TP936",
+            "plan-memory-too-small",
             available=available / _GIB,
             weights=weights / _GIB,
             process=_PROCESS / _GIB,

@@ -146,10 +146,10 @@ def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any
     one in the policy loss, which has no counterpart here.
     """
     if name not in PROTOCOLS:
-        raise ConfigError("TP127", name=name, known=", ".join(PROTOCOLS))
+        raise ConfigError("protocol-unknown", name=name, known=", ".join(PROTOCOLS))
     found = _JUNIOR_WEIGHT.findall(" ".join(arguments))
     if name != "paper" and any(weight not in ("0", "0.0") for weight in found):
-        raise ConfigError("TP133", weight=found[-1])
+        raise ConfigError("protocol-junior-loss-weight", weight=found[-1])
     return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
 
 

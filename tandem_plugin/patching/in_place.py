@@ -22,7 +22,9 @@ def put_in_place(
     """
     names = tuple(dict.fromkeys(name for name, _ in patches))
     if missing := missing_modules(names):
-        raise EngineError("TP372", framework=framework, module=missing[0], mend=mend)
+        raise EngineError(
+            "patched-module-missing", framework=framework, module=missing[0], mend=mend
+        )
     for name, patch in patches:
         after_import(name, patch)
     _PLACED[framework] = names
@@ -36,4 +38,4 @@ def is_in_place(framework: str) -> bool:
 def check_in_place(framework: str) -> None:
     """Raise :class:`EngineError` if a module was imported without its patches."""
     if missed := missed_modules(_PLACED[framework]):
-        raise EngineError("TP373", module=missed[0], framework=framework)
+        raise EngineError("patched-module-imported", module=missed[0], framework=framework)

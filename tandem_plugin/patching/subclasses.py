@@ -35,7 +35,7 @@ def in_tandem(base: type, ours: type) -> Any:
             continue
         framework = ours.__module__.partition(".")[0].removeprefix("tandem_")
         raise EngineError(
-            "TP374",
+            "patched-symbol-changed",
             module=base.__module__,
             name=base.__qualname__,
             problem=problem,
@@ -98,4 +98,4 @@ def check_part(part: Any, ours: type) -> None:
     """Raise :class:`EngineError` for a part of a trainer that is not built on ``ours``."""
     if not isinstance(part, ours):
         kind = f"{type(part).__module__}.{type(part).__qualname__}"
-        raise EngineError("TP375", kind=kind)
+        raise EngineError("trainer-class-replaced", kind=kind)

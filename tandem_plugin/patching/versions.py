@@ -55,7 +55,9 @@ def check_version(name: str, found: str) -> str:
     """
     verdict = judge_version(name, found, f"{name} {found}")
     if verdict.status == "problem":
-        raise ConfigError("TP376", message=verdict.message, command=verdict.mend)
+        raise ConfigError(
+            "framework-version-untested", message=verdict.message, command=verdict.mend
+        )
     return "" if verdict.status == "ok" else f"{verdict.message} {verdict.mend}"
 
 

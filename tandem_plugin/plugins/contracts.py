@@ -64,12 +64,12 @@ def check_schedule_class(schedule: object) -> None:
     row independently.
     """
     if not isinstance(schedule, type):
-        raise ConfigError("TP122", schedule=schedule)
+        raise ConfigError("schedule-not-class", schedule=schedule)
     parameters = getattr(schedule, "__dataclass_params__", None)
     # A subclass of a dataclass inherits its parameters, so a missing decorator would drop fields
     # silently.
     if "__dataclass_fields__" not in vars(schedule) or parameters is None or not parameters.frozen:
-        raise ConfigError("TP124", schedule=schedule.__qualname__)
+        raise ConfigError("schedule-not-frozen-dataclass", schedule=schedule.__qualname__)
     name = getattr(schedule, "name", None)
     _check_name("schedule", name)
     _check_name(
@@ -78,9 +78,13 @@ def check_schedule_class(schedule: object) -> None:
     )
     for parameter in schedule_signature(schedule):
         if parameter.name in TAKEN or parameter.name.startswith("_"):
-            raise ConfigError("TP128", schedule=schedule.__qualname__, parameter=parameter.name)
+            raise ConfigError(
+                "schedule-parameter-reserved",
+                schedule=schedule.__qualname__,
+                parameter=parameter.name,
+            )
         if parameter.name == TRAINING_STEP and parameter.annotation is not int:
-            raise ConfigError("TP129", schedule=schedule.__qualname__)
+            raise ConfigError("schedule-training-step-not-int", schedule=schedule.__qualname__)
     _check_on_numpy(schedule)
     check_on_torch(schedule)
 
@@ -91,11 +95,15 @@ def _check_on_numpy(schedule: type[Any]) -> None:
         given = tuple(array.copy() for array in arguments)
         whole = _tried(schedule, name, given, kinds)
         if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
-            raise ConfigError("TP138", schedule=schedule.__qualname__, name=name)
+            raise ConfigError(
+                "schedule-modifies-arguments", schedule=schedule.__qualname__, name=name
+            )
         for row in range(len(_DRAWS)):
             alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in given), kinds)
             if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
-                raise ConfigError("TP134", schedule=schedule.__qualname__, name=name)
+                raise ConfigError(
+                    "schedule-depends-on-batch", schedule=schedule.__qualname__, name=name
+                )
 
 
 def check_on_torch(schedule: Any) -> None:
@@ -128,7 +136,7 @@ def _tried(
         result = getattr(made, name)(*arguments)
     except Exception as error:
         raise ConfigError(
-            "TP137",
+            "schedule-failed",
             schedule=schedule.__qualname__,
             name=name,
             on=on,
@@ -140,7 +148,7 @@ def _tried(
         _is_like(value, kind, arguments[0]) for value, kind in zip(several, kinds, strict=True)
     ):
         raise ConfigError(
-            "TP132",
+            "schedule-result-invalid",
             schedule=schedule.__qualname__,
             found=_described(result),
             name=name,
@@ -155,7 +163,10 @@ def _made(schedule: type[Any]) -> Any:
         return schedule()
     except Exception as error:
         raise ConfigError(
-            "TP130", schedule=schedule.__qualname__, error_type=type(error).__name__, error=error
+            "schedule-defaults-fail",
+            schedule=schedule.__qualname__,
+            error_type=type(error).__name__,
+            error=error,
         ) from error
 
 
@@ -181,14 +192,14 @@ def check_resolver_function(name: object, resolver: object) -> None:
     """Raise :class:`ConfigError` unless this may be registered as a boundary resolver."""
     _check_name("boundary resolver", name)
     if not callable(resolver):
-        raise ConfigError("TP119", name=name, resolver=resolver)
+        raise ConfigError("resolver-not-function", name=name, resolver=resolver)
 
 
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
-        raise ConfigError("TP115", name=name, what=what)
+        raise ConfigError("plugin-name-invalid", name=name, what=what)
     if name == "off":
-        raise ConfigError("TP116", what=what)
+        raise ConfigError("plugin-name-reserved", what=what)
 
 
 def check_table(name: str, provider: object, table: object, size: int) -> NDArray[np.bool_]:
@@ -198,7 +209,9 @@ def check_table(name: str, provider: object, table: object, size: int) -> NDArra
     """
     if not isinstance(table, np.ndarray) or table.dtype != np.bool_ or table.shape != (size,):
         found = _described(table)
-        raise ConfigError("TP121", name=name, provider=provider, found=found, size=size)
+        raise ConfigError(
+            "resolver-result-invalid", name=name, provider=provider, found=found, size=size
+        )
     kept = table.copy()
     kept.setflags(write=False)
     return kept

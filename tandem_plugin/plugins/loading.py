@@ -108,7 +108,7 @@ class Catalogue:
             reasons = "; ".join(map(str, self.broken)).rstrip(".")
             broken = f" Plugins that could not be used: {reasons}."
         raise ConfigError(
-            "TP117",
+            "plugin-name-unknown",
             kind=kind,
             name=name,
             kinds=_PLURAL[kind],
@@ -203,7 +203,7 @@ def _check_names(registrations: Iterable[Registration]) -> None:
     for (kind, name), several in providers.items():
         if len(several) > 1:
             both = " and by ".join(map(str, several))
-            raise ConfigError("TP118", kind=kind, name=name, providers=both)
+            raise ConfigError("plugin-name-ambiguous", kind=kind, name=name, providers=both)
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def using_plugins(
     provider = Provider(distribution, version)
     built = build_catalogue(_given(one, provider) for one in plugins)
     if built.broken:
-        raise ConfigError("TP113", reasons="; ".join(map(str, built.broken)))
+        raise ConfigError("plugin-unusable", reasons="; ".join(map(str, built.broken)))
     with _lock:
         before, _catalogue = _catalogue, built
     try:
@@ -263,7 +263,7 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     manager.hook.register_schedules(register=register_schedule)
     manager.hook.register_boundaries(register=register_resolver)
     if not found:
-        raise ConfigError("TP114", hooks=" or ".join(HOOKS))
+        raise ConfigError("plugin-registers-nothing", hooks=" or ".join(HOOKS))
     return found
 
 

@@ -43,14 +43,20 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
     for parameter, value in parameters.items():
         if parameter not in allowed:
             takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
-            raise ConfigError("TP139", parameter=parameter, value=value, name=name, takes=takes)
+            raise ConfigError(
+                "schedule-parameter-unknown",
+                parameter=parameter,
+                value=value,
+                name=name,
+                takes=takes,
+            )
     try:
         schedule: Schedule = typed(chosen(**parameters))
     except TandemError:
         raise
     except Exception as error:  # a plugin's own check
         raise ConfigError(
-            "TP140", name=name, error_type=type(error).__name__, error=error
+            "schedule-parameters-rejected", name=name, error_type=type(error).__name__, error=error
         ) from error
     return schedule
 
@@ -81,7 +87,7 @@ def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
         raise
     except Exception as error:  # a plugin's
         raise TokenizerError(
-            "TP141",
+            "resolver-failed",
             name=name,
             provider=found.provider,
             source=vocabulary.source,

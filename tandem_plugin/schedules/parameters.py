@@ -54,7 +54,7 @@ def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
     try:
         annotations = get_type_hints(schedule)
     except Exception as error:
-        raise ConfigError("TP142", name=name, error=error) from error
+        raise ConfigError("schedule-types-unreadable", name=name, error=error) from error
     found = []
     for field in fields(schedule):
         annotation = annotations[field.name]
@@ -62,9 +62,14 @@ def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
             isinstance(choice, str) for choice in get_args(annotation)
         )
         if annotation not in _WORDS and not is_choice:
-            raise ConfigError("TP143", field=field.name, name=name, annotation=annotation)
+            raise ConfigError(
+                "schedule-parameter-type-unsupported",
+                field=field.name,
+                name=name,
+                annotation=annotation,
+            )
         if field.default is MISSING or not field.init:
-            raise ConfigError("TP144", field=field.name, name=name)
+            raise ConfigError("schedule-parameter-without-default", field=field.name, name=name)
         found.append(Parameter(field.name, annotation, field.default))
     return tuple(found)
 
@@ -97,9 +102,9 @@ def typed(schedule: Any) -> Any:
 def check_probability(name: str, value: object) -> float:
     """Return ``value`` as a float; raise :class:`ConfigError` unless it is a number in [0, 1]."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise ConfigError("TP145", name=name, value=value)
+        raise ConfigError("parameter-not-probability", name=name, value=value)
     if not 0 <= value <= 1:
-        raise ConfigError("TP145", name=name, value=value)
+        raise ConfigError("parameter-not-probability", name=name, value=value)
     return float(value) + 0.0  # and not -0.0, which is another text in a fingerprint
 
 
@@ -107,21 +112,21 @@ def check_count(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 1 to MAX_COUNT."""
     if type(value) is int and 1 <= value <= MAX_COUNT:
         return value
-    raise ConfigError("TP146", name=name, value=value, largest=MAX_COUNT)
+    raise ConfigError("parameter-not-count", name=name, value=value, largest=MAX_COUNT)
 
 
 def check_index(name: str, value: object) -> int:
     """Return ``value``; raise :class:`ConfigError` unless it is an integer from 0 to MAX_COUNT."""
     if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
-    raise ConfigError("TP147", name=name, value=value, largest=MAX_COUNT)
+    raise ConfigError("parameter-not-index", name=name, value=value, largest=MAX_COUNT)
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return ``value``; raise :class:`ConfigError` unless it is one of the choices."""
     if isinstance(value, str) and value in choices:
         return value
-    raise ConfigError("TP148", name=name, value=value, choices=", ".join(choices))
+    raise ConfigError("parameter-not-known", name=name, value=value, choices=", ".join(choices))
 
 
 def _plain(parameter: Parameter, value: Any) -> Any:
@@ -141,5 +146,10 @@ def _plain(parameter: Parameter, value: Any) -> Any:
         math.isfinite(value) if kind is float else kind is not int or -(2**63) <= value < 2**63
     )
     if not is_valid:
-        raise ConfigError("TP149", parameter=parameter.name, value=value, expected=_WORDS[kind])
+        raise ConfigError(
+            "schedule-parameter-invalid",
+            parameter=parameter.name,
+            value=value,
+            expected=_WORDS[kind],
+        )
     return value

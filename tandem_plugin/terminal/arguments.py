@@ -41,7 +41,9 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
     for assignment in given:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise ConfigError("TP989", option=option, assignment=assignment, example=example)
+            raise ConfigError(
+                "option-not-assignment", option=option, assignment=assignment, example=example
+            )
         found[name] = value
         with suppress(ValueError):
             parsed = parse_json(value)

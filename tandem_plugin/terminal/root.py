@@ -91,7 +91,7 @@ def _reported(as_json: bool) -> Iterator[None]:
         print_error(f"{where}{error.strerror or error}.", as_json)
         raise typer.Exit(1) from error
     except ModuleNotFoundError as error:
-        print_error(str(TandemError("TP941", package=error.name)), as_json)
+        print_error(str(TandemError("package-missing", package=error.name)), as_json)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         print_error("Interrupted.", as_json)

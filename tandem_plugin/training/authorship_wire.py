@@ -138,7 +138,9 @@ class Facts:
         names = {one.name for one in fields(cls)}
         if not isinstance(wire, Mapping) or wire.keys() != names:
             found = sorted(wire) if isinstance(wire, Mapping) else wire
-            raise AuthorshipError("TP402", found=found, expected=", ".join(sorted(names)))
+            raise AuthorshipError(
+                "authorship-fields-differ", found=found, expected=", ".join(sorted(names))
+            )
         ranged = ("segments", "senior", "trained", "unknown")
         ranges = {name: tuple(map(tuple, wire[name])) for name in ranged}
         return cls(**{**wire, **ranges})

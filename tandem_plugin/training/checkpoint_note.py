@@ -106,7 +106,9 @@ def check_resumed(
         )
         return
     if now.junior != before.junior and now.settings.get("junior") is None:
-        raise ConfigError("TP423", folder=folder, junior=before.junior, now=now.junior)
+        raise ConfigError(
+            "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=now.junior
+        )
     if changes := now.changes(before):
         print(f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True)
 
@@ -121,9 +123,9 @@ def check_start(model: str, config: TandemConfig) -> None:
     if before is None:
         return
     if config.junior is None:
-        raise ConfigError("TP425", model=model, junior=before.junior)
+        raise ConfigError("senior-tandem-dropped", model=model, junior=before.junior)
     if config.seed == before.settings.get("seed"):
-        raise ConfigError("TP430", model=model, seed=config.seed)
+        raise ConfigError("seeds-reused-by-continuation", model=model, seed=config.seed)
 
 
 def _note_of_model(model: str) -> CheckpointNote | None:

@@ -23,7 +23,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     """
     check_no_errors(rows)
     if not rows:
-        raise AuthorshipError("TP403")
+        raise AuthorshipError("batch-empty")
     facts = [_checked_facts(row, rules) for row in rows]
     for row, own, senior in zip(rows, facts, replay_rows(rows, rules), strict=True):
         _check_replay(row.name, own, senior)
@@ -44,14 +44,14 @@ def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -
         if team:
             _checked_facts(row, rules)
         elif row.facts is not None:
-            raise AuthorshipError("TP404", row=row.name)
+            raise AuthorshipError("validation-written-by-team", row=row.name)
 
 
 def check_no_errors(rows: Iterable[Row]) -> None:
     """Raise :class:`EngineError` if a trajectory failed in tandem."""
     for row in rows:
         if row.error is not None:
-            raise EngineError("TP405", error=row.error)
+            raise EngineError("trajectory-failed", error=row.error)
 
 
 def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool_]]:
@@ -70,7 +70,7 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
         for seed, start, stop in row.facts.segments:
             if not done <= start < stop <= len(row.response_ids):
                 raise AuthorshipError(
-                    "TP444",
+                    "generate-calls-overlap",
                     row=row.name,
                     tokens=len(row.response_ids),
                     start=start,
@@ -105,21 +105,29 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
     """The facts of a row written by the team; raise unless they match its response and the run."""
     facts, length = row.facts, len(row.response_ids)
     if facts is None:
-        raise AuthorshipError("TP406", row=row.name)
+        raise AuthorshipError("row-without-authorship", row=row.name)
     if facts.length != length:
-        raise AuthorshipError("TP407", row=row.name, length=length, entries=facts.length)
+        raise AuthorshipError(
+            "authorship-length-differs", row=row.name, length=length, entries=facts.length
+        )
     expected = rules.for_recorded_step(facts.settings)
     if facts.fingerprint != expected.fingerprint:
         raise FingerprintError(
-            "TP408", row=row.name, fingerprint=facts.fingerprint, expected=expected.fingerprint
+            "row-rules-differ",
+            row=row.name,
+            fingerprint=facts.fingerprint,
+            expected=expected.fingerprint,
         )
     if dict(facts.settings) != expected.settings():
         raise AuthorshipError(
-            "TP401", row=row.name, settings=dict(facts.settings), expected=expected.settings()
+            "row-settings-differ",
+            row=row.name,
+            settings=dict(facts.settings),
+            expected=expected.settings(),
         )
     if facts.junior not in (None, rules.config.junior):
         raise AuthorshipError(
-            "TP409", row=row.name, junior=facts.junior, expected=rules.config.junior
+            "row-junior-differs", row=row.name, junior=facts.junior, expected=rules.config.junior
         )
     return facts
 
@@ -127,10 +135,14 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
 def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
     """Raise unless the row's authorship equals the replay of its tokens."""
     if facts.segments and facts.seed != facts.segments[0][0]:
-        raise AuthorshipError("TP410", row=row, seed=facts.seed, segment_seed=facts.segments[0][0])
+        raise AuthorshipError(
+            "row-seeds-mixed", row=row, seed=facts.seed, segment_seed=facts.segments[0][0]
+        )
     differing = np.flatnonzero(facts.authorship != senior)
     if differing.size:
-        raise AuthorshipError("TP411", row=row, count=differing.size, position=int(differing[0]))
+        raise AuthorshipError(
+            "authorship-replay-differs", row=row, count=differing.size, position=int(differing[0])
+        )
 
 
 def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
@@ -144,10 +156,13 @@ def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
     unwritten = np.flatnonzero(trained & ~written)
     if unwritten.size:
         raise AuthorshipError(
-            "TP413", row=row.name, count=unwritten.size, position=int(unwritten[0])
+            "trained-tokens-without-call",
+            row=row.name,
+            count=unwritten.size,
+            position=int(unwritten[0]),
         )
     if (unknown & ~trained).any():
-        raise AuthorshipError("TP414", row=row.name)
+        raise AuthorshipError("unknown-authors-untrained", row=row.name)
     expected = trained & ~unknown & senior
     masks = {"response_mask": row.response_mask}
     if row.loss_mask is not None:
@@ -155,12 +170,16 @@ def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
     for name, mask in masks.items():
         if len(mask) != len(expected):
             raise AuthorshipError(
-                "TP415", row=row.name, tokens=len(expected), entries=len(mask), name=name
+                "row-field-length-differs",
+                row=row.name,
+                tokens=len(expected),
+                entries=len(mask),
+                name=name,
             )
         differing = np.flatnonzero(mask != expected)
         if differing.size:
             raise AuthorshipError(
-                "TP416",
+                "mask-not-seniors",
                 name=name,
                 row=row.name,
                 count=differing.size,
@@ -178,7 +197,9 @@ def _check_seeds(rows: Sequence[Row]) -> None:
         assert row.facts is not None
         for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
             if seed in caller:
-                raise AuthorshipError("TP412", row=row.name, seed=seed, other=caller[seed])
+                raise AuthorshipError(
+                    "row-seed-repeated", row=row.name, seed=seed, other=caller[seed]
+                )
             caller[seed] = row.name
 
 
@@ -188,14 +209,18 @@ def _check_unknown(facts: Sequence[Facts], most: float) -> None:
     trained = sum(int(one.trained_mask.sum()) for one in facts)
     if unknown > most * trained:
         raise AuthorshipError(
-            "TP417", unknown=unknown, trained=trained, share=unknown / trained, most=most
+            "unknown-authors-too-many",
+            unknown=unknown,
+            trained=trained,
+            share=unknown / trained,
+            most=most,
         )
 
 
 def _check_trains(rows: Sequence[Row]) -> None:
     """Raise if the whole batch has nothing to learn from."""
     if not any(row.response_mask.any() for row in rows):
-        raise AuthorshipError("TP418", responses=len(rows))
+        raise AuthorshipError("batch-without-senior-tokens", responses=len(rows))
 
 
 class AdmittedBatch:
@@ -220,16 +245,16 @@ class AdmittedBatch:
         admitted = self._masks.get(row)
         if admitted is None:
             if mask.any():
-                raise AuthorshipError("TP419", row=row, tokens=int(mask.sum()))
+                raise AuthorshipError("row-not-checked", row=row, tokens=int(mask.sum()))
             return
         if len(mask) != len(admitted):
             raise AuthorshipError(
-                "TP420", row=row, tokens=len(admitted), entries=len(mask), name=name
+                "row-length-changed", row=row, tokens=len(admitted), entries=len(mask), name=name
             )
         changed = mask & ~admitted if rejects else mask != admitted
         if changed.any():
             raise AuthorshipError(
-                "TP421",
+                "mask-changed-after-check",
                 name=name,
                 row=row,
                 count=int(changed.sum()),

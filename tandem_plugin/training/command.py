@@ -35,7 +35,7 @@ def running_config() -> TandemConfig:
     """The checked settings of a tandem run; :class:`EngineError` if the process lost them."""
     config = tandem_config()
     if config is None:
-        raise EngineError("TP422")
+        raise EngineError("tandem-variable-removed")
     return config
 
 
@@ -49,7 +49,7 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
         return None
     settings = _parsed(text)
     if not isinstance(settings, dict):
-        raise ConfigError("TP424", text=text)
+        raise ConfigError("tandem-variable-not-json", text=text)
     return settings
 
 
@@ -61,7 +61,7 @@ def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemCon
     flags, others = split_arguments(arguments)
     given = environment_settings()
     if given is None and not flags:
-        raise ConfigError("TP426", plain=plain)
+        raise ConfigError("tandem-settings-missing", plain=plain)
     return TandemConfig.from_mapping({**(given or {}), **flags}), others
 
 
@@ -92,10 +92,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
         if not equals:
             following = next(remaining, None)
             if following is None or following.startswith("--"):
-                raise ConfigError("TP427", name=name)
+                raise ConfigError("tandem-flag-without-value", name=name)
             value = following
         if name in settings:
-            raise ConfigError("TP428", name=name)
+            raise ConfigError("tandem-flag-twice", name=name)
         settings[name] = _parsed(value)
     return settings, others
 
@@ -106,7 +106,7 @@ def check_spelling(argument: str) -> None:
     _, tandem, name = flag.lower().partition("tandem")
     if tandem and flag.startswith("-"):
         name = name.strip("._-").replace("-", "_") or "schedule"
-        raise ConfigError("TP429", flag=flag, name=name)
+        raise ConfigError("tandem-flag-invalid", flag=flag, name=name)
 
 
 def _parsed(value: str) -> Any:

@@ -99,9 +99,9 @@ def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> Non
     actor: the name of the actor class that is about to begin here. settings: the driver's.
     """
     if failure := os.environ.get(FAILURE):
-        raise EngineError("TP438", actor=actor, failure=failure.rstrip("."))
+        raise EngineError("worker-not-prepared", actor=actor, failure=failure.rstrip("."))
     config = tandem_config() if is_in_place(framework) else None
     if config is None or config.settings() != settings:
         why = "was not prepared for it" if config is None else "has different settings"
-        raise EngineError("TP439", actor=actor, why=why)
+        raise EngineError("worker-setup-hook-not-called", actor=actor, why=why)
     check_in_place(framework)

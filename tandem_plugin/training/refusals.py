@@ -28,7 +28,7 @@ class Unproven:
         for name in tandem.unproven:
             if name not in names:
                 listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
-                raise ConfigError("TP440", name=name, known=listed)
+                raise ConfigError("unproven-name-unknown", name=name, known=listed)
         self._allowed = frozenset(tandem.unproven)
         self._names = frozenset(names)
         self.warnings: list[str] = []
@@ -89,7 +89,7 @@ def broken(key: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Re
     return Refusal(
         key,
         lambda value, _: value in names,
-        "TP442",
+        "trainer-setting-incorrect",
         fields={"why": why, "sound": ", ".join(sound)},
     )
 
@@ -98,7 +98,11 @@ def untested(key: str, sound: Sequence[str | None], unproven: str) -> Refusal:
     """Rejects values outside ``sound``, in which None means that the setting is absent."""
     names = ", ".join(filter(None, sound))
     return Refusal(
-        key, lambda value, _: value not in sound, "TP443", unproven, fields={"sound": names}
+        key,
+        lambda value, _: value not in sound,
+        "trainer-setting-untested",
+        unproven,
+        fields={"sound": names},
     )
 
 
@@ -121,7 +125,7 @@ def check_refusals(refusals: Iterable[Refusal], settings: Settings, unproven: Un
 def check_settings(tandem: TandemConfig) -> None:
     """Raise :class:`ConfigError` for a training step among the settings: it is the trainer's."""
     if TRAINING_STEP in tandem.parameters:
-        raise ConfigError("TP454", value=tandem.parameters[TRAINING_STEP])
+        raise ConfigError("training-step-set", value=tandem.parameters[TRAINING_STEP])
 
 
 def check_versions(trainer: str, unproven: Unproven, name: str = "version") -> None:
@@ -134,11 +138,13 @@ def check_versions(trainer: str, unproven: Unproven, name: str = "version") -> N
         version = running_version(package)
         if version is None:
             if package == trainer:
-                raise ConfigError("TP457", trainer=trainer)
+                raise ConfigError("trainer-not-installed", trainer=trainer)
             continue
         verdict = judge_version(package, version, f"{package} {version}")
         if verdict.status == "problem" and name:
-            refusal = ConfigError("TP452", message=verdict.message, command=verdict.mend)
+            refusal = ConfigError(
+                "trainer-version-untested", message=verdict.message, command=verdict.mend
+            )
             unproven.check(name, refusal)
         elif warning := check_version(package, version):
             print(f"warning: {warning}", file=sys.stderr, flush=True)

@@ -115,7 +115,9 @@ def author_response(
     response = np.array(response_ids, dtype=np.int64)
     trained = np.array(response_mask).astype(np.bool_)
     if len(trained) != len(response):
-        raise AuthorshipError("TP447", tokens=len(response), entries=len(trained))
+        raise AuthorshipError(
+            "agent-mask-length-differs", tokens=len(response), entries=len(trained)
+        )
     text = np.concatenate([prompt, response])
     trained = np.concatenate([np.zeros(len(prompt), dtype=np.bool_), trained])
     candidates = [(call, stretch) for call in calls if (stretch := _stretch(call, text))]
@@ -123,7 +125,7 @@ def author_response(
     parts = _parts(rule, candidates, trained)
     chosen = _explanation(trained, parts)
     if chosen and chosen[0].start < len(prompt):
-        raise AuthorshipError("TP448", tokens=len(prompt) - chosen[0].start)
+        raise AuthorshipError("generate-call-cut", tokens=len(prompt) - chosen[0].start)
     senior = np.zeros(len(text), dtype=np.bool_)
     for part in chosen:
         senior[part.start : part.stop] = part.senior
@@ -197,7 +199,7 @@ def _check_explained(
     unexplained = np.flatnonzero(trained & ~written)
     if unexplained.size:
         raise AuthorshipError(
-            "TP449",
+            "trained-token-without-call",
             position=int(unexplained[0]) - prompt_length,
             calls=calls,
             count=unexplained.size,

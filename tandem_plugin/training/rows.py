@@ -97,5 +97,7 @@ def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_
     if log_probs is None:
         return None
     if len(log_probs) != len(senior):
-        raise AuthorshipError("TP431", log_probs=len(log_probs), tokens=len(senior))
+        raise AuthorshipError(
+            "rollout-logprobs-count-differs", log_probs=len(log_probs), tokens=len(senior)
+        )
     return [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]

@@ -118,4 +118,4 @@ class TandemRun:
         prefix: what the trainer puts before the names of a loss's metrics.
         """
         if self.config.lambda_jun and prefix + IMITATION_METRIC not in metrics:
-            raise EngineError("TP450", lambda_jun=self.config.lambda_jun)
+            raise EngineError("imitation-term-missing", lambda_jun=self.config.lambda_jun)

@@ -87,7 +87,7 @@ class Trajectory:
         asked: the loop's own ``extra_args["tandem"]``, which raises :class:`RequestError`.
         """
         if asked is not None:
-            raise RequestError("TP455", asked=asked)
+            raise RequestError("agent-loop-sets-tandem", asked=asked)
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
         seed = self.seed_of_call(number)
@@ -145,7 +145,7 @@ class KeyedLabel:
         """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
         if isinstance(label, cls):
             return label
-        raise EngineError("TP434", label=label)
+        raise EngineError("label-without-tandem", label=label)
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
@@ -174,7 +174,7 @@ class Numbering:
         Raises :class:`EngineError` if the number of prompts drawn is not yet known.
         """
         if (first := self.next_prompt) is None:
-            raise EngineError("TP435")
+            raise EngineError("trainer-resume-unknown")
         self.next_prompt = first + len(labels)
         return [
             KeyedLabel(label, self.phase, prompt, self.step, self.by_team)

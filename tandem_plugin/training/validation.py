@@ -29,7 +29,7 @@ def answerer_of(validation: str, said: Answerer | None) -> Answerer:
     does not name one.
     """
     if said is None and validation == "both":
-        raise ConfigError("TP456")
+        raise ConfigError("validation-answerer-unknown")
     return "team" if (said or validation) == "team" else "senior"
 
 

@@ -123,9 +123,9 @@ def changed(**fields: Callable[[Any], Any]) -> Callable[[Sample], None]:
 
 
 SPOILED = {
-    "a mask that is not narrowed": (changed(mask=lambda mask: [1] * len(mask)), "TP416"),
-    "no facts": (changed(extra=lambda extra: {}), "TP406"),
-    "the complement": (complement, "TP411"),
+    "a mask that is not narrowed": (changed(mask=lambda mask: [1] * len(mask)), "mask-not-seniors"),
+    "no facts": (changed(extra=lambda extra: {}), "row-without-authorship"),
+    "the complement": (complement, "authorship-replay-differs"),
 }
 
 

@@ -91,7 +91,7 @@ def test_no_interruption_leaves_files_of_two_preparations(
                 pending += 1
                 for name in names:
                     if (out / name).exists():
-                        with refused("TP734"):
+                        with refused("data-preparation-interrupted"):
                             read_benchmark(str(out / name))
         prepare(a_set(), "openrlhf", out, heldout=20, seed=1)
         assert contents(out) == sides[1]
@@ -120,7 +120,7 @@ def test_an_interrupted_command_leaves_the_folder_as_it_was(tmp_path: Path, numb
 
 def test_two_cannot_prepare_in_one_folder_at_once(tmp_path: Path):
     with preparing(tmp_path, "sums", "openrlhf"):
-        with refused("TP752", path=str(tmp_path)):
+        with refused("file-locked", path=str(tmp_path)):
             prepare(a_set(), "openrlhf", tmp_path)
         prepare(a_set(), "openrlhf", tmp_path / "another")
     assert contents(tmp_path) == {}
@@ -131,7 +131,7 @@ def test_two_cannot_prepare_in_one_folder_at_once(tmp_path: Path):
 @pytest.mark.parametrize("content", ['{"my": "own"}\n', ""])
 def test_files_of_the_user_are_never_replaced(tmp_path: Path, name: str, content: str):
     (tmp_path / name).write_text(content)
-    with refused("TP732", file=name):
+    with refused("data-folder-foreign-file", file=name):
         prepare(a_set(), "openrlhf", tmp_path, heldout=5)
     assert contents(tmp_path) == {name: content.encode()}
 
@@ -147,7 +147,7 @@ def test_a_changed_file_is_not_replaced_and_other_files_of_the_folder_stay(tmp_p
     with prepared.files["train"].open("a") as file:
         file.write("{}\n")
     changed = contents(tmp_path)
-    with refused("TP732", file="train.jsonl"):
+    with refused("data-folder-foreign-file", file="train.jsonl"):
         prepare(a_set(), "openrlhf", tmp_path, heldout=5)
     assert contents(tmp_path) == changed
 
@@ -159,7 +159,7 @@ def test_another_set_or_trainer_needs_another_folder(tmp_path: Path, name: str, 
     pytest.importorskip("pyarrow")
     prepare(a_set(), "openrlhf", tmp_path, heldout=5)
     before = contents(tmp_path)
-    with refused("TP733", name="sums", trainer="openrlhf"):
+    with refused("data-folder-other-set", name="sums", trainer="openrlhf"):
         prepare(a_set(name=name), trainer, tmp_path, heldout=5)
     assert contents(tmp_path) == before
 
@@ -172,7 +172,7 @@ def test_a_failure_leaves_neither_a_folder_nor_a_file(
 
     monkeypatch.setattr(Path, "write_text", full)
     for out in (tmp_path / "new", tmp_path):
-        with refused("TP751", reason="No space left on device"):
+        with refused("file-unwritable", reason="No space left on device"):
             prepare(a_set(), "openrlhf", out)
     assert contents(tmp_path) == {}
     with pytest.raises(OutputError):
@@ -192,11 +192,11 @@ def test_a_file_of_another_preparation_than_the_manifests_is_not_evaluated(tmp_p
     of_two_trainers(tmp_path)
     read_benchmark(str(tmp_path / "heldout.jsonl"))
     lost = tmp_path / "heldout.parquet"
-    with refused("TP735", trainer="openrlhf"):
+    with refused("data-file-not-in-manifest", trainer="openrlhf"):
         read_benchmark(str(lost))
     command = ["rollout", "--senior", "s", "--problems", str(lost), "--out", str(tmp_path / "r")]
     done = CliRunner().invoke(app, [*command, "--grade"])
-    assert (done.exit_code, "TP735" in done.stderr) == (1, True), done.stderr
+    assert (done.exit_code, "data-file-not-in-manifest" in done.stderr) == (1, True), done.stderr
     (tmp_path / "test.jsonl").write_text(json.dumps({"problem": "1 + 1?", "answer": 2}))
     read_benchmark(str(tmp_path / "test.jsonl"))
 

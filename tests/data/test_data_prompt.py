@@ -91,13 +91,13 @@ def test_template_instruction_and_system_can_be_replaced():
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Q: Add. (box it)"},
     ]
-    with refused("TP713"):
+    with refused("template-without-problem"):
         PromptTemplate("no place")
 
 
 @pytest.mark.parametrize("part", ["template", "instruction", "system"])
 def test_half_a_character_is_rejected_wherever_it_comes_from(part: str):
-    with refused("TP736"):
+    with refused("text-lone-surrogate"):
         PromptTemplate(**{part: "{problem} \udc80"})
 
 

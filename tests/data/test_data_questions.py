@@ -121,14 +121,14 @@ def test_numbers_of_choices_mean_what_fits_every_row(tmp_path: Path, kind: str):
 
 def test_a_number_that_can_be_two_choices_is_decided_by_the_other_rows_or_rejected(tmp_path: Path):
     open_row = {"question": "How many?", "choices": ["2", "3", "1"], "answer": 1}
-    with refused("TP725", row=1) as error:
+    with refused("problem-row-invalid", row=1) as error:
         read(tmp_path, open_row)
     assert "one choice's number and another's text" in str(error.value)
     by_number = {"question": "And?", "choices": ["x", "y", "z"], "answer": 0}
     by_text = {"question": "And?", "choices": ["20", "30", "10"], "answer": 30}
     assert read(tmp_path, open_row, by_number).problems[0].golds == ("B",)
     assert read(tmp_path, open_row, by_text).problems[0].golds == ("C",)
-    with refused("TP725", row=2):
+    with refused("problem-row-invalid", row=2):
         read(tmp_path, by_number, by_text)
 
 
@@ -253,12 +253,12 @@ UNASKABLE: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_no_prompt_can_hold_is_rejected_by_row_and_field(tmp_path: Path, kind: str):
     record, said = UNASKABLE[kind]
     file = write(tmp_path, {"problem": "1 + 2?", "answer": 3}, {"answer": 3, **record})
-    with refused("TP725", row=2) as error:
+    with refused("problem-row-invalid", row=2) as error:
         read_problems(file)
     assert said in str(error.value)
-    with refused("TP976", row=2):
+    with refused("source-row-invalid", row=2):
         read_prompts(str(file))
-    with refused("TP725", row=2):
+    with refused("problem-row-invalid", row=2):
         read_benchmark(str(file))
     kept = read_problems(file, bad_rows="skip")
     assert ([one.row for one in kept.problems], [bad.row for bad in kept.bad_rows]) == ([1], [2])
@@ -304,7 +304,7 @@ def test_half_a_character_is_rejected_by_its_row(
 ):
     good = {"problem": "A whole \U0001f600.", "answer": 3}
     file, out = write(tmp_path, good, record), tmp_path / "out"
-    with refused("TP725", row=2) as error:
+    with refused("problem-row-invalid", row=2) as error:
         read_benchmark(str(file))
     assert f"{what} contains the lone surrogate \\u" in str(error.value)
     command = ["data", "prepare", str(file), "--to", trainer, "--out", str(out)]

@@ -89,7 +89,7 @@ BAD = {
 def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, kind: str):
     row, reason = BAD[kind]
     file = write(tmp_path / "set.jsonl", {"problem": "Add.", "answer": "3"}, row)
-    with refused("TP725", name="set", row=2) as error:
+    with refused("problem-row-invalid", name="set", row=2) as error:
         read_problems(file)
     assert reason in str(error.value)
     problems = read_problems(file, bad_rows="skip")
@@ -120,12 +120,12 @@ def test_a_torn_line_is_a_bad_row(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [
-        ("nothing.jsonl", None, "TP715"),
-        ("set.csv", "a,b", "TP716"),
-        ("set.json", "{", "TP720"),
-        ("set.json", '{"a": 1}', "TP721"),
-        ("set.jsonl", "", "TP726"),
-        ("set.parquet", "no", "TP723"),
+        ("nothing.jsonl", None, "problem-file-missing"),
+        ("set.csv", "a,b", "problem-file-extension"),
+        ("set.json", "{", "problem-file-not-json"),
+        ("set.json", '{"a": 1}', "problem-file-not-list"),
+        ("set.jsonl", "", "problem-set-empty"),
+        ("set.parquet", "no", "problem-file-not-parquet"),
     ],
 )
 def test_files_that_are_no_problem_set(tmp_path: Path, name: str, content: str | None, code: str):
@@ -148,5 +148,5 @@ def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refused("TP719"):
+    with refused("hub-needs-datasets"):
         read_problems("hf://owner/name")

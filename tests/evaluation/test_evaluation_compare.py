@@ -69,10 +69,10 @@ def test_missing_package_is_a_sentence(
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "scipy is missing" in done.stderr
-    assert "TP982" in done.stderr
+    assert "command-needs-package" in done.stderr
     done = CliRunner().invoke(app, [*arguments, "--json"])
     assert (done.exit_code, done.stderr) == (1, "")
-    assert "TP982" in json.loads(done.stdout)["error"]
+    assert "command-needs-package" in json.loads(done.stdout)["error"]
 
 
 def test_terminal_and_pipe_say_the_same(example: Path):
@@ -101,14 +101,14 @@ def test_results_of_other_settings_are_refused_by_name(example: Path):
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda c: c["benchmarks"]["A"].pop(), "TP835"),
-        (lambda c: c["benchmarks"].pop("A"), "TP835"),
-        (lambda c: c["benchmarks"]["A"].reverse(), "TP891"),
-        (lambda c: c["benchmarks"]["A"][0].pop("correct"), "TP891"),
-        (lambda c: c["benchmarks"]["A"][0].update(correct=7), "TP891"),
-        (lambda c: c.update(format=0), "TP891"),
-        (lambda c: c["senior"].update(name="a/b"), "TP891"),
-        (lambda c: c.update(kind="nonsense"), "TP888"),
+        (lambda c: c["benchmarks"]["A"].pop(), "compare-problems-differ"),
+        (lambda c: c["benchmarks"].pop("A"), "compare-problems-differ"),
+        (lambda c: c["benchmarks"]["A"].reverse(), "summary-field-invalid"),
+        (lambda c: c["benchmarks"]["A"][0].pop("correct"), "summary-field-invalid"),
+        (lambda c: c["benchmarks"]["A"][0].update(correct=7), "summary-field-invalid"),
+        (lambda c: c.update(format=0), "summary-field-invalid"),
+        (lambda c: c["senior"].update(name="a/b"), "summary-field-invalid"),
+        (lambda c: c.update(kind="nonsense"), "result-not-summary"),
     ],
 )
 def test_damaged_results_are_refused(example: Path, change: Any, code: str):
@@ -130,10 +130,10 @@ def test_what_only_one_senior_has_and_other_versions_are_noted(example: Path):
 def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
     (example / "empty").mkdir()
     for given, said in (
-        (["GRPO"], "TP830"),
-        (["GRPO", "GRPO"], "TP880"),
-        (["empty", "TRL"], "TP881"),
-        (["none", "TRL"], "TP892"),
+        (["GRPO"], "compare-too-few-seniors"),
+        (["GRPO", "GRPO"], "compare-same-run"),
+        (["empty", "TRL"], "results-unfinished"),
+        (["none", "TRL"], "results-folder-missing"),
     ):
         assert said in run(*(example / name for name in given)).stderr
     assert run(example).stdout == run(example / "GRPO", example / "TRL").stdout
@@ -174,17 +174,17 @@ def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
 @pytest.mark.parametrize(
     ("pools", "units", "said"),
     [
-        (["TRL=x,,y"], [], "TP993"),
-        (["TRL=x,none"], [], "TP831"),
-        (["a=x", "b=x"], [], "TP832"),
-        (["a=x", "a=y"], [], "TP952"),
-        (["z=x,y"], [], "TP833"),
-        (["a=x,y,z,other"], [], "TP914"),
-        (["a=x,y", "b=y"], [], "TP832"),
-        (["TRL=x,y"], ["a=x,,y"], "TP993"),
-        (["TRL=x,y"], ["a=x,y,none"], "TP831"),
-        (["TRL=x,y"], ["a=x,y", "b=y"], "TP832"),
-        (["TRL=x,y"], ["a=x"], "TP916"),
+        (["TRL=x,,y"], [], "option-not-group"),
+        (["TRL=x,none"], [], "compare-name-unknown"),
+        (["a=x", "b=x"], [], "compare-name-in-two"),
+        (["a=x", "a=y"], [], "option-name-twice"),
+        (["z=x,y"], [], "compare-pool-name-taken"),
+        (["a=x,y,z,other"], [], "compare-settings-differ"),
+        (["a=x,y", "b=y"], [], "compare-name-in-two"),
+        (["TRL=x,y"], ["a=x,,y"], "option-not-group"),
+        (["TRL=x,y"], ["a=x,y,none"], "compare-name-unknown"),
+        (["TRL=x,y"], ["a=x,y", "b=y"], "compare-name-in-two"),
+        (["TRL=x,y"], ["a=x"], "compare-unit-missing"),
     ],
 )
 def test_pools_and_units_that_cannot_be_are_refused(

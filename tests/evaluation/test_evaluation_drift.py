@@ -35,9 +35,9 @@ counts = arrays(np.int64, 12, elements=st.integers(0, 1000))
 
 def test_counts_are_those_of_all_responses():
     np.testing.assert_array_equal(token_counts([[0, 2, 2], [], [3]], 5), [1, 0, 2, 1, 0])
-    with refused("TP844", token_id=5, vocabulary=5):
+    with refused("scoring-token-outside-vocabulary", token_id=5, vocabulary=5):
         token_counts([[0, 5]], 5)
-    with refused("TP844", token_id=-1):
+    with refused("scoring-token-outside-vocabulary", token_id=-1):
         token_counts([[0, -1]], 5)
 
 
@@ -208,5 +208,5 @@ def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
 def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]):
     write_drift(tmp_path, "TRL", TRL, JUNIOR)
     edit(tmp_path / "TRL/drift/base/counts.json", change)
-    with refused("TP851"):
+    with refused("token-counts-damaged"):
         read_counts(read_summary(tmp_path / "TRL/drift/base/summary.json"))

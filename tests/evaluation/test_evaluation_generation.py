@@ -181,7 +181,7 @@ def test_team_run_of_another_rule_is_not_resumed(
         folder = out / "s/handoff/step/j"
         file = GenerationFile(folder, benchmark, SENIOR, JUNIOR, STEP, changed)
         write(file, SAMPLING, dict.fromkeys(PLACES, "1"))
-        with refused("TP756", name="rule"):
+        with refused("rollout-settings-changed", name="rule"):
             run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
         file.path.unlink()
 
@@ -207,9 +207,9 @@ def test_response_that_was_edited_is_refused_by_its_line(
     rows = [json.loads(line) for line in file.path.read_text().splitlines()]
     rows[2] |= edit
     file.path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with refused("TP753", line=3):
+    with refused("rollout-line-invalid", line=3):
         run_handoff(out, SENIOR, JUNIOR, [STEP], [benchmark], SAMPLING, {})
-    with refused("TP856"):  # legibility and drift read it as well
+    with refused("responses-unreadable"):  # legibility and drift read it as well
         list(read_generations(file.path, 3, 2))
 
 
@@ -221,7 +221,7 @@ def test_grade_that_was_edited_is_refused_and_blank_lines_are_read_over(solo: Ge
     assert evaluated(solo).read_text() == first
     grades = grades_file(solo.path)
     grades.write_text(grades.read_text().replace('"incorrect"', '"correct"', 1))
-    with refused("TP753", line=1):
+    with refused("rollout-line-invalid", line=1):
         evaluated(solo)
 
 
@@ -233,7 +233,7 @@ def test_broken_response_is_refused_before_the_others_are_generated(
     row = json.loads(file.path.read_text())
     del row["response"], row["row_sha256"]
     file.path.write_text(json.dumps(row) + "\n")
-    with refused("TP753", line=1):
+    with refused("rollout-line-invalid", line=1):
         generate([file], SAMPLING, {})
 
 
@@ -249,28 +249,28 @@ def test_other_settings_are_refused_before_anything_starts(
 ):
     file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
     write(file, SAMPLING, {(0, 0): "1"})
-    with refused("TP756", name="temperature", before=0.6, now=1.0):
+    with refused("rollout-settings-changed", name="temperature", before=0.6, now=1.0):
         generate([file], Sampling(2, temperature=1.0, max_tokens=9), {})
     retrained = Checkpoint("s", "/models/s", "cc")
-    with refused("TP756", name="senior_fingerprint", before="aa", now="cc"):
+    with refused("rollout-settings-changed", name="senior_fingerprint", before="aa", now="cc"):
         generate([GenerationFile(tmp_path / "out", benchmark, retrained, None, None)], SAMPLING, {})
     monkeypatch.setattr(generation, "__version__", "9.9")
-    with refused("TP756", name="tandem_plugin", now="9.9"):
+    with refused("rollout-settings-changed", name="tandem_plugin", now="9.9"):
         generate([file], SAMPLING, {})
 
 
 def test_missing_responses_are_not_passed_over(tmp_path: Path, benchmark: Benchmark):
     file = GenerationFile(tmp_path / "out", benchmark, SENIOR, None, None)
     write(file, SAMPLING, {(0, 0): "1", (0, 1): "1"})
-    with refused("TP909", responses=2, expected=6):
+    with refused("responses-incomplete", responses=2, expected=6):
         list(read_generations(file.path, 3, 2))
     assert len(list(read_generations(file.path, 1, 2))) == 2
-    with refused("TP856"):
+    with refused("responses-unreadable"):
         list(read_generations(tmp_path / "none.jsonl", 3, 2))
 
 
 def _fails(*_: Any) -> None:
-    raise EngineError("TP765", why="No memory.")
+    raise EngineError("engine-start-failed", why="No memory.")
 
 
 def _dies(*_: Any) -> None:
@@ -285,7 +285,10 @@ def test_engine_that_fails_says_why(
     tmp_path: Path, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ):
     file = GenerationFile(tmp_path / "out", benchmark, SENIOR, JUNIOR, STEP)
-    for answer, expected in ((_fails, refused("TP765")), (_dies, refused("TP858"))):
+    for answer, expected in (
+        (_fails, refused("engine-start-failed")),
+        (_dies, refused("evaluation-engine-vanished")),
+    ):
         monkeypatch.setattr(engine_process, "_answer", answer)
         with expected:
             generate([file], SAMPLING, {"max_num_seqs": 4})
@@ -322,10 +325,10 @@ def test_engine_that_does_not_start_says_so_in_one_sentence(
         try:
             raise ValueError("max_model_len is too large")
         except ValueError as error:
-            raise EngineError("TP765", why=str(error)) from error
+            raise EngineError("engine-start-failed", why=str(error)) from error
 
     monkeypatch.setattr(engine_process, "_write", start)
-    with refused("TP765", why="max_model_len is too large"):
+    with refused("engine-start-failed", why="max_model_len is too large"):
         engine_process._answer([], SAMPLING, {})
     assert capfd.readouterr().err == ""
 
@@ -344,7 +347,7 @@ def test_schedule_that_a_seniors_tokenizer_has_no_boundaries_for_is_refused_befo
     vocabulary = Vocabulary(("a", "Ċ", "Ġa"), "a test")
     monkeypatch.setattr(Vocabulary, "from_path", lambda path: vocabulary)
     check_handoffs([SENIOR], [{"schedule": "word"}])
-    with refused("TP206", "TP207"):
+    with refused("tokenizer-without-blank-lines", "blank-line-many-tokens"):
         check_handoffs([SENIOR], [{"schedule": "word"}, STEP])
 
 

@@ -118,7 +118,7 @@ def test_empty_response_scores_nothing():
 
 def test_not_a_number_is_refused():
     states, head = model(0, 8, 100, 3)
-    with refused("TP837"):
+    with refused("scoring-logits-not-finite"):
         score_response(states, head, states * float("nan"), head, [0, 1, 2], 7)
 
 

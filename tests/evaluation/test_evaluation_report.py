@@ -125,8 +125,8 @@ def test_results_that_cannot_be_compared_are_refused(make_results: MakeResults):
     empty = results.parent / "empty"
     empty.mkdir()
     for code, arguments in (
-        ("TP914", [results]),
-        ("TP881", [empty]),
+        ("compare-settings-differ", [results]),
+        ("results-unfinished", [empty]),
     ):
         done = report(*arguments)
         assert done.exit_code == 1
@@ -148,7 +148,7 @@ def test_report_replaces_its_own_page_and_no_other(make_results: MakeResults, tm
     own.parent.mkdir()
     own.write_text("<!DOCTYPE html><p>My own.")
     done = report(results, "--out", own.parent)
-    assert (done.exit_code, "TP799" in done.output) == (1, True), done.output
+    assert (done.exit_code, "page-is-foreign" in done.output) == (1, True), done.output
     assert own.read_text() == "<!DOCTYPE html><p>My own."
     for _ in range(2):
         assert report(results).exit_code == 0

@@ -70,7 +70,7 @@ def test_a_prepared_file_is_asked_as_it_was_prepared(
 @pytest.mark.parametrize("name", ["a/b", "..", "x" * 200])
 def test_name_that_cannot_be_a_folder_is_refused(tmp_path: Path, name: str):
     file = write_problems(tmp_path / "sums.jsonl", [1])
-    with refused("TP822", of="benchmark"):
+    with refused("evaluation-name-invalid", of="benchmark"):
         read_benchmark(f"{name}={file}")
 
 
@@ -95,7 +95,7 @@ def test_fingerprint_is_of_what_a_model_is_and_not_of_where_it_lies(tmp_path: Pa
 
 def test_folder_without_a_model_is_refused(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
-    with refused("TP826"):
+    with refused("evaluation-not-checkpoint"):
         find_checkpoint(f"x={tmp_path}")
 
 
@@ -114,7 +114,7 @@ def test_summary_is_read_as_written(tmp_path: Path):
 def test_summary_with_half_a_surrogate_pair_is_refused(tmp_path: Path):
     path = tmp_path / "summary.json"
     path.write_text('{"kind": "solo", "senior": {"name": "\\ud800"}}')
-    with refused("TP887"):
+    with refused("result-unreadable"):
         read_summary(path)
 
 
@@ -122,7 +122,7 @@ def test_summary_with_half_a_surrogate_pair_is_refused(tmp_path: Path):
 def test_summary_whose_names_lead_elsewhere_is_refused(tmp_path: Path, name: str):
     rows = [{"problem": 0, "samples": 2, "correct": 1}]
     folder = write_run(tmp_path, "solo", "s", settings={}, benchmarks={name: rows})
-    with refused("TP891"):
+    with refused("summary-field-invalid"):
         read_summary(folder / "summary.json")
 
 
@@ -141,18 +141,18 @@ def solo(make_results: MakeResults) -> Path:
 
 
 def test_model_without_a_solo_run_is_refused(tmp_path: Path):
-    with refused("TP897", name="x"):
+    with refused("solo-run-missing", name="x"):
         solo_summary(tmp_path, "x")
 
 
 def test_reading_other_weights_than_those_that_wrote_is_refused(solo: Path):
-    with refused("TP898", fingerprint="ff"):
+    with refused("solo-run-other-model", fingerprint="ff"):
         run_legibility(solo, Checkpoint("s", "", "ff"), [JUNIOR])
 
 
 @pytest.mark.parametrize("samples", [0, 5])
 def test_reading_more_samples_than_there_are_is_refused(solo: Path, samples: int):
-    with refused("TP913", used=samples):
+    with refused("solo-run-samples-differ", used=samples):
         run_legibility(solo, SENIOR, [JUNIOR], samples=samples)
 
 
@@ -203,7 +203,7 @@ def test_drift_between_runs_of_other_settings_is_refused(make_results: MakeResul
     out = make_results("base", [0, 1], kinds=("solo",))
     path = out / "base/solo/summary.json"
     path.write_text(path.read_text().replace('"top_p": 0.95', '"top_p": 1.0'))
-    with refused("TP914", name="sampling.top_p"):
+    with refused("compare-settings-differ", name="sampling.top_p"):
         run_drift(out, "s", "base")
 
 

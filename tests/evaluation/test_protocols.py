@@ -89,7 +89,10 @@ def test_prepared_data_record_the_protocol_and_what_was_given_instead(tmp_path: 
     first = json.loads((out / "train.jsonl").read_text().splitlines()[0])
     assert first["input"][-1]["content"].endswith(f" + 1 = ?{BOXED}")
     done = CliRunner().invoke(app, [*command, "--protocol", "release"])
-    assert (done.exit_code, "TP710" in done.output) == (1, True)  # 1,000 of 30 cannot be held out
+    assert (done.exit_code, "heldout-too-many" in done.output) == (
+        1,
+        True,
+    )  # 1,000 of 30 cannot be held out
 
 
 def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
@@ -219,7 +222,7 @@ def test_model_without_tokenizer_files_is_named_before_it_answers(tmp_path: Path
     problems.write_text('{"problem": "1 + 1 = ?", "answer": 2}\n')
     common = ["--senior", str(senior), "--benchmark", str(problems), "--out", str(tmp_path / "o")]
     done = CliRunner().invoke(app, ["eval", "solo", *common])
-    assert (done.exit_code, "TP214" in done.output) == (1, True), done.output
+    assert (done.exit_code, "tokenizer-files-missing" in done.output) == (1, True), done.output
 
 
 def test_legibility_over_responses_is_the_releases_mean(tmp_path: Path):
@@ -329,7 +332,7 @@ def test_handoff_by_text_needs_an_engine_of_turns():
     team = team_schedule("step-text", {"rounds": 3})
     assert schedule_label(team) == "step-text,rounds=3"
     assert engine_settings(team) == {"schedule": "solo"}
-    with refused("TP838", name="p"):
+    with refused("text-handoff-parameter", name="p"):
         team_schedule("step-text", {"p": 0.5})
 
 
@@ -343,14 +346,14 @@ def test_training_settings_of_each_protocol():
     assert (release["cap"], release["validation"], release["validation_n"]) == (31, "senior", 1)
     assert release["steps"] == 2 * ((40_309 - 1_000) // 16)
     assert (release["test_freq"], release["save_freq"]) == (20, 20)
-    with refused("TP127", name="other"):
+    with refused("protocol-unknown", name="other"):
         training_settings("other")
 
 
 @pytest.mark.parametrize("given", ["+a.tandem.lambda_jun=0.1", "--tandem.lambda_jun 0.1"])
 def test_weight_of_the_juniors_tokens_in_the_policy_loss_is_refused(given: str):
     assert training_settings("paper", given.split())
-    with refused("TP133", weight="0.1"):
+    with refused("protocol-junior-loss-weight", weight="0.1"):
         training_settings("release", given.split())
     assert training_settings("release", given.replace("0.1", "0").split())
 
@@ -361,4 +364,4 @@ def test_recipes_read_the_settings_as_assignments():
     assert "protocol_cap=31\nprotocol_validation=senior\n" in done.stdout
     wrong = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "TP127" in wrong.stderr
+    assert "protocol-unknown" in wrong.stderr

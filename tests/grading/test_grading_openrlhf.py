@@ -307,7 +307,7 @@ def test_responses_that_are_not_found_raise_and_a_rare_one_does_not(
     pytest.importorskip("torch")
     of_run, lost, found = reward(), ("x", "A long prompt.", "5"), ("Add. \\boxed{5}", "Add.", "5")
     for _ in range(3):
-        with refused("TP603", prompt="A long prompt."):
+        with refused("openrlhf-response-not-found", prompt="A long prompt."):
             of_run(*([value] for value in lost))
     of_run(*(list(value) for value in zip(*[found] * 8, strict=True)))
     caplog.clear()

@@ -43,16 +43,16 @@ class Foreign:
 
 @pytest.mark.parametrize("ours", [Trainer, SynchronousTrainer])
 def test_trainer_without_tandems_check_of_batches_stops(ours: type) -> None:
-    with refused("TP375"):
+    with refused("trainer-class-replaced"):
         in_tandem(Foreign, ours)()
 
 
 def test_generator_and_policy_that_are_not_tandems_stop() -> None:
     generating = in_tandem(Foreign, ResumedGenerator)()
-    with refused("TP375"):
+    with refused("trainer-class-replaced"):
         generating.fit(1, 12)
     assert not generating.begun
-    with refused("TP375"):
+    with refused("trainer-class-replaced"):
         in_tandem(Foreign, Policy)().init_model_from_pretrained()
 
 
@@ -125,7 +125,7 @@ def test_checkpoints_and_exports_say_with_which_settings_they_were_made(
 
     assert resumed() == ""
     assert "with changes: p=0.25 (was null); fingerprint=" in resumed(p=0.25)
-    with refused("TP423", junior="A/base"):
+    with refused("checkpoint-tandem-dropped", junior="A/base"):
         resumed("A/trained")
 
 
@@ -143,7 +143,7 @@ def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
     engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
     executor = TandemExecutor(None, TandemConfig())
     call = {"label": "", "sampling_params": None, "hf_tokenizer": None, "llm_engine": engine}
-    with refused("TP363"):
+    with refused("engine-not-in-tandem"):
         asyncio.run(executor.execute(**call))
 
 
@@ -162,7 +162,10 @@ class Spending:
 
 @pytest.mark.parametrize(
     ("step", "code"),
-    [(lambda _: None, "TP602"), (lambda self: self.strategy.backward(0.0), "TP601")],
+    [
+        (lambda _: None, "openrlhf-imitation-term-missing"),
+        (lambda self: self.strategy.backward(0.0), "openrlhf-junior-logprobs-missing"),
+    ],
 )
 def test_step_that_does_not_spend_the_imitation_term_stops(
     step: Any, code: str, monkeypatch: pytest.MonkeyPatch

@@ -45,16 +45,32 @@ def test_sound_arguments_pass(changes: dict[str, Any], config: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "config", "code"),
     [
-        ({"algo.advantage.estimator": "gae"}, WORD, "TP442"),
-        ({"algo.advantage.estimator": "gae"}, tandem(unproven=[*UNPROVEN]), "TP442"),
-        (NEWER, WORD, "TP443"),
-        ({"actor.policy_loss_type": "newer"}, tandem(unproven=["estimator"]), "TP443"),
-        ({"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": 0.9}, WORD, "TP604"),
-        ({"vllm.num_engines": None}, WORD, "TP606"),
-        ({"ds.lora.rank": 8}, WORD, "TP608"),
-        ({"train.async_enable": True}, CURRICULUM, "TP609"),
-        ({"train.dynamic_batch_enable": True}, tandem(lambda_jun=0.1), "TP613"),
-        ({}, tandem(unproven=["gae"]), "TP440"),
+        ({"algo.advantage.estimator": "gae"}, WORD, "trainer-setting-incorrect"),
+        (
+            {"algo.advantage.estimator": "gae"},
+            tandem(unproven=[*UNPROVEN]),
+            "trainer-setting-incorrect",
+        ),
+        (NEWER, WORD, "trainer-setting-untested"),
+        (
+            {"actor.policy_loss_type": "newer"},
+            tandem(unproven=["estimator"]),
+            "trainer-setting-untested",
+        ),
+        (
+            {"algo.advantage.estimator": "reinforce", "algo.advantage.gamma": 0.9},
+            WORD,
+            "openrlhf-discount-counts-junior",
+        ),
+        ({"vllm.num_engines": None}, WORD, "openrlhf-engine-not-vllm"),
+        ({"ds.lora.rank": 8}, WORD, "openrlhf-adapter-sync"),
+        ({"train.async_enable": True}, CURRICULUM, "openrlhf-async-training-step"),
+        (
+            {"train.dynamic_batch_enable": True},
+            tandem(lambda_jun=0.1),
+            "openrlhf-imitation-dynamic-batch",
+        ),
+        ({}, tandem(unproven=["gae"]), "unproven-name-unknown"),
     ],
 )
 def test_what_does_not_go_with_tandem_is_refused_by_name(

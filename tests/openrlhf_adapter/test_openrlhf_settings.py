@@ -44,11 +44,11 @@ WORD = ["--tandem.schedule", "word"]
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (SOUND, "TP426"),
-        ([*SOUND, "--tandem.p", "1.5"], "TP145"),
+        (SOUND, "tandem-settings-missing"),
+        ([*SOUND, "--tandem.p", "1.5"], "parameter-not-probability"),
         # Of OpenRLHF's arguments, before OpenRLHF reads them.
-        (WORD, "TP442"),  # its default estimator
-        ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "TP606"),
+        (WORD, "trainer-setting-incorrect"),  # its default estimator
+        ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "openrlhf-engine-not-vllm"),
     ],
 )
 def test_command_refuses_before_anything_starts(arguments: list[str], code: str) -> None:
@@ -61,9 +61,9 @@ def test_image_model_and_junior_that_is_not_there_end_the_command(tmp_path: Path
     config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = ["--actor.model_name_or_path", str(tmp_path)]
-    with pytest.raises(SystemExit, match="TP339"):
+    with pytest.raises(SystemExit, match="multimodal-model-unsupported"):
         train_ppo_ray.main([*SOUND, "--tandem.schedule", "word", *model])
-    with pytest.raises(SystemExit, match="TP312"):
+    with pytest.raises(SystemExit, match="junior-not-checkpoint"):
         train_ppo_ray.main([*SOUND, "--tandem.schedule=word", "--tandem.junior=/nonexistent"])
 
 
@@ -85,11 +85,11 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
-    with refused("TP439", actor="Engine", why="was not prepared for it"):
+    with refused("worker-setup-hook-not-called", actor="Engine", why="was not prepared for it"):
         check_worker("OpenRLHF", "Engine", driver)
     make_ready()
     check_worker("OpenRLHF", "Engine", driver)
-    with refused("TP439", actor="Engine", why="has different settings"):
+    with refused("worker-setup-hook-not-called", actor="Engine", why="has different settings"):
         check_worker("OpenRLHF", "Engine", {**driver, "schedule": "word"})
 
 
@@ -102,7 +102,7 @@ def test_worker_that_cannot_be_made_ready_starts_and_says_why(
     ray_init()
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", [("openrlhf.renamed", print)])
     installed["runtime_env"]["worker_process_setup_hook"]()
-    with refused("TP438", actor="Engine"):
+    with refused("worker-not-prepared", actor="Engine"):
         check_worker("OpenRLHF", "Engine", {})
 
 

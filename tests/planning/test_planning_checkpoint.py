@@ -15,7 +15,7 @@ from tandem_plugin.lab.planning import kv_block_bytes, read_checkpoint
 
 def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", QWEN3_2B, 0)
-    with refused("TP933"):
+    with refused("plan-weights-missing"):
         read_checkpoint(str(folder))
     shard(folder / "model-1.safetensors", {"model.a": ([7, 11], 154)})
     shard(folder / "model-2.safetensors", {"lm_head.weight": ([5, 3], 30), "model.b": ([2], 4)})
@@ -23,7 +23,7 @@ def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
     assert found.parameters == 79, "the tied head counts once"
     assert found.weights(width=2) == 158
     (folder / "model-2.safetensors").write_bytes(b"\xff" * 64)
-    with refused("TP935"):
+    with refused("plan-safetensors-invalid"):
         read_checkpoint(str(folder))
 
 
@@ -37,11 +37,11 @@ def test_quantised_weights_take_what_they_take_on_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ({"num_hidden_layers": None}, "TP940"),
-        ({"max_position_embeddings": "many"}, "TP940"),
-        ({"vision_config": {}}, "TP938"),
-        ({"layer_types": ["linear_attention"] * 36}, "TP938"),
-        ({"kv_lora_rank": 512}, "TP938"),
+        ({"num_hidden_layers": None}, "plan-config-size-invalid"),
+        ({"max_position_embeddings": "many"}, "plan-config-size-invalid"),
+        ({"vision_config": {}}, "plan-model-unsupported"),
+        ({"layer_types": ["linear_attention"] * 36}, "plan-model-unsupported"),
+        ({"kv_lora_rank": 512}, "plan-model-unsupported"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_by_name(
@@ -53,7 +53,14 @@ def test_what_cannot_be_planned_is_refused_by_name(
     assert str(folder) in str(raised.value)
 
 
-@pytest.mark.parametrize(("content", "code"), [(None, "TP761"), ("{", "TP931"), ("[]", "TP931")])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (None, "model-without-config"),
+        ("{", "plan-config-unreadable"),
+        ("[]", "plan-config-unreadable"),
+    ],
+)
 def test_a_folder_without_a_configuration_is_no_checkpoint(
     tmp_path: Path, content: str | None, code: str
 ) -> None:

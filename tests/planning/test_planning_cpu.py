@@ -67,7 +67,7 @@ def test_a_machine_without_room_is_refused_with_numbers(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(monkeypatch, 12)
-    with refused("TP936", available=12.0):
+    with refused("plan-memory-too-small", available=12.0):
         cpu_arguments([model, model], {}, 2048)
 
 

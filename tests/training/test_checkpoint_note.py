@@ -94,7 +94,7 @@ def test_resuming_from_another_start_may_not_move_the_junior_there(
 ) -> None:
     trained = tmp_path / "trained"
     trained.mkdir()
-    with refused("TP423", junior=base, now=str(trained)):
+    with refused("checkpoint-tandem-dropped", junior=base, now=str(trained)):
         check_resumed(checkpoint, note(str(trained)))
     check_resumed(checkpoint, note(str(trained), junior=base))
     assert "senior's start=" in said(capsys)
@@ -117,15 +117,15 @@ def test_trained_senior_does_not_become_its_own_junior_unsaid(
     checkpoint: Path, base: str, tmp_path: Path, export: str
 ) -> None:
     model = str(checkpoint / export)
-    with refused("TP425", model=model, junior=base):
+    with refused("senior-tandem-dropped", model=model, junior=base):
         check_start(model, config(seed=4))
     link = tmp_path / "senior"  # as the recipes leave one
     link.symlink_to(checkpoint / export)
-    with refused("TP425"):
+    with refused("senior-tandem-dropped"):
         check_start(str(link), config(seed=4))
     for junior in (base, model):
         check_start(model, config(seed=4, junior=junior))
-        with refused("TP430", seed=3):
+        with refused("seeds-reused-by-continuation", seed=3):
             check_start(model, config(seed=3, junior=junior))
 
 

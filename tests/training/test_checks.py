@@ -114,7 +114,7 @@ def test_rows_were_written_with_the_runs_junior(
     for check in (check_rows, lambda rows, rules: check_validation_rows(rows, True, rules)):
         check([with_facts(GOOD, junior=name) for name in passing], rules)
         for name in wrong:
-            with refused("TP409", junior=name):
+            with refused("row-junior-differs", junior=name):
                 check([with_facts(GOOD, junior=name)], rules)
 
 
@@ -124,51 +124,60 @@ def authored(change: Callable[[Any], Any]) -> Callable[[Row], Row]:
 
 SEED = facts_of(LONG).seed
 ALTERED: dict[str, tuple[Callable[[Row], Row], str]] = {
-    "complement": (authored(np.logical_not), "TP411"),
-    "one token late": (authored(lambda senior: np.roll(senior, 1)), "TP411"),
-    "all the senior's": (authored(np.ones_like), "TP411"),
+    "complement": (authored(np.logical_not), "authorship-replay-differs"),
+    "one token late": (authored(lambda senior: np.roll(senior, 1)), "authorship-replay-differs"),
+    "all the senior's": (authored(np.ones_like), "authorship-replay-differs"),
     "complement in the masks alone": (
         lambda good: replace(good, response_mask=~good.response_mask, loss_mask=None),
-        "TP416",
+        "mask-not-seniors",
     ),
-    "not narrowed": (lambda good: replace(good, response_mask=bits([1] * 8)), "TP416"),
+    "not narrowed": (lambda good: replace(good, response_mask=bits([1] * 8)), "mask-not-seniors"),
     "wrong seed": (
         lambda good: with_facts(good, seed=SEED + 1, segments=((SEED + 1, 0, 8),)),
-        "TP411",
+        "authorship-replay-differs",
     ),
-    "seed of another row": (lambda good: with_facts(good, seed=SEED + 1), "TP410"),
-    "other tokens": (lambda good: with_facts(good, segments=((SEED, 0, 7),)), "TP411"),
-    "segments missing": (lambda good: with_facts(good, segments=()), "TP411"),
+    "seed of another row": (lambda good: with_facts(good, seed=SEED + 1), "row-seeds-mixed"),
+    "other tokens": (
+        lambda good: with_facts(good, segments=((SEED, 0, 7),)),
+        "authorship-replay-differs",
+    ),
+    "segments missing": (lambda good: with_facts(good, segments=()), "authorship-replay-differs"),
     "segments missing, nothing trained": (
         lambda good: narrowed(good, segments=(), senior=()),
-        "TP413",
+        "trained-tokens-without-call",
     ),
-    "segment behind the end": (lambda good: with_facts(good, segments=((SEED, 0, 9),)), "TP444"),
+    "segment behind the end": (
+        lambda good: with_facts(good, segments=((SEED, 0, 9),)),
+        "generate-calls-overlap",
+    ),
     "segments over each other": (
         lambda good: with_facts(good, segments=((SEED, 0, 5), (SEED, 4, 8))),
-        "TP444",
+        "generate-calls-overlap",
     ),
-    "trained ranges missing": (lambda good: with_facts(good, trained=()), "TP416"),
+    "trained ranges missing": (lambda good: with_facts(good, trained=()), "mask-not-seniors"),
     "unknown outside of what is trained": (
         lambda good: with_facts(good, trained=((0, 7),), unknown=((7, 8),)),
-        "TP414",
+        "unknown-authors-untrained",
     ),
-    "no facts": (lambda good: replace(good, facts=None), "TP406"),
-    "facts of fewer tokens": (lambda good: with_facts(good, length=7), "TP407"),
+    "no facts": (lambda good: replace(good, facts=None), "row-without-authorship"),
+    "facts of fewer tokens": (lambda good: with_facts(good, length=7), "authorship-length-differs"),
     "mask of fewer tokens": (
         lambda good: replace(good, response_mask=good.response_mask[:-1]),
-        "TP415",
+        "row-field-length-differs",
     ),
-    "loss mask of fewer tokens": (lambda good: replace(good, loss_mask=NOTHING), "TP415"),
-    "foreign rules": (lambda good: with_facts(good, fingerprint="g"), "TP408"),
+    "loss mask of fewer tokens": (
+        lambda good: replace(good, loss_mask=NOTHING),
+        "row-field-length-differs",
+    ),
+    "foreign rules": (lambda good: with_facts(good, fingerprint="g"), "row-rules-differ"),
     "settings of other rules": (
         lambda good: with_facts(good, settings={**facts_of(good).settings, "schedule": "word"}),
-        "TP401",
+        "row-settings-differ",
     ),
-    "settings missing": (lambda good: with_facts(good, settings={}), "TP401"),
+    "settings missing": (lambda good: with_facts(good, settings={}), "row-settings-differ"),
     "settings of another p": (
         lambda good: with_facts(good, settings={**facts_of(good).settings, "p": 0.4}),
-        "TP401",
+        "row-settings-differ",
     ),
     "seed of a call of the same row": (
         lambda _: narrowed(
@@ -178,14 +187,17 @@ ALTERED: dict[str, tuple[Callable[[Row], Row], str]] = {
             senior=ranges([0, 1, 0, 0, 0, 0, 0, 1]),
             trained=((0, 2), (6, 8)),
         ),
-        "TP412",
+        "row-seed-repeated",
     ),
-    "the same response again": (lambda _: replace(GOOD, name="Row 1"), "TP412"),
+    "the same response again": (lambda _: replace(GOOD, name="Row 1"), "row-seed-repeated"),
     "another response with the same seed": (
         lambda _: replace(GOOD, name="Row 1", response_ids=GOOD.response_ids[::-1].copy()),
-        "TP412",
+        "row-seed-repeated",
     ),
-    "refused by the engine": (lambda good: replace(good, error="RequestError: no."), "TP405"),
+    "refused by the engine": (
+        lambda good: replace(good, error="RequestError: no."),
+        "trajectory-failed",
+    ),
 }
 
 
@@ -202,14 +214,14 @@ def test_row_that_a_sampler_repeats_and_answers_to_validation_may_repeat_seeds()
     """In verl, a sampler of the user's own may return a key twice."""
     check_rows([GOOD, LONG, GOOD], RULES)
     check_validation_rows([GOOD, replace(GOOD, name="Row 1")], True, RULES)
-    with refused("TP412", seed=facts_of(GOOD).seed, row="Row 2", other="Row 0"):
+    with refused("row-seed-repeated", seed=facts_of(GOOD).seed, row="Row 2", other="Row 0"):
         check_rows([GOOD, GOOD, replace(GOOD, name="Row 2")], RULES)
 
 
 def test_responses_of_which_nothing_is_trained_have_their_seeds_too() -> None:
     masked = narrowed(GOOD, segments=(), senior=(), trained=())
     check_rows([LONG, masked], RULES)
-    with refused("TP412"):
+    with refused("row-seed-repeated"):
         check_rows([LONG, masked, replace(masked, name="Row 1")], RULES)
 
 
@@ -217,21 +229,21 @@ def test_responses_of_which_nothing_is_trained_have_their_seeds_too() -> None:
 def test_every_bit_of_every_mask_counts(place: int) -> None:
     altered = ranges(flipped(facts_of(TURNS).authorship, place))
     for change in (with_facts, narrowed):
-        with refused("TP411", row="Row 0", count=1, position=place):
+        with refused("authorship-replay-differs", row="Row 0", count=1, position=place):
             check_rows([change(TURNS, senior=altered)], RULES)
     for name in ("response_mask", "loss_mask"):
-        with refused("TP416", row="Row 0", name=name, position=place):
+        with refused("mask-not-seniors", row="Row 0", name=name, position=place):
             check_rows([replace(TURNS, **{name: flipped(getattr(TURNS, name), place)})], RULES)
 
 
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        (replace(GOOD, response_mask=~GOOD.response_mask), "TP421"),
-        (replace(GOOD, loss_mask=~GOOD.response_mask), "TP421"),
-        (replace(GOOD, response_mask=GOOD.response_mask[:-1]), "TP420"),
-        (replace(GOOD, name="Row of another batch"), "TP419"),
-        (replace(GOOD, response_mask=NOTHING), "TP421"),
+        (replace(GOOD, response_mask=~GOOD.response_mask), "mask-changed-after-check"),
+        (replace(GOOD, loss_mask=~GOOD.response_mask), "mask-changed-after-check"),
+        (replace(GOOD, response_mask=GOOD.response_mask[:-1]), "row-length-changed"),
+        (replace(GOOD, name="Row of another batch"), "row-not-checked"),
+        (replace(GOOD, response_mask=NOTHING), "mask-changed-after-check"),
     ],
 )
 def test_update_uses_the_masks_that_were_admitted(changed: Row, code: str) -> None:
@@ -246,7 +258,7 @@ def test_update_uses_the_masks_that_were_admitted(changed: Row, code: str) -> No
 def test_update_may_leave_out_what_rejection_sampling_rejects_and_add_nothing() -> None:
     admitted = AdmittedBatch([GOOD])
     admitted.check([replace(GOOD, response_mask=NOTHING)], True)
-    with refused("TP421", count=2):
+    with refused("mask-changed-after-check", count=2):
         admitted.check([replace(GOOD, response_mask=~GOOD.response_mask)], True)
 
 
@@ -255,9 +267,9 @@ def test_batch_without_anything_to_train_stops() -> None:
     check_rows([GOOD, *without], RULES)
     masked = narrowed(GOOD, trained=())  # the senior's, but the loop masks it
     for rows in (without, [masked, *without]):
-        with refused("TP418", responses=len(rows)):
+        with refused("batch-without-senior-tokens", responses=len(rows)):
             check_rows(rows, RULES)
-    with refused("TP403"):
+    with refused("batch-empty"):
         check_rows([], RULES)
 
 
@@ -271,10 +283,10 @@ def test_tokens_of_unknown_author_are_in_no_mask() -> None:
     for place in (2, 3):
         for name in ("response_mask", "loss_mask"):
             altered = replace(UNKNOWN, **{name: flipped(getattr(UNKNOWN, name), place)})
-            with refused("TP416", row="Row 0", name=name):
+            with refused("mask-not-seniors", row="Row 0", name=name):
                 check_rows([GOOD, altered], rules)
     # A hop that loses what is unknown, but not the masks that were made with it.
-    with refused("TP416", row="Row 0"):
+    with refused("mask-not-seniors", row="Row 0"):
         check_rows([GOOD, with_facts(UNKNOWN, unknown=((2, 3),))], rules)
 
 
@@ -286,7 +298,7 @@ def test_batch_with_too_many_tokens_of_unknown_author_stops_training(
     if passes:
         check_rows([GOOD, UNKNOWN], rules_with(max_unknown_share=share))
     else:
-        with refused("TP417", unknown=2, trained=11):
+        with refused("unknown-authors-too-many", unknown=2, trained=11):
             check_rows([GOOD, UNKNOWN], rules_with(max_unknown_share=share))
 
 
@@ -294,12 +306,12 @@ def test_validation_rows_are_whose_they_should_be() -> None:
     alone = replace(GOOD, facts=None)
     check_validation_rows([GOOD, row([0, 0], "h")], True, RULES)
     check_validation_rows([alone], False, RULES)
-    with refused("TP406"):
+    with refused("row-without-authorship"):
         check_validation_rows([GOOD, alone], True, RULES)
-    with refused("TP404"):
+    with refused("validation-written-by-team"):
         check_validation_rows([alone, GOOD], False, RULES)
     for team in (True, False):
-        with refused("TP405", error="RequestError: no."):
+        with refused("trajectory-failed", error="RequestError: no."):
             check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)
 
 

@@ -33,10 +33,10 @@ def test_flags_are_taken_out_and_everything_else_stays_in_order(
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["--tandem.p"], "TP427"),
-        (["--tandem.p", "--train.seed", "3"], "TP427"),
-        (["--tandem.p", "0.3", "--tandem.p=0.4"], "TP428"),
-        ([f"--tandem.p={'[' * 100_000}"], "TP145"),
+        (["--tandem.p"], "tandem-flag-without-value"),
+        (["--tandem.p", "--train.seed", "3"], "tandem-flag-without-value"),
+        (["--tandem.p", "0.3", "--tandem.p=0.4"], "tandem-flag-twice"),
+        ([f"--tandem.p={'[' * 100_000}"], "parameter-not-probability"),
     ],
 )
 def test_flag_without_a_value_given_twice_or_of_any_size_is_refused(
@@ -56,18 +56,18 @@ def test_flag_without_a_value_given_twice_or_of_any_size_is_refused(
     ],
 )
 def test_flag_in_another_spelling_is_refused_with_the_right_one(argument: str, right: str) -> None:
-    with refused("TP429", name=right):
+    with refused("tandem-flag-invalid", name=right):
         split_arguments(["--tandem.p", "0.3", argument, "word"])
 
 
 @pytest.mark.parametrize(
     ("value", "code"),
     [
-        ("/nowhere/tandem.json", "TP424"),
-        ("{schedule: word}", "TP424"),
-        ('["word"]', "TP424"),
-        ('{"schedule": "words"}', "TP117"),
-        (f'{{"seed": {"9" * 5_000}}}', "TP424"),
+        ("/nowhere/tandem.json", "tandem-variable-not-json"),
+        ("{schedule: word}", "tandem-variable-not-json"),
+        ('["word"]', "tandem-variable-not-json"),
+        ('{"schedule": "words"}', "plugin-name-unknown"),
+        (f'{{"seed": {"9" * 5_000}}}', "tandem-variable-not-json"),
     ],
 )
 def test_wrong_environment_is_refused(value: str, code: str) -> None:
@@ -78,7 +78,7 @@ def test_wrong_environment_is_refused(value: str, code: str) -> None:
 def test_process_without_the_variable_is_in_no_tandem_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tandem_config({}) is tandem_config({VARIABLE: " "}) is None
     monkeypatch.delenv(VARIABLE, raising=False)
-    with refused("TP422"):
+    with refused("tandem-variable-removed"):
         running_config()
 
 
@@ -88,7 +88,7 @@ def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.Monke
     assert others == ["--seed", "3"]
     assert config.parameters == {"p": 0.25, "cap": 4}
     monkeypatch.setenv(VARIABLE, "")
-    with refused("TP426", plain="the command"):
+    with refused("tandem-settings-missing", plain="the command"):
         settings_of_command(["--seed", "3"], "the command")
 
 

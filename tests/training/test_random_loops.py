@@ -221,7 +221,7 @@ def _stops(facts: Facts, response: list[int], share: float) -> bool:
     try:
         check_rows(rows, run)
     except AuthorshipError as stop:
-        if stop.code != "TP417":
+        if stop.code != "unknown-authors-too-many":
             raise
         return True
     return False

@@ -24,7 +24,7 @@ TABLE = [
     broken("a", ("gae",), "it drops the reward", ("grpo",)),
     untested("a", (None, "grpo", "rloo"), "custom"),
     untested("--engine", (None, "fsdp"), "{value}"),
-    Refusal("on", is_on, "TP520"),
+    Refusal("on", is_on, "verl-mask-as-length"),
 ]
 
 
@@ -52,10 +52,18 @@ def test_sound_settings_pass(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "fields"),
     [
-        ({"a": "gae"}, "TP442", {"setting": "a=gae", "value": "gae", "why": "it drops the reward"}),
-        ({"a": "mine"}, "TP443", {"key": "a", "setting": "a=mine", "sound": "grpo, rloo"}),
-        ({"--engine": "nobodys"}, "TP443", {"setting": "--engine nobodys"}),
-        ({"on": 1}, "TP520", {"key": "on"}),
+        (
+            {"a": "gae"},
+            "trainer-setting-incorrect",
+            {"setting": "a=gae", "value": "gae", "why": "it drops the reward"},
+        ),
+        (
+            {"a": "mine"},
+            "trainer-setting-untested",
+            {"key": "a", "setting": "a=mine", "sound": "grpo, rloo"},
+        ),
+        ({"--engine": "nobodys"}, "trainer-setting-untested", {"setting": "--engine nobodys"}),
+        ({"on": 1}, "verl-mask-as-length", {"key": "on"}),
     ],
 )
 def test_first_setting_that_is_rejected_is_named(
@@ -71,7 +79,7 @@ def test_first_setting_that_is_rejected_is_named(
 def test_unproven_setting_goes_on_under_its_name_alone_and_is_said_loudly(
     name: str, settings: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with refused("TP443") as caught:
+    with refused("trainer-setting-untested") as caught:
         checked(*(NAMES.keys() - {name}), **settings)
     assert f"add {name} to tandem.unproven" in caught.value.message
     checked(*NAMES, **settings).say()
@@ -81,16 +89,16 @@ def test_unproven_setting_goes_on_under_its_name_alone_and_is_said_loudly(
 
 
 def test_what_is_known_to_be_wrong_has_no_name_and_other_names_are_rejected() -> None:
-    with refused("TP442", value="gae"):
+    with refused("trainer-setting-incorrect", value="gae"):
         checked(*NAMES, a="gae")
-    with refused("TP440", name="megatrn"):
+    with refused("unproven-name-unknown", name="megatrn"):
         checked("megatrn")
 
 
 def test_training_step_is_the_trainers_and_no_setting() -> None:
     handover = {"schedule": "handover", "after": 8, "steps": 4}
     check_settings(TandemConfig.from_mapping(handover))
-    with refused("TP454", value=3):
+    with refused("training-step-set", value=3):
         check_settings(TandemConfig.from_mapping({**handover, "training_step": 3}))
 
 
@@ -99,10 +107,16 @@ def test_training_step_is_the_trainers_and_no_setting() -> None:
     [
         ("0.9.1", (), "version", None, []),
         ("0.9.0", (), "version", None, ["warning: verl 0.9.0"]),
-        ("0.12.0", (), "version", "TP452", []),
+        ("0.12.0", (), "version", "trainer-version-untested", []),
         ("0.12.0", ("version",), "version", None, ["WARNING: verl 0.12.0"]),
-        ("0.12.0", ("version",), "", "TP376", []),  # there is no name that would allow it
-        (None, (), "version", "TP457", []),
+        (
+            "0.12.0",
+            ("version",),
+            "",
+            "framework-version-untested",
+            [],
+        ),  # there is no name that would allow it
+        (None, (), "version", "trainer-not-installed", []),
     ],
 )
 def test_another_series_starts_only_where_its_name_is_allowed(

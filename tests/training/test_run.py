@@ -41,18 +41,18 @@ def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_
     settings = run.rules.default.settings()
     facts = Facts(run.rules.fingerprint, settings, 7, 5, ((7, 0, 5),), whole, whole)
     row = Row("Row 0", "a prompt", np.arange(5), np.ones(5, dtype=bool), facts)
-    with refused("TP419"):
+    with refused("row-not-checked"):
         run.check_update([row])
     assert run.admit([row])["tandem/senior_share"] == 1
     run.check_update([row])
     left_out = [replace(row, response_mask=~row.response_mask)]
-    with refused("TP421", count=5):
+    with refused("mask-changed-after-check", count=5):
         run.check_update(left_out)
     run.rejects = True  # tokens may be left out
     run.check_update(left_out)
-    with refused("TP406"):
+    with refused("row-without-authorship"):
         run.admit([replace(row, facts=None)])
-    with refused("TP419"):
+    with refused("row-not-checked"):
         run.check_update([row])
 
 
@@ -61,7 +61,7 @@ def test_update_that_left_the_imitation_term_out_stops() -> None:
     run.check_imitation({f"actor/{IMITATION_METRIC}": 0.0}, "actor/")
     started().check_imitation({}, "actor/")
     for metrics in ({"actor/loss": 0.0}, {IMITATION_METRIC: 0.0}):
-        with refused("TP450", lambda_jun=0.1):
+        with refused("imitation-term-missing", lambda_jun=0.1):
             run.check_imitation(metrics, "actor/")
 
 

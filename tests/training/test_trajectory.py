@@ -60,7 +60,7 @@ def test_facts_name_the_runs_junior() -> None:
 
 @pytest.mark.parametrize("asked", [{"schedule": "junior"}, "off"])
 def test_call_with_a_request_of_the_loops_own_is_refused(asked: Any) -> None:
-    with refused("TP455"):
+    with refused("agent-loop-sets-tandem"):
         two_turns().call([1], asked)
 
 
@@ -85,7 +85,7 @@ def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
     row = Row("Row 0", "a prompt", np.array([5] * 9), facts.mask, facts)
     check_rows([row], rules)
     for settings in ({}, {**facts.settings, "training_step": 0}):
-        with refused("TP408"):
+        with refused("row-rules-differ"):
             check_rows([replace(row, facts=replace(facts, settings=settings))], rules)
 
 
@@ -106,9 +106,15 @@ def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None
 @pytest.mark.parametrize(
     ("prompt", "response", "mask", "code", "fields"),
     [
-        ([1, 2, 3], [4, 6], [1, 1], "TP448", {"tokens": 1}),  # it begins within a call
-        (PROMPT, [*FIRST[:-1], 13], [1] * 7, "TP449", {"position": 6}),  # the loop rewrote a token
-        (PROMPT, FIRST, [1, 1], "TP447", {"entries": 2}),
+        ([1, 2, 3], [4, 6], [1, 1], "generate-call-cut", {"tokens": 1}),  # it begins within a call
+        (
+            PROMPT,
+            [*FIRST[:-1], 13],
+            [1] * 7,
+            "trained-token-without-call",
+            {"position": 6},
+        ),  # the loop rewrote a token
+        (PROMPT, FIRST, [1, 1], "agent-mask-length-differs", {"entries": 2}),
     ],
 )
 def test_response_that_calls_do_not_explain_is_refused(
@@ -127,7 +133,7 @@ def test_response_that_calls_do_not_explain_is_refused(
     ],
 )
 def test_facts_of_another_form_are_refused(spoil: Callable[[Any], Any]) -> None:
-    with refused("TP402"):
+    with refused("authorship-fields-differ"):
         Facts.from_wire(spoil(facts_of_two_turns().to_wire()))
 
 
@@ -162,12 +168,12 @@ def test_rollout_log_probs_become_zero_where_the_senior_did_not_write() -> None:
     masked = masked_log_probs([-1.0, -2.0, -3.0, -4.0], senior)
     assert masked == [0.0, -2.0, 0.0, -4.0]
     assert masked_log_probs(None, senior) is None
-    with refused("TP431", log_probs=3, tokens=4):
+    with refused("rollout-logprobs-count-differs", log_probs=3, tokens=4):
         masked_log_probs([0.0] * 3, senior)
 
 
 def test_prompts_are_numbered_across_dispatches_and_validations_by_the_step_that_ended() -> None:
-    with refused("TP435"):  # before the trainer said where it goes on
+    with refused("trainer-resume-unknown"):  # before the trainer said where it goes on
         Numbering().keyed(["a"])
     numbering = Numbering(next_prompt=10, step=2)
     labels = [*numbering.keyed(["a", "b"]), *numbering.keyed(["c"])]
@@ -188,5 +194,5 @@ def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> No
             made = KeyedLabel.checked(label).trajectory(RULES)
             assert made.seed_of_call(1) == derive_seed(seed, "validation", 5, sample, 1)
             assert (made.rule is not None) is by_team
-    with refused("TP434", label="the answer"):
+    with refused("label-without-tandem", label="the answer"):
         KeyedLabel.checked("the answer")

@@ -61,13 +61,18 @@ def begun() -> Any:
 @pytest.mark.parametrize(
     ("settings", "arguments", "code", "fields"),
     [
-        ({}, {"use_vllm": False}, "TP651", {"value": False}),
-        ({}, {"vllm_mode": "server"}, "TP652", {"value": "server"}),
-        ({}, {"tools": [print]}, "TP653", {"key": "tools"}),
-        ({}, {"environment_factories": {"": print}}, "TP653", {"key": "environment_factories"}),
-        ({"lambda_jun": 0.1}, {}, "TP654", {"value": 0.1}),
-        ({"validation": "both"}, {}, "TP655", {"value": "both"}),
-        ({}, {"loss_type": "new"}, "TP443", {"setting": "loss_type=new"}),
+        ({}, {"use_vllm": False}, "trl-engine-not-vllm", {"value": False}),
+        ({}, {"vllm_mode": "server"}, "trl-server-mode-unsupported", {"value": "server"}),
+        ({}, {"tools": [print]}, "trl-own-mask", {"key": "tools"}),
+        (
+            {},
+            {"environment_factories": {"": print}},
+            "trl-own-mask",
+            {"key": "environment_factories"},
+        ),
+        ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
+        ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
+        ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
     ],
 )
 def test_setting_that_does_not_go_with_tandem_is_rejected(
@@ -173,7 +178,7 @@ def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
     for row, column in torch.nonzero(inputs["completion_mask"]).tolist():
         changed = {**inputs, "tool_mask": inputs["tool_mask"].clone()}
         changed["tool_mask"][row, column] ^= 1
-        with refused("TP421"):
+        with refused("mask-changed-after-check"):
             run.check_loss(changed)
 
 
@@ -181,9 +186,9 @@ def test_mask_that_is_lost_or_a_response_that_nobody_admitted_stops_before_the_l
     admitted: Any,
 ) -> None:
     run, inputs = admitted()
-    with refused("TP421"):
+    with refused("mask-changed-after-check"):
         run.check_loss({name: value for name, value in inputs.items() if name != "tool_mask"})
-    with refused("TP419"):
+    with refused("row-not-checked"):
         run.check_loss({**inputs, "completion_ids": inputs["completion_ids"] + 1})
 
 
@@ -193,7 +198,7 @@ def test_truncated_responses_may_be_left_out_where_trl_is_told_to(admitted: Any)
     left["completion_mask"][0] = 0
     run.check_loss(left)
     added = {**inputs, "tool_mask": torch.ones_like(inputs["tool_mask"])}
-    with refused("TP421"):
+    with refused("mask-changed-after-check"):
         run.check_loss(added)
 
 
@@ -234,9 +239,9 @@ def test_checkpoints_say_with_which_settings_they_were_made(
     trained(0, elsewhere=True)
     trained(8, elsewhere=True, p=0.25)
     assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
-    with refused("TP423", junior="A/base"):
+    with refused("checkpoint-tandem-dropped", junior="A/base"):
         trained(4, "A/trained")
-    with refused("TP425"):  # the senior that this training has exported
+    with refused("senior-tandem-dropped"):  # the senior that this training has exported
         trained(0, str(tmp_path))
 
 

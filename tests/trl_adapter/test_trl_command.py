@@ -55,7 +55,7 @@ def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> N
 
 def test_command_without_trl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpo, "running_version", lambda name: None)
-    with pytest.raises(SystemExit, match=r"trl is not installed .* \[TP457\]"):
+    with pytest.raises(SystemExit, match=r"trl is not installed .* \[trainer-not-installed\]"):
         grpo.main(["--tandem.schedule", "word"])
 
 
@@ -78,7 +78,7 @@ def test_command_without_settings_is_rejected(arguments: list[str]) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl.grpo import prepare
 
-    with refused("TP426"):
+    with refused("tandem-settings-missing"):
         prepare(arguments)
 
 
@@ -160,18 +160,28 @@ def test_file_is_read_before_the_environment_and_flags(
 @pytest.mark.parametrize(
     ("yaml", "arguments", "code", "fields"),
     [
-        ("tandem_p: 0.3", [], "TP429", {"name": "p"}),
-        ("Tandem: {p: 0.3}", [], "TP429", {}),
-        ("vllm.tandem.p: 0.3", [], "TP429", {"name": "p"}),
-        ("tandem: word", [], "TP664", {"value": "word"}),
-        ("tandem: {p: 0.3}\ntandem.p: 0.4", [], "TP428", {"name": "p"}),
-        ("tandem: {q: 0.3}", [], "TP104", {"key": "q"}),
-        ("env: {TANDEM_CONFIG: word}", [], "TP424", {"text": "word"}),
-        ("max_step: 3", [], "TP663", {"name": "max_step", "meant": " Did you mean max_steps?"}),
-        ("", ["--leraning_rate", "1"], "TP663", {"meant": " Did you mean learning_rate?"}),
-        ("", ["oops"], "TP663", {"name": "oops"}),
-        ("  - nothing: [", [], "TP665", {}),
-        ("3: 4", [], "TP665", {}),
+        ("tandem_p: 0.3", [], "tandem-flag-invalid", {"name": "p"}),
+        ("Tandem: {p: 0.3}", [], "tandem-flag-invalid", {}),
+        ("vllm.tandem.p: 0.3", [], "tandem-flag-invalid", {"name": "p"}),
+        ("tandem: word", [], "trl-config-not-mapping", {"value": "word"}),
+        ("tandem: {p: 0.3}\ntandem.p: 0.4", [], "tandem-flag-twice", {"name": "p"}),
+        ("tandem: {q: 0.3}", [], "setting-unknown", {"key": "q"}),
+        ("env: {TANDEM_CONFIG: word}", [], "tandem-variable-not-json", {"text": "word"}),
+        (
+            "max_step: 3",
+            [],
+            "trl-config-key-unknown",
+            {"name": "max_step", "meant": " Did you mean max_steps?"},
+        ),
+        (
+            "",
+            ["--leraning_rate", "1"],
+            "trl-config-key-unknown",
+            {"meant": " Did you mean learning_rate?"},
+        ),
+        ("", ["oops"], "trl-config-key-unknown", {"name": "oops"}),
+        ("  - nothing: [", [], "trl-config-unreadable", {}),
+        ("3: 4", [], "trl-config-unreadable", {}),
     ],
 )
 def test_what_nobody_reads_in_a_file_or_command_is_rejected(
@@ -194,18 +204,21 @@ def test_file_of_a_command_may_follow_an_equals_sign(
     from tandem_trl import grpo
 
     monkeypatch.delenv("TANDEM_CONFIG", raising=False)
-    with refused("TP665", path=str(tmp_path / "none.yaml")):
+    with refused("trl-config-unreadable", path=str(tmp_path / "none.yaml")):
         grpo.prepare([f"--config={tmp_path / 'none.yaml'}"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["--model_name_or_path", "{vl}"], "TP339"),
-        (["--tandem.junior={vl}"], "TP339"),
-        (["--tandem.junior=/nonexistent"], "TP312"),
-        (["--tandem.engine", '{"pipeline_parallel_size": 2}'], "TP328"),
-        (["--tandem.engine", '{"speculative_config": {"method": "ngram"}}'], "TP329"),
+        (["--model_name_or_path", "{vl}"], "multimodal-model-unsupported"),
+        (["--tandem.junior={vl}"], "multimodal-model-unsupported"),
+        (["--tandem.junior=/nonexistent"], "junior-not-checkpoint"),
+        (["--tandem.engine", '{"pipeline_parallel_size": 2}'], "pipeline-parallel-unsupported"),
+        (
+            ["--tandem.engine", '{"speculative_config": {"method": "ngram"}}'],
+            "speculative-config-unsupported",
+        ),
     ],
 )
 def test_command_ends_before_a_model_is_loaded(
@@ -240,7 +253,7 @@ def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
     assert logged["grading/correct"] == pytest.approx(1 / 3)
     assert logged["grading/no_answer"] == pytest.approx(1 / 3)
     assert math_reward(texts, answer=["4", "#### 5", "6"]) == [1.0, 1.0, 0.0]
-    with refused("TP727", columns="question"):
+    with refused("answers-column-missing", columns="question"):
         math_reward(texts, question=["a", "b", "c"])
 
 

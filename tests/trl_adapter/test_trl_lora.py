@@ -150,7 +150,7 @@ PROMPTS = [
 @pytest.mark.parametrize("config", PROMPTS)
 def test_prompt_that_is_trained_is_rejected(bases: dict[bool, Path], config: Any) -> None:
     model = LlamaForCausalLM.from_pretrained(bases[False])
-    with refused("TP660", what=type(config).__name__):
+    with refused("trl-setting-unsupported", what=type(config).__name__):
         arguments(peft.get_peft_model(model, config))
 
 
@@ -166,7 +166,7 @@ def test_adapter_that_can_be_neither_applied_nor_merged_is_rejected(
     bases: dict[bool, Path], options: dict[str, Any], what: str
 ) -> None:
     model = adapted(bases[False], **options)
-    with refused("TP660") as caught:
+    with refused("trl-setting-unsupported") as caught:
         arguments(model)
     assert str(caught.value).startswith(what)
 
@@ -179,14 +179,17 @@ def test_adapter_of_experts_is_rejected() -> None:
     options = {"r": 4, "target_modules": ["q_proj"]}
     lora.check_adapter(peft.get_peft_model(copy.deepcopy(model), peft.LoraConfig(**options)))
     options["target_parameters"] = ["mlp.experts.down_proj"]
-    with refused("TP660", what="target_parameters of base_model.model.model.layers.0.mlp.experts"):
+    with refused(
+        "trl-setting-unsupported",
+        what="target_parameters of base_model.model.model.layers.0.mlp.experts",
+    ):
         lora.check_adapter(peft.get_peft_model(model, peft.LoraConfig(**options)))
 
 
 def test_adapter_beside_pefts_own_model_is_rejected(bases: dict[bool, Path]) -> None:
     model = LlamaForCausalLM.from_pretrained(bases[False])
     model.add_adapter(peft.LoraConfig(r=4, target_modules=["q_proj"]))
-    with refused("TP660"):
+    with refused("trl-setting-unsupported"):
         arguments(model)
 
 
@@ -208,7 +211,7 @@ ENDS = ["embed_tokens", "lm_head"]
 def test_adapter_that_unties_embedding_and_head_is_rejected(
     bases: dict[bool, Path], options: dict[str, Any], layers: str
 ) -> None:
-    with refused("TP661", layers=layers):
+    with refused("trl-tied-adapter-layers", layers=layers):
         arguments(adapted(bases[True], **options))
     arguments(adapted(bases[False], **options))
 
@@ -234,5 +237,5 @@ def test_weight_that_an_adapter_hides_from_a_sync_stops_the_run(bases: dict[bool
     weights = [(name, None) for name in sorted(names)]
     assert list(lora._weights_of_names(lambda: iter(weights), names, ["default"])) == weights
     hidden = [("own." + weights[0][0], None), *weights[1:]]
-    with refused("TP662", names=weights[0][0], count=1):
+    with refused("trl-sync-incomplete", names=weights[0][0], count=1):
         list(lora._weights_of_names(lambda: iter(hidden), names, ["default"]))

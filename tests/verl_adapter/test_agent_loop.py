@@ -90,7 +90,7 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
     made = rules(validation=validation)
     said = {} if says is None else {ANSWERER: says}
     if by_team is None:
-        with refused("TP456"):
+        with refused("validation-answerer-unknown"):
             begun(validate=True, made=made)
         return
     engine = Engine()
@@ -163,7 +163,7 @@ def test_several_samples_in_one_call_are_refused() -> None:
     client = TandemClient(engine, begun())
     for n in (None, 1):
         asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": n}))
-    with refused("TP501", count=2):
+    with refused("agent-loop-samples-unsupported", count=2):
         asyncio.run(client.generate("id", prompt_ids=[1], sampling_params={"n": 2}))
     assert len(engine.sent) == 2
 
@@ -213,7 +213,7 @@ def test_worker_restricts_what_its_loop_would_train() -> None:
 def test_session_of_several_outputs_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Worker, "outputs", 2)
     output = run_one(Engine())
-    assert "[TP501]" in output.extra_fields["tandem_error"]
+    assert "[agent-loop-samples-unsupported]" in output.extra_fields["tandem_error"]
     assert not any(output.response_mask)
 
 
@@ -221,7 +221,7 @@ def test_session_of_several_outputs_stops_the_run(monkeypatch: pytest.MonkeyPatc
     ("error", "asked", "sentence"),
     [
         (RequestError("the engine says no"), None, "RequestError: the engine says no"),
-        (None, {"schedule": "junior"}, "[TP455]"),
+        (None, {"schedule": "junior"}, "[agent-loop-sets-tandem]"),
     ],
 )
 def test_error_reaches_the_trainer_although_verl_only_logs_errors(
@@ -269,7 +269,7 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
 
 
 def test_worker_of_a_run_without_the_flag_is_refused() -> None:
-    with refused("TP530"):
+    with refused("verl-configuration-lost"):
         in_tandem(Worker, WorkerInTandem)(PLAIN, Engine()).tandem_rules()
 
 

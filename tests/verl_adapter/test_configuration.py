@@ -48,9 +48,9 @@ def test_driver_checks_runs_that_ask_before_verl_and_leaves_others_as_they_are()
     assert driver.validate_config(config=config, use_critic=False) == "validated"
     assert config == copy(PLAIN)
     assert driver.validate_config(config=copy(IN_TANDEM), use_critic=False) == "validated"
-    with refused("TP509"):
+    with refused("verl-settings-misplaced"):
         driver.validate_config(config={**OmegaConf.to_container(config), "tandem": {"p": 0.5}})
-    with refused("TP117", kind="schedule", name="words"):
+    with refused("plugin-name-unknown", kind="schedule", name="words"):
         driver.validate_config(config=copy(configuration({"schedule": "words"})))
 
 
@@ -65,7 +65,10 @@ def test_other_mains_of_verls_stop_before_ray(main: str) -> None:
     plugin.check_runners(main_ppo)
     module = importlib.import_module(main)
     folder = str(Path(str(module.__file__)).parent / "config")
-    for flag, code in ((f"+{FLAG}.schedule=word", "TP503"), ("+tandem.p=0.5", "TP509")):
+    for flag, code in (
+        (f"+{FLAG}.schedule=word", "verl-runner-unsupported"),
+        ("+tandem.p=0.5", "verl-settings-misplaced"),
+    ):
         with initialize_config_dir(folder, version_base=None):
             searched = "hydra.searchpath=[pkg://verl.trainer.config]"
             config = compose(MAINS[main], overrides=[searched, flag])
@@ -87,7 +90,7 @@ def test_runner_of_trainer_v1_starts_with_a_prepared_configuration() -> None:
         module.run_ppo(config, task_runner_class=runner)
     module.run_ppo(copy(PLAIN), int)
     assert started == [("tandem_sync", runner), ("tandem_sync", runner), ("sync", int)]
-    with refused("TP503", runner="verl.trainer.main_ppo_v0.TaskRunner"):
+    with refused("verl-runner-unsupported", runner="verl.trainer.main_ppo_v0.TaskRunner"):
         module.run_ppo(copy(IN_TANDEM), main_ppo_v0.TaskRunner)
 
 

@@ -96,7 +96,7 @@ def accepted(options: Mapping[str, Any], is_merged: bool, is_tied: bool, folder:
     try:
         check_adapter(OmegaConf.create({**model, "lora": {"merge": is_merged}}))
     except ConfigError as error:
-        return error.code != "TP536"
+        return error.code != "verl-adapter-differs"
     return True
 
 
@@ -163,9 +163,9 @@ def test_pattern_that_finds_the_head_is_rejected(tmp_path: Path) -> None:
 def test_adapter_that_verl_would_ignore_or_vllm_has_no_room_for_is_rejected(tmp_path: Path) -> None:
     peft.LoraConfig(**{**USUAL, "r": 8}).save_pretrained(tmp_path)
     model = {"path": "a/b", "lora_adapter_path": str(tmp_path)}
-    with refused("TP535", path=str(tmp_path)):
+    with refused("verl-adapter-ignored", path=str(tmp_path)):
         check_adapter(OmegaConf.create({**model, "lora_rank": 0}))
-    with refused("TP536", what="r=8, above lora_rank=4"):
+    with refused("verl-adapter-differs", what="r=8, above lora_rank=4"):
         check_adapter(OmegaConf.create({**model, "lora_rank": 4}))
     check_adapter(OmegaConf.create({**model, "lora_rank": 8}))
     check_adapter(OmegaConf.create({**model, "lora_rank": 4, "lora": {"merge": True}}))
@@ -176,9 +176,9 @@ def test_options_of_verls_own_are_checked_as_an_adapters() -> None:
     for targets in ("all-linear", ["q_proj"], None):
         check_adapter(OmegaConf.create({**model, "target_modules": targets}))
     parameters = OmegaConf.create({**model, "target_parameters": ["mlp.experts.down_proj"]})
-    with refused("TP536"):
+    with refused("verl-adapter-differs"):
         check_adapter(parameters)
-    with refused("TP536", what="lora.type=dora"):
+    with refused("verl-adapter-differs", what="lora.type=dora"):
         check_adapter(OmegaConf.create({"path": "a/b", "lora": {"rank": 8, "type": "dora"}}))
-    with refused("TP536", what="target_modules with lm_head"):
+    with refused("verl-adapter-differs", what="target_modules with lm_head"):
         check_adapter(OmegaConf.create({**model, "target_modules": ["lm_head"]}))

@@ -65,9 +65,9 @@ def test_misplaced_setting_stops_a_run(path: str, value: Any) -> None:
     """Alone, where it would be plain GRPO, and beside the right flag, which would not heed it."""
     parent, _, key = path.rpartition(".")
     node = path if "tandem" in key else parent
-    with refused("TP509", places=node):
+    with refused("verl-settings-misplaced", places=node):
         check_places(with_settings(**{path: value}))
-    with refused("TP509", places=node):
+    with refused("verl-settings-misplaced", places=node):
         check_places(with_settings(**{FLAG: {"schedule": "word"}, path: value}))
 
 
@@ -76,7 +76,7 @@ def test_setting_of_a_plugins_schedule_beside_the_flag_stops_a_run(
 ) -> None:
     monkeypatch.setattr(selection, "parameter_names", lambda name: [f"{name}_rate"])
     beside = {f"{ENGINE}.additional_config": {"tandem": {"schedule": "mine"}, "mine_rate": 0.5}}
-    with refused("TP509", places=f"{ENGINE}.additional_config.mine_rate"):
+    with refused("verl-settings-misplaced", places=f"{ENGINE}.additional_config.mine_rate"):
         check_places(with_settings(**beside))
 
 
@@ -112,14 +112,14 @@ def test_what_only_speaks_of_tandem_is_left_alone(settings: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("settings", OF_THE_USER)
 def test_names_of_the_users_own_need_the_flag_beside_them(settings: dict[str, Any]) -> None:
-    with refused("TP509"):
+    with refused("verl-settings-misplaced"):
         check_places(with_settings(**settings))
     check_places(with_settings(**{FLAG: {"schedule": "word"}, **settings}))
     check_places(with_settings(**{FLAG: None, **settings}))
 
 
 def test_our_manager_without_the_flag_stops_a_run() -> None:
-    with refused("TP502", manager=MANAGER):
+    with refused("verl-manager-without-tandem", manager=MANAGER):
         check_places(with_settings(**{MANAGER_KEY: MANAGER}))
     check_places(with_settings(**{MANAGER_KEY: MANAGER, FLAG: {}}))
     check_places(with_settings(**{MANAGER_KEY: "my.Manager"}))
@@ -129,7 +129,7 @@ def test_variable_of_openrlhfs_runs_does_not_start_a_verl_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word"}')
-    with refused("TP509", places="the environment variable TANDEM_CONFIG"):
+    with refused("verl-settings-misplaced", places="the environment variable TANDEM_CONFIG"):
         check_places(BASE)
     check_places(with_settings(**{FLAG: {}}))
     monkeypatch.setenv("TANDEM_CONFIG", " ")
@@ -268,5 +268,5 @@ def test_command_lines_without_the_flag_or_with_null_are_plain(overrides: list[s
 
 @pytest.mark.parametrize("overrides", REFUSED, ids=" ".join)
 def test_every_other_command_line_is_refused_and_none_is_plain(overrides: list[str]) -> None:
-    with refused("TP102", "TP502", "TP509"):
+    with refused("settings-not-mapping", "verl-manager-without-tandem", "verl-settings-misplaced"):
         checked(overrides)

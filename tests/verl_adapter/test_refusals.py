@@ -83,34 +83,50 @@ def test_sound_settings_pass(settings: dict[str, Any], tandem: dict[str, Any]) -
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    *(({ESTIMATOR: one}, {}, "TP442") for one in BROKEN_ESTIMATORS),
-    ({ESTIMATOR: "my_estimator"}, {}, "TP443"),
-    ({LOSS: "bypass_mode"}, {}, "TP443"),
-    (MEGATRON, {}, "TP443"),
-    ({MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}}, {}, "TP505"),
+    *(({ESTIMATOR: one}, {}, "trainer-setting-incorrect") for one in BROKEN_ESTIMATORS),
+    ({ESTIMATOR: "my_estimator"}, {}, "trainer-setting-untested"),
+    ({LOSS: "bypass_mode"}, {}, "trainer-setting-untested"),
+    (MEGATRON, {}, "trainer-setting-untested"),
+    (
+        {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
+        {},
+        "verl-adapter-backend-unsupported",
+    ),
     (
         {**MEGATRON, MODEL: {"lora": {"rank": 8}}, BACKEND: {"backend": "nccl"}},
         {"unproven": ["megatron"]},
-        "TP505",
+        "verl-adapter-backend-unsupported",
     ),
-    ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": "my.Manager"}}, {}, "TP507"),
-    ({"trainer.use_v1": False}, {}, "TP512"),
-    ({f"{ROLLOUT}.name": "sglang"}, {}, "TP513"),
+    (
+        {f"{ROLLOUT}.agent": {"agent_loop_manager_class": "my.Manager"}},
+        {},
+        "verl-manager-unsupported",
+    ),
+    ({"trainer.use_v1": False}, {}, "verl-trainer-not-v1"),
+    ({f"{ROLLOUT}.name": "sglang"}, {}, "verl-engine-not-vllm"),
     (
         {"algorithm.kl_ctrl": {"type": "adaptive"}, "algorithm.use_kl_in_reward": True},
         {},
-        "TP516",
+        "verl-adaptive-kl",
     ),
-    (MEGATRON, {"unproven": ["megatron"], "lambda_jun": 0.1}, "TP518"),
-    ({**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}}, {"unproven": ["megatron"]}, "TP519"),
-    ({f"{ACTOR}.use_prefix_grouper": True}, {}, "TP520"),
-    ({"distillation.enabled": True}, {}, "TP522"),
-    ({}, {"rollouts": "runs/rollouts"}, "TP524"),
-    ({BACKEND: {"backend": "delta_sharded"}, MODE: "separate_async"}, {}, "TP525"),
-    ({}, {"unproven": ["gae"]}, "TP440"),
+    (MEGATRON, {"unproven": ["megatron"], "lambda_jun": 0.1}, "verl-loss-term-unsupported"),
+    (
+        {**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}},
+        {"unproven": ["megatron"]},
+        "verl-router-replay-untested",
+    ),
+    ({f"{ACTOR}.use_prefix_grouper": True}, {}, "verl-mask-as-length"),
+    ({"distillation.enabled": True}, {}, "verl-setting-untested"),
+    ({}, {"rollouts": "runs/rollouts"}, "verl-setting-of-openrlhf"),
+    (
+        {BACKEND: {"backend": "delta_sharded"}, MODE: "separate_async"},
+        {},
+        "verl-weights-bypass-loading",
+    ),
+    ({}, {"unproven": ["gae"]}, "unproven-name-unknown"),
     # What is known to be wrong cannot be allowed.
-    ({ESTIMATOR: "optimal_token_baseline"}, {"unproven": [*UNPROVEN]}, "TP442"),
-    ({f"{ACTOR}.strategy": "nobodys"}, {"unproven": [*UNPROVEN]}, "TP443"),
+    ({ESTIMATOR: "optimal_token_baseline"}, {"unproven": [*UNPROVEN]}, "trainer-setting-incorrect"),
+    ({f"{ACTOR}.strategy": "nobodys"}, {"unproven": [*UNPROVEN]}, "trainer-setting-untested"),
 ]
 
 
@@ -125,16 +141,20 @@ def test_settings_are_refused_by_name(
 VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
 VLLM = f"{ROLLOUT}.engine_kwargs.vllm"
 SEEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({f"{ROLLOUT}.pipeline_model_parallel_size": 2}, {}, "TP328"),
-    ({f"{VLLM}.pipeline_parallel_size": 2}, {}, "TP328"),
-    ({f"{VLLM}.speculative_config": {"method": "ngram"}}, {}, "TP329"),
-    ({f"{VLLM}.speculative-config": {"method": "ngram"}}, {}, "TP329"),
-    ({f"{ROLLOUT}.mtp": {"enable": True, "enable_rollout": True}}, {}, "TP329"),
-    ({f"{MODEL}.lora_rank": 8}, {"mode": "speculative"}, "TP356"),
-    ({f"{MODEL}.lora": {"rank": 8}}, {"mode": "speculative"}, "TP356"),
-    ({}, {"junior": "/nonexistent/model"}, "TP312"),
-    ({f"{MODEL}.path": "{vl}"}, {}, "TP339"),
-    ({}, {"junior": "{vl}"}, "TP339"),
+    ({f"{ROLLOUT}.pipeline_model_parallel_size": 2}, {}, "pipeline-parallel-unsupported"),
+    ({f"{VLLM}.pipeline_parallel_size": 2}, {}, "pipeline-parallel-unsupported"),
+    ({f"{VLLM}.speculative_config": {"method": "ngram"}}, {}, "speculative-config-unsupported"),
+    ({f"{VLLM}.speculative-config": {"method": "ngram"}}, {}, "speculative-config-unsupported"),
+    (
+        {f"{ROLLOUT}.mtp": {"enable": True, "enable_rollout": True}},
+        {},
+        "speculative-config-unsupported",
+    ),
+    ({f"{MODEL}.lora_rank": 8}, {"mode": "speculative"}, "speculative-setting-unsupported"),
+    ({f"{MODEL}.lora": {"rank": 8}}, {"mode": "speculative"}, "speculative-setting-unsupported"),
+    ({}, {"junior": "/nonexistent/model"}, "junior-not-checkpoint"),
+    ({f"{MODEL}.path": "{vl}"}, {}, "multimodal-model-unsupported"),
+    ({}, {"junior": "{vl}"}, "multimodal-model-unsupported"),
 ]
 
 
@@ -198,8 +218,8 @@ def test_the_base_of_megatrons_adapter_is_read_too() -> None:
 @pytest.mark.parametrize(
     ("version", "unproven", "code"),
     [
-        ("0.8.0", [*UNPROVEN], "TP376"),
-        ("0.10.0.dev0", [], "TP452"),
+        ("0.8.0", [*UNPROVEN], "framework-version-untested"),
+        ("0.10.0.dev0", [], "trainer-version-untested"),
         ("0.10.0.dev0", ["development_version"], None),
     ],
 )

@@ -156,7 +156,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
-    with refused("TP532"):
+    with refused("verl-internal-trainer-mode"):
         in_tandem(TrainerV1, TrainerInTandem)(config)
 
 
@@ -165,9 +165,9 @@ def test_trainer_goes_on_with_a_manager_of_ours_and_one_validation_alone(start: 
     assert trainer.config.trainer.v1.trainer_mode == "sync"  # which verl compares
     ours = object.__new__(ManagerInTandem)
     assert trainer.fit(ours) is ours
-    with refused("TP375"):
+    with refused("trainer-class-replaced"):
         trainer.fit(SimpleNamespace())
-    with refused("TP531"):
+    with refused("verl-validations-merged"):
         trainer._validate(merged=True)
 
 
@@ -193,9 +193,12 @@ def complement(row: dict[str, Any]) -> None:
 
 
 SPOILED = {
-    "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "TP406"),
-    "complement": (complement, "TP411"),
-    "not narrowed": (lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])), "TP416"),
+    "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "row-without-authorship"),
+    "complement": (complement, "authorship-replay-differs"),
+    "not narrowed": (
+        lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])),
+        "mask-not-seniors",
+    ),
 }
 
 
@@ -210,7 +213,9 @@ def test_batch_that_is_not_tandems_stops_the_trainer(start: Any, spoil: Any, cod
 
 
 @pytest.mark.parametrize("update", ["_update_actor", "_update_critic"])
-@pytest.mark.parametrize(("key", "code"), [("u_1_0", "TP421"), ("pad_0_0", "TP419")])
+@pytest.mark.parametrize(
+    ("key", "code"), [("u_1_0", "mask-changed-after-check"), ("pad_0_0", "row-not-checked")]
+)
 @pytest.mark.parametrize("column", ["response_mask", "loss_mask"])
 def test_update_of_other_masks_is_refused(
     start: Any, column: str, key: str, code: str, update: str
@@ -244,7 +249,7 @@ def test_trajectory_that_the_engine_refused_stops_the_trainer(start: Any, partit
     trainer, queue = start(partition=partition)
     queue.rows["u_0_0"]["extra_fields"] = {}
     queue.rows["u_1_0"]["extra_fields"] = {ERROR: "RequestError: no"}
-    with refused("TP405", error="RequestError: no"):
+    with refused("trajectory-failed", error="RequestError: no"):
         trainer.replay_buffer.sample()
     if partition == "val":  # which is not measured
         queue.rows["u_1_0"]["extra_fields"] = {}
@@ -267,7 +272,7 @@ def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(sta
         assert queue.rows[key]["junior_mask"].tolist() == facts.junior_mask.astype(int).tolist()
     assert queue.rows["pad_0_0"]["junior_mask"].tolist() == [0]
     trainer.workers_have_the_adapter = False
-    with refused("TP450"):
+    with refused("imitation-term-missing"):
         trainer._update_actor(queue.filled, {})
     plain, queue = start()
     plain.replay_buffer.sample()
@@ -295,5 +300,5 @@ def test_checkpoint_says_with_which_settings_it_was_made(
     other = settings()
     other.actor_rollout_ref.model.path = str(tmp_path / "run")
     trainer, _ = start(other)
-    with refused("TP423"):
+    with refused("checkpoint-tandem-dropped"):
         trainer._load_checkpoint()

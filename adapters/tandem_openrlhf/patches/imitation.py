@@ -91,7 +91,7 @@ class Imitation:
         Raises :class:`EngineError` without a forward pass.
         """
         if self.log_probs is None:
-            raise EngineError("TP601", lambda_jun=self.weight)
+            raise EngineError("openrlhf-junior-logprobs-missing", lambda_jun=self.weight)
         self.loss = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
         return original(loss + self.weight * self.loss, *rest, **more)
 
@@ -111,7 +111,7 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
         ):
             status = super().training_step(experience, kl_ctl, step, *rest)
         if imitation.loss is None:
-            raise EngineError("TP602", lambda_jun=imitation.weight)
+            raise EngineError("openrlhf-imitation-term-missing", lambda_jun=imitation.weight)
         status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
         status["weights"][IMITATION_METRIC] = "sample"
         return status

@@ -48,7 +48,9 @@ def check_cpu_weights(model: Any) -> None:
     for name, module in model.named_modules():
         method = getattr(module, "quant_method", None)
         if isinstance(method, QuantizeMethodBase) and not isinstance(method, loadable):
-            raise EngineError("TP326", name=name, method=type(method).__name__)
+            raise EngineError(
+                "packed-layer-not-reloadable", name=name, method=type(method).__name__
+            )
 
 
 def pack_cpu_weights_anew(model: Any, loaded: Any) -> None:

@@ -39,7 +39,7 @@ def refuse_weights_without_a_place() -> None:
             packed = (name for names in manager.packed_modules.values() for name in names)
             homeless = sorted(set(adapter.loras).difference(manager.modules, packed))
             if homeless:
-                raise EngineError("TP327", layers=", ".join(homeless[:3]))
+                raise EngineError("adapter-layers-unsupported", layers=", ".join(homeless[:3]))
         return add(manager, adapter)
 
     wrap_once(LoRAModelManager, "_add_adapter", wrapper)

@@ -26,7 +26,7 @@ def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
     if _is_v2(vllm_config):
         return
     if asked_for_async:
-        raise EngineError("TP342")
+        raise EngineError("async-scheduling-unsupported")
     vllm_config.scheduler_config.async_scheduling = False
     processors = list(vllm_config.model_config.logits_processors or [])
     if AUTHORS_PROCESSOR not in processors:
@@ -47,4 +47,4 @@ def check_engine(vllm_config: Any) -> None:
         processors = vllm_config.model_config.logits_processors or []
         if _is_v2(vllm_config) or AUTHORS_PROCESSOR in processors:
             return
-    raise EngineError("TP363", architecture=architecture)
+    raise EngineError("engine-not-in-tandem", architecture=architecture)

@@ -21,12 +21,12 @@ def check_drafting_options(option: Callable[[str], Any], version: str) -> None:
     option: its value by its name; None if it is not set. version: vLLM's.
     """
     if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
-        raise EngineError("TP349", version=version)
+        raise EngineError("speculative-vllm-too-old", version=version)
     if option("logits_processors"):
-        raise EngineError("TP350")
+        raise EngineError("speculative-logits-processors")
     for name in ("enable_lora", "enable_dbo"):
         if option(name):
-            raise EngineError("TP356", name=name)
+            raise EngineError("speculative-setting-unsupported", name=name)
 
 
 def ask_for_drafts(
@@ -83,7 +83,7 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
 def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
-        raise EngineError("TP355")
+        raise EngineError("speculative-runner-v1")
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     draft = vllm_config.speculative_config.draft_model_config
     refused = {
@@ -98,15 +98,15 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
     }
     for name, asked in refused.items():
         if asked:
-            raise EngineError("TP356", name=name)
+            raise EngineError("speculative-setting-unsupported", name=name)
     if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
-        raise EngineError("TP357")
+        raise EngineError("speculative-data-parallel-experts")
     scheduler = vllm_config.scheduler_config
     if scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs:
         raise EngineError(
-            "TP358",
+            "speculative-batched-tokens-too-few",
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_num_seqs=scheduler.max_num_seqs,
         )
     if isinstance(config.drafts, dict) and parallel.data_parallel_size > 1:
-        raise EngineError("TP359", drafts=config.max_drafts)
+        raise EngineError("drafts-data-parallel", drafts=config.max_drafts)

@@ -63,7 +63,7 @@ class TandemJunior(nn.Module):
         Raises :class:`EngineError` for any load after startup.
         """
         if self._frozen:
-            raise EngineError("TP351")
+            raise EngineError("draft-weights-sent")
         return set()
 
     def freeze(self) -> None:
@@ -87,7 +87,7 @@ def junior_of(vllm_config: Any) -> TandemJunior:
     """
     junior = _juniors.get(_key(vllm_config))
     if junior is None:
-        raise EngineError("TP352")
+        raise EngineError("foreign-speculator")
     return junior
 
 

@@ -81,7 +81,7 @@ def set_aside(memory: DraftMemory, device: torch.device) -> None:
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        raise EngineError("TP354", needs=memory.describe()) from error
+        raise EngineError("speculative-memory-too-small", needs=memory.describe()) from error
 
 
 def row_chunks(rows: int, vocabulary: int) -> Iterator[slice]:

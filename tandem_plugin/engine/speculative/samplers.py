@@ -69,7 +69,7 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         if authors is None:
             return super().__call__(logits, input_batch, draft_logits, *newer)
         if draft_logits is None:
-            raise EngineError("TP361")
+            raise EngineError("draft-logits-missing")
         self._state.keep_states(input_batch)
         slots = input_batch.idx_mapping.long()
         chain = self._state.along()

@@ -79,7 +79,7 @@ class SpeculativeState(AuthorsState):
     def custom_sampler(self, sampler: Any) -> tuple[Any, Any]:
         """vLLM's own samplers, extended by the authors."""
         if super().custom_sampler(sampler) is not None:  # type: ignore[misc]
-            raise EngineError("TP362", kind=type(self.model).__name__)
+            raise EngineError("speculative-own-sampler", kind=type(self.model).__name__)
         self._sampler = sampler
         config = self.vllm_config.speculative_config
         return UndraftedSampler(self, sampler), CheckingSampler(self, sampler, config, self.device)

@@ -58,7 +58,7 @@ def _grade(query: str, prompt: str, label: Any) -> Grade:
     _queries[response is not None] += 1
     if response is not None:
         return default_grader().grade(response, label, prompt)
-    failed = GradingError("TP603", prompt=prompt[-60:], query=query[:60])
+    failed = GradingError("openrlhf-response-not-found", prompt=prompt[-60:], query=query[:60])
     if _queries[False] > _queries[True]:
         raise failed
     if _queries[False] == 1:

@@ -45,7 +45,9 @@ def math_reward(
     """
     names = [one for one in _COLUMNS if one in columns]
     if not names:
-        raise DataError("TP727", columns=", ".join(sorted(columns)), known=", ".join(_COLUMNS))
+        raise DataError(
+            "answers-column-missing", columns=", ".join(sorted(columns)), known=", ".join(_COLUMNS)
+        )
     rows = range(len(completions))
     golds = [_gold({name: columns[name][row] for name in names}) for row in rows]
     asked = [_prompt(prompts, extra_info, row) for row in rows]

@@ -150,7 +150,7 @@ def _packages() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise EvaluationError("TP982", package=error.name) from error
+        raise EvaluationError("command-needs-package", package=error.name) from error
 
 
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
@@ -163,8 +163,8 @@ def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
         name, _, members = one.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError("TP993", option=option, one=one)
+            raise EvaluationError("option-not-group", option=option, one=one)
         if checked_name(name, option) in groups:
-            raise EvaluationError("TP952", option=option, name=name)
+            raise EvaluationError("option-name-twice", option=option, name=name)
         groups[name] = listed
     return groups

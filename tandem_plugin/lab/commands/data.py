@@ -141,6 +141,6 @@ def _read(source: str, files: list[Path] | None, bad_rows: Literal["stop", "skip
         if is_named(source):
             return load_named(source, tuple(files or ()), bad_rows)
         if files:
-            raise DataError("TP957", source=source)
+            raise DataError("file-of-unnamed-set", source=source)
         check_source(source)
         return read_problems(source, bad_rows)

@@ -76,7 +76,7 @@ def drafts(
                 name = f"{number} drafts" if number else "lockstep"
                 typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)
     if not speeds:
-        raise ConfigError("TP960", batches=batches, seqs=seqs)
+        raise ConfigError("draft-batches-too-large", batches=batches, seqs=seqs)
     table = table_of(speeds, seqs)
     if json:
         print_json({"drafts": table, "tokens_per_second": speeds})
@@ -110,7 +110,7 @@ def _numbers(option: str, given: str) -> list[int]:
     except ValueError:
         found = []
     if not found or found[0] < 1:
-        raise ConfigError("TP961", option=option, given=given)
+        raise ConfigError("option-not-counts", option=option, given=given)
     return found
 
 

@@ -303,7 +303,7 @@ def _check_names(names: Sequence[str], option: str) -> None:
 
     for name in names:
         if names.count(name) > 1:
-            raise EvaluationError("TP963", option=option, name=name)
+            raise EvaluationError("option-name-used-twice", option=option, name=name)
 
 
 def _show(written: Sequence[Path], json: bool, over: Over) -> None:

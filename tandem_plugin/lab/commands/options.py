@@ -136,7 +136,7 @@ def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
     for name in ("model", "additional_config", "tandem"):
         if name in arguments:
-            raise ConfigError("TP962", name=name)
+            raise ConfigError("engine-argument-unknown", name=name)
     return arguments
 
 
@@ -153,5 +153,5 @@ def template_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     arguments = assignments("--template-arg", given or ())
     for name in arguments:
         if name in _RENDERING:
-            raise ConfigError("TP932", name=name)
+            raise ConfigError("template-argument-unknown", name=name)
     return arguments

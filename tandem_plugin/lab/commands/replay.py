@@ -87,7 +87,7 @@ def replay(
         found = _of_rollouts(files, RuleBook(vocabulary, options), show, token_ids)
     kinds = ("rows", "unknown_rows", "solo_rows", "differing_rows")
     if not any(found.get(kind) for kind in kinds):
-        raise RolloutError("TP980", rollouts=rollouts)
+        raise RolloutError("rollouts-empty", rollouts=rollouts)
     result = {"ok": found.pop("ok"), "rollouts": str(rollouts), "tokenizer": chosen, **found}
     if json:
         print_json(result)
@@ -103,7 +103,7 @@ def _of_traces(files: Sequence[Path], rule: Rule, keep: int, token_ids: int) -> 
     from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
     if not isinstance(rule.schedule, BernoulliSchedule):
-        raise RolloutError("TP797", name=rule.schedule.name)
+        raise RolloutError("trace-seed-missing", name=rule.schedule.name)
     audit = TraceAudit(rule.schedule, rule.boundaries, keep, token_ids)
     for file in files:
         audit.add(read_traces(file))

@@ -223,7 +223,9 @@ def read_prompts(
     if found.bad_rows:
         bad, *more = found.bad_rows
         others = f" {len(more):,} more rows are invalid." if more else ""
-        raise DataError("TP976", source=source, row=bad.row, reason=bad.reason, others=others)
+        raise DataError(
+            "source-row-invalid", source=source, row=bad.row, reason=bad.reason, others=others
+        )
     if note := found.unread_note():
         echo(note, err=True)
     return found.problems
@@ -309,7 +311,9 @@ class RolloutRun:
         ]
         for problem, ids in enumerate(prompts):
             if len(ids) >= longest:
-                raise DataError("TP731", problem=problem, tokens=len(ids), longest=longest)
+                raise DataError(
+                    "problem-too-long", problem=problem, tokens=len(ids), longest=longest
+                )
         for problem, sample in places:
             seed = derive_seed(self.seed, "sampling", problem, sample)
             params = SamplingParams(**self.sampling, seed=seed)

@@ -126,14 +126,14 @@ def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None
     name = str(files[0] if len(files) == 1 else files[0].parent)
     if len(shown.misread) > len(shown.responses):
         raise TokenizerError(
-            "TP987",
+            "view-tokenizer-differs",
             tokenizer=tokenizer,
             name=name,
             misread=len(shown.misread),
             first=shown.misread[0],
         )
     if not shown.responses:
-        raise RolloutError("TP988", name=name, reason=_first_unread(shown))
+        raise RolloutError("view-nothing-to-show", name=name, reason=_first_unread(shown))
 
 
 def _first_unread(shown: ShownResponses) -> str:

@@ -51,7 +51,7 @@ def preparing(folder: Path, name: str, trainer: str) -> Iterator[Path]:
                 _complete(folder)
                 raise
     except OSError as error:
-        raise OutputError("TP751", path=folder, reason=system_reason(error)) from error
+        raise OutputError("file-unwritable", path=folder, reason=system_reason(error)) from error
     finally:
         if is_new:
             with suppress(OSError):
@@ -69,7 +69,7 @@ def _locked(folder: Path) -> Iterator[None]:
         except OSError:
             is_current = False
         if not is_current:  # the other process holds it, or has just removed it
-            raise OutputError("TP752", path=folder)
+            raise OutputError("file-locked", path=folder)
         try:
             yield
         finally:
@@ -123,25 +123,28 @@ def _check_prepared(folder: Path, name: str, trainer: str) -> None:
     manifest = read_manifest(folder)
     if manifest is None:
         if os.path.lexists(folder / MANIFEST):
-            raise OutputError("TP732", folder=folder, file=MANIFEST)
+            raise OutputError("data-folder-foreign-file", folder=folder, file=MANIFEST)
         return
     if (manifest["name"], manifest["trainer"]) != (name, trainer):
         raise OutputError(
-            "TP733", folder=folder, name=manifest["name"], trainer=manifest["trainer"]
+            "data-folder-other-set",
+            folder=folder,
+            name=manifest["name"],
+            trainer=manifest["trainer"],
         )
     digests = manifest.get("sha256")
     if not isinstance(digests, dict):  # an earlier version's
         return
     for file in _listed(folder):
         if os.path.exists(folder / file) and file_digest(folder / file) != digests.get(file):
-            raise OutputError("TP732", folder=folder, file=file)
+            raise OutputError("data-folder-foreign-file", folder=folder, file=file)
 
 
 def _check_overwritten(folder: Path, new: Path) -> None:
     """Raise if a new file would replace one that the folder's manifest does not list."""
     for file in sorted(new.iterdir()):
         if file.name not in (MANIFEST, *_listed(folder)) and os.path.lexists(folder / file.name):
-            raise OutputError("TP732", folder=folder, file=file.name)
+            raise OutputError("data-folder-foreign-file", folder=folder, file=file.name)
 
 
 def file_digest(file: Path) -> str:
@@ -158,8 +161,13 @@ def prepared_manifest(file: Path) -> Mapping[str, Any] | None:
     if file.name not in _NAMES:
         return None
     if (file.parent / _FINISHED).exists():
-        raise DataError("TP734", file=file)
+        raise DataError("data-preparation-interrupted", file=file)
     manifest = read_manifest(file.parent)
     if manifest is not None and file.name not in manifest["files"].values():
-        raise DataError("TP735", file=file, name=manifest["name"], trainer=manifest["trainer"])
+        raise DataError(
+            "data-file-not-in-manifest",
+            file=file,
+            name=manifest["name"],
+            trainer=manifest["trainer"],
+        )
     return manifest

@@ -88,7 +88,9 @@ def check_source(source: str) -> None:
         return
     near = difflib.get_close_matches(source, NAMED_SETS, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
-    raise DataError("TP958", source=source, known=", ".join(NAMED_SETS), meant=meant)
+    raise DataError(
+        "problem-source-missing", source=source, known=", ".join(NAMED_SETS), meant=meant
+    )
 
 
 def load_named(
@@ -114,7 +116,7 @@ def load_named(
     left_out = tuple(bad for part in parts for bad in part.bad_rows)
     if len(problems) != known.count:
         raise DataError(
-            "TP703",
+            "set-size-differs",
             name=name,
             count=known.count,
             where="the given file" if files else ", ".join(map(_described, known.homes)),
@@ -129,7 +131,7 @@ def _fetched(name: str, home: HubSource) -> Iterator[tuple[int, Any]]:
         return read_hub(home)
     except DataError as error:
         reason = error.fields.get("reason", error.message)
-        raise DataError("TP704", name=name, error=reason, home=home.name) from error
+        raise DataError("set-download-failed", name=name, error=reason, home=home.name) from error
 
 
 def _described(home: HubSource) -> str:

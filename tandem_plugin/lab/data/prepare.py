@@ -134,7 +134,7 @@ def _check_left(out: Path, parts: Mapping[str, object]) -> None:
     for ending in (".parquet", ".jsonl"):
         left = out / f"heldout{ending}"
         if "heldout" not in parts and os.path.exists(left):
-            raise OutputError("TP709", left=left)
+            raise OutputError("heldout-would-be-trained", left=left)
 
 
 def split(
@@ -155,7 +155,7 @@ def split(
     if heldout == 0:
         return {"train": list(problems)}, duplicates
     if not 0 < heldout < len(groups):
-        raise DataError("TP710", heldout=heldout, problems=len(groups))
+        raise DataError("heldout-too-many", heldout=heldout, problems=len(groups))
     if draws_rows:
         rows = np.random.RandomState(seed).choice(len(problems), heldout, replace=False).tolist()
         out = set(rows)
@@ -197,7 +197,7 @@ def _write_verl(
         import pyarrow as arrow
         from pyarrow.parquet import write_table
     except ModuleNotFoundError:
-        raise DataError("TP711") from None
+        raise DataError("verl-parquet-needs-pyarrow") from None
     rows = [
         {
             "data_source": source,
@@ -216,7 +216,7 @@ def _write_verl(
     try:
         table = arrow.Table.from_pylist(rows)
     except (arrow.ArrowException, UnicodeEncodeError) as error:
-        raise DataError("TP712", name=name, error=error) from error
+        raise DataError("parquet-unwritable", name=name, error=error) from error
     write_table(table, path)
 
 

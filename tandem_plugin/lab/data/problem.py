@@ -87,10 +87,10 @@ class PromptTemplate:
 
     def __post_init__(self) -> None:
         if "{problem}" not in self.template:
-            raise DataError("TP713", template=self.template)
+            raise DataError("template-without-problem", template=self.template)
         for text in (self.template, self.instruction, self.system or ""):
             if SURROGATE.search(text):
-                raise DataError("TP736", text=text)
+                raise DataError("text-lone-surrogate", text=text)
 
     def messages(self, problem: Problem) -> list[Message]:
         """The problem as a chat.
@@ -137,7 +137,9 @@ def rendered(
             list(messages), add_generation_prompt=True, **form, **template_args
         )
     except Exception as error:  # a template's own, for roles or arguments that it does not take
-        raise DataError("TP937", error_type=type(error).__name__, error=error) from error
+        raise DataError(
+            "chat-template-failed", error_type=type(error).__name__, error=error
+        ) from error
 
 
 def has_template(tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENTS) -> bool:

@@ -50,11 +50,11 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     Raises :class:`DataError` for a file that cannot be read.
     """
     if not os.path.isfile(path):
-        raise DataError("TP715", path=path)
+        raise DataError("problem-file-missing", path=path)
     try:
         open_file(path).close()
     except OSError as error:
-        raise DataError("TP754", path=path, reason=system_reason(error)) from error
+        raise DataError("file-unreadable", path=path, reason=system_reason(error)) from error
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return _json_lines(path)
@@ -63,7 +63,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         case ".parquet":
             return enumerate(_parquet(path), 1)
         case suffix:
-            raise DataError("TP716", path=path, suffix=suffix)
+            raise DataError("problem-file-extension", path=path, suffix=suffix)
 
 
 def is_hub_source(source: str) -> bool:
@@ -81,15 +81,19 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
     try:
         from datasets import load_dataset
     except ModuleNotFoundError:
-        raise DataError("TP719") from None
-    with hub_access(lambda reason: DataError("TP717", source=str(source), reason=reason)):
+        raise DataError("hub-needs-datasets") from None
+    with hub_access(
+        lambda reason: DataError("hub-download-failed", source=str(source), reason=reason)
+    ):
         found = load_dataset(
             source.name, name=source.config, split=source.split, revision=source.revision
         )
     if hasattr(found, "keys"):
         splits = list(found.keys())
         if len(splits) != 1:
-            raise DataError("TP718", name=str(source), splits=", ".join(splits), split=splits[0])
+            raise DataError(
+                "split-unknown", name=str(source), splits=", ".join(splits), split=splits[0]
+            )
         found = found[splits[0]]
     return enumerate(found, 1)
 
@@ -110,13 +114,13 @@ def _json(path: Path) -> list[Any]:
     try:
         records = parse_json(read_file(path).removeprefix(BOM_UTF8))
     except ValueError as error:
-        raise DataError("TP720", path=path, error=error) from error
+        raise DataError("problem-file-not-json", path=path, error=error) from error
     if isinstance(records, dict):
         lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]
         if len(lists) == 1:
             return list(lists[0])
     if not isinstance(records, list):
-        raise DataError("TP721", path=path, kind=type(records).__name__)
+        raise DataError("problem-file-not-list", path=path, kind=type(records).__name__)
     return records
 
 
@@ -125,9 +129,9 @@ def _parquet(path: Path) -> Iterator[Any]:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
     except ModuleNotFoundError:
-        raise DataError("TP722") from None
+        raise DataError("parquet-needs-pyarrow") from None
     try:
         file = ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise DataError("TP723", path=path, error=error) from error
+        raise DataError("problem-file-not-parquet", path=path, error=error) from error
     return (row for batch in file.iter_batches() for row in batch.to_pylist())

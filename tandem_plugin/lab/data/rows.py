@@ -84,7 +84,9 @@ class _Reader:
             yield
         except RowError as error:
             if self._bad_rows == "stop":
-                raise DataError("TP725", name=self._name, row=row, found=error) from None
+                raise DataError(
+                    "problem-row-invalid", name=self._name, row=row, found=error
+                ) from None
             self._bad.append(BadRow(row, str(error)))
 
     def read(self, row: int, record: Any) -> None:
@@ -107,7 +109,7 @@ class _Reader:
                 self._problems[row] = replace(problem, golds=(letter,))
         if not self._problems:
             first = f" Row {self._bad[0].row}: {self._bad[0].reason}" if self._bad else ""
-            raise DataError("TP726", name=self._name, first=first)
+            raise DataError("problem-set-empty", name=self._name, first=first)
         found = tuple(self._problems[row] for row in sorted(self._problems))
         bad = tuple(sorted(self._bad, key=lambda one: one.row))
         return ProblemSet(self._name, found, bad, dict(self._unread))
@@ -220,7 +222,7 @@ def read_generated(source: str) -> ProblemSet:
             for row, entry in enumerate(entries, 1)
         )
     except (AssertionError, TypeError, ValueError) as error:
-        raise DataError("TP730", source=source, error=error) from error
+        raise DataError("generated-set-failed", source=source, error=error) from error
     return ProblemSet(f"reasoning-gym-{name}", problems)
 
 

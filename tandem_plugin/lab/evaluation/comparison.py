@@ -48,12 +48,14 @@ def read_seniors(folders: Sequence[Path]) -> BySenior:
     for folder in folders:
         runs = list(find_summaries(folder))
         if not runs:
-            raise EvaluationError("TP881", results=folder)
+            raise EvaluationError("results-unfinished", results=folder)
         for one in runs:
             known = by_senior.setdefault(one.senior, {})
             if one.label in known:
                 first = known[one.label].folder
-                raise EvaluationError("TP880", folder=first, other=one.folder, senior=one.senior)
+                raise EvaluationError(
+                    "compare-same-run", folder=first, other=one.folder, senior=one.senior
+                )
             known[one.label] = one
     return by_senior
 
@@ -90,15 +92,17 @@ def compare(
     for method, members in pools.items():
         without = [name for name in members if name not in unit_of]
         if unit_of and 0 < len(without) < len(members):
-            raise EvaluationError("TP916", method=method, names=" and ".join(without))
+            raise EvaluationError(
+                "compare-unit-missing", method=method, names=" and ".join(without)
+            )
     by_senior = _pooled(by_senior, pools, despite, notes)
     if len(by_senior) < 2:
-        raise EvaluationError("TP830", seniors=", ".join(by_senior) or "none")
+        raise EvaluationError("compare-too-few-seniors", seniors=", ".join(by_senior) or "none")
     lack = "No table of {label}: there is no such result for {names}."
     runs = _common_runs(by_senior, despite, notes, lack)
     if not runs:
         seniors = " and ".join(by_senior)
-        raise EvaluationError("TP834", seniors=seniors, missing=" ".join(notes))
+        raise EvaluationError("compare-no-common-results", seniors=seniors, missing=" ".join(notes))
     noted = tuple(dict.fromkeys(notes))
     return Comparison(tuple(by_senior), runs, noted, over, unit_of)
 
@@ -110,10 +114,16 @@ def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:
         for name in members:
             if name not in known:
                 raise EvaluationError(
-                    "TP831", what=what, group=group, name=name, known=", ".join(known)
+                    "compare-name-unknown",
+                    what=what,
+                    group=group,
+                    name=name,
+                    known=", ".join(known),
                 )
             if name in found:
-                raise EvaluationError("TP832", what=what, name=name, first=found[name], group=group)
+                raise EvaluationError(
+                    "compare-name-in-two", what=what, name=name, first=found[name], group=group
+                )
             found[name] = group
     return found
 
@@ -125,7 +135,7 @@ def _pooled(
     method_of = _group_of("pool", pools, by_senior)
     for method in pools:
         if method in by_senior and method not in method_of:
-            raise EvaluationError("TP833", method=method)
+            raise EvaluationError("compare-pool-name-taken", method=method)
     joined: dict[str, Mapping[str, Summary]] = {}
     for name, found in by_senior.items():
         method = method_of.get(name, name)

@@ -61,7 +61,9 @@ def token_counts(responses: Iterable[Sequence[int]], vocabulary: int) -> NDArray
         ids = np.asarray(response, dtype=np.int64)
         outside = ids[(ids < 0) | (ids >= vocabulary)]
         if outside.size:
-            raise EvaluationError("TP844", token_id=int(outside[0]), vocabulary=vocabulary)
+            raise EvaluationError(
+                "scoring-token-outside-vocabulary", token_id=int(outside[0]), vocabulary=vocabulary
+            )
         counts += np.bincount(ids, minlength=vocabulary)
     return counts
 
@@ -214,7 +216,7 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
     check_comparable([senior_run, junior_run])
     pieces = pieces_of(senior_run.content["senior"].get("path", ""))
     if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
-        raise EvaluationError("TP852", senior=senior, junior=junior)
+        raise EvaluationError("token-counts-vocabularies-differ", senior=senior, junior=junior)
     with waiting(f"count the tokens of {senior} and {junior}"):
         senior_counts, junior_counts = (
             _counted(one, len(pieces)) for one in (senior_run, junior_run)
@@ -259,7 +261,7 @@ def drift_metrics(senior: Counts, junior: Counts, frequent: int = FREQUENT) -> d
     """
     ratios = log_ratio(senior.whole, junior.whole)[junior.whole >= frequent]
     if not ratios.size:
-        raise EvaluationError("TP853", frequent=frequent)
+        raise EvaluationError("junior-tokens-too-few", frequent=frequent)
     thresholds = np.linspace(0, float(np.abs(ratios).max()) or 1.0, _THRESHOLDS)
     return {
         "kl": kl_divergence(senior.whole, junior.whole),
@@ -323,7 +325,7 @@ def read_counts(summary: Summary) -> tuple[Counts, Counts]:
         senior = found.of(found.senior, found.senior_half)
         return senior, found.of(found.junior, found.junior_half)
     except (OSError, ValueError, IndexError) as error:
-        raise EvaluationError("TP851", path=path) from error
+        raise EvaluationError("token-counts-damaged", path=path) from error
 
 
 def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:

@@ -65,7 +65,7 @@ def generate(
                 answer = pool.submit(_answer, files, sampling, dict(engine))
             answer.result()
         except BrokenProcessPool as error:
-            raise EvaluationError("TP858") from error
+            raise EvaluationError("evaluation-engine-vanished") from error
         except KeyboardInterrupt:
             for process in set(active_children()) - others:
                 process.terminate()
@@ -109,7 +109,9 @@ def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping
         raise
     except Exception as error:
         traceback.print_exc()
-        raise EngineError("TP854", error_type=type(error).__name__, error=error) from None
+        raise EngineError(
+            "evaluation-engine-failed", error_type=type(error).__name__, error=error
+        ) from None
 
 
 def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
@@ -204,7 +206,7 @@ class _Requests:
             budget = self.sampling.budget(len(ids))
             if budget < 1 or len(ids) + budget > self._longest:
                 raise EvaluationError(
-                    "TP855",
+                    "evaluation-problem-too-long",
                     problem=place.problem,
                     benchmark=self.files[place.file].benchmark.name,
                     tokens=len(ids),

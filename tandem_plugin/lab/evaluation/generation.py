@@ -86,7 +86,7 @@ def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """
     if name == TEXT:
         if unknown := sorted(parameters.keys() - {"rounds"}):
-            raise EvaluationError("TP838", name=unknown[0])
+            raise EvaluationError("text-handoff-parameter", name=unknown[0])
         settings = {"schedule": TEXT, "rounds": 150, **parameters}
         check_count("rounds", settings["rounds"])
         return settings
@@ -203,7 +203,9 @@ def read_generations(
             seen.add((problem, sample))
             yield problem, sample, row
     except (OSError, ValueError) as error:
-        raise EvaluationError("TP856", path=path, error=error) from error
+        raise EvaluationError("responses-unreadable", path=path, error=error) from error
     expected = problems * samples
     if len(seen) != expected:
-        raise EvaluationError("TP909", path=path, responses=len(seen), expected=expected)
+        raise EvaluationError(
+            "responses-incomplete", path=path, responses=len(seen), expected=expected
+        )

@@ -76,7 +76,9 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
         known = NAMED_SETS[source]
         if known.evaluate_on:
             home = known.homes[0]
-            raise EvaluationError("TP821", source=source, test=known.evaluate_on, home=home)
+            raise EvaluationError(
+                "evaluation-on-training-split", source=source, test=known.evaluate_on, home=home
+            )
         problems = load_named(source)
     else:
         problems = read_problems(source)
@@ -89,7 +91,7 @@ def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchm
 def checked_name(name: str, of: str) -> str:
     """A name that can be a folder and a heading; raises :class:`EvaluationError` for another."""
     if not _NAME.fullmatch(name):
-        raise EvaluationError("TP822", name=name, of=of)
+        raise EvaluationError("evaluation-name-invalid", name=name, of=of)
     return name
 
 
@@ -130,7 +132,7 @@ def fingerprint_folder(folder: Path) -> str:
     """
     names = [file.name for file in folder.iterdir()]
     if "config.json" not in names or not any(n.endswith((".safetensors", ".bin")) for n in names):
-        raise EvaluationError("TP826", folder=folder)
+        raise EvaluationError("evaluation-not-checkpoint", folder=folder)
     return fingerprint_checkpoint(folder)
 
 

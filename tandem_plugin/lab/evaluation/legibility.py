@@ -59,7 +59,7 @@ class HFModel:
                 )
         except Exception as error:
             raise EvaluationError(
-                "TP873",
+                "scoring-model-not-loaded",
                 checkpoint=checkpoint.name,
                 path=checkpoint.path,
                 error_type=type(error).__name__,
@@ -82,7 +82,10 @@ class HFModel:
         ids = [*prompt, *response[:-1]]
         if len(ids) > self.longest:
             raise EvaluationError(
-                "TP911", ids=len(ids), checkpoint=self.checkpoint.name, longest=self.longest
+                "scoring-sequence-too-long",
+                ids=len(ids),
+                checkpoint=self.checkpoint.name,
+                longest=self.longest,
             )
         first = len(prompt) - 1
         return self._hidden(ids)[first : first + len(response)]
@@ -114,7 +117,9 @@ class HFModel:
         tolerance = 1e-4 if self._head.weight.dtype == torch.float32 else 2e-2
         if whole.shape != parts.shape or float((whole - parts).abs().max()) > tolerance * spread:
             raise EvaluationError(
-                "TP912", checkpoint=self.checkpoint.name, model_type=type(self._model).__name__
+                "scoring-logits-transformed",
+                checkpoint=self.checkpoint.name,
+                model_type=type(self._model).__name__,
             )
 
 
@@ -199,7 +204,7 @@ def score_response(
         )
         sums = [total + float(one.sum()) for total, one in zip(sums, scores, strict=True)]
     if not math.isfinite(sum(sums)):
-        raise EvaluationError("TP837")
+        raise EvaluationError("scoring-logits-not-finite")
     return ResponseScore(len(ids), *sums)
 
 
@@ -221,7 +226,9 @@ def run_legibility(
     sampled = int(solo.settings["sampling"]["samples"])
     used = sampled if samples is None else samples
     if not 1 <= used <= sampled:
-        raise EvaluationError("TP913", used=used, senior=senior.name, sampled=sampled)
+        raise EvaluationError(
+            "solo-run-samples-differ", used=used, senior=senior.name, sampled=sampled
+        )
     writer: HFModel | None = None
     written: list[Path] = []
     for junior in juniors:
@@ -241,7 +248,9 @@ def run_legibility(
         ]
         if unscored:
             if pieces_of(senior.path) != pieces_of(junior.path):
-                raise EvaluationError("TP827", senior=senior.name, junior=junior.name)
+                raise EvaluationError(
+                    "evaluation-vocabularies-differ", senior=senior.name, junior=junior.name
+                )
             writer = writer or HFModel(senior, dtype)
             reader = HFModel(junior, dtype)
             for name in unscored:
@@ -324,7 +333,7 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
         tokens = sum(row["tokens"] for row in found)
         written = [row for row in found if row["tokens"]]
         if not tokens:
-            raise EvaluationError("TP864", problem=problem, name=name)
+            raise EvaluationError("problem-responses-empty", problem=problem, name=name)
         summed.append(
             {
                 "problem": problem,

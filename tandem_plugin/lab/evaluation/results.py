@@ -104,15 +104,15 @@ def read_summary(path: Path) -> Summary:
         # An escaped lone surrogate is legal JSON, but cannot be printed.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:
-        raise EvaluationError("TP887", path=path, error=error) from error
+        raise EvaluationError("result-unreadable", path=path, error=error) from error
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in KINDS:
-        raise EvaluationError("TP888", path=path)
+        raise EvaluationError("result-not-summary", path=path)
     try:
         _SCHEMAS[kind].model_validate(content)
     except ValidationError as error:
         field = ".".join(str(part)[:60] for part in error.errors()[0]["loc"])
-        raise EvaluationError("TP891", path=path, field=field) from error
+        raise EvaluationError("summary-field-invalid", path=path, field=field) from error
     return Summary(
         path.parent,
         kind,
@@ -127,7 +127,7 @@ def read_summary(path: Path) -> Summary:
 def find_summaries(folder: Path) -> Iterator[Summary]:
     """The summaries of a folder and its subfolders, sorted by path."""
     if not os.path.isdir(folder):
-        raise EvaluationError("TP892", folder=folder)
+        raise EvaluationError("results-folder-missing", folder=folder)
     for path in sorted(folder.rglob(_SUMMARY)):
         yield read_summary(path)
 
@@ -140,11 +140,13 @@ def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summar
     """
     path = run_folder(out, "solo", name) / _SUMMARY
     if not os.path.exists(path):
-        raise EvaluationError("TP897", name=name, out=out)
+        raise EvaluationError("solo-run-missing", name=name, out=out)
     found = read_summary(path)
     noted = found.content["senior"].get("fingerprint")
     if fingerprint not in (None, noted):
-        raise EvaluationError("TP898", name=name, noted=noted, fingerprint=fingerprint)
+        raise EvaluationError(
+            "solo-run-other-model", name=name, noted=noted, fingerprint=fingerprint
+        )
     return found
 
 
@@ -161,7 +163,7 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
             allowed = any(name == one or name.startswith(f"{one}.") for one in despite)
             if known.get(name) != found.get(name) and not allowed:
                 raise EvaluationError(
-                    "TP914",
+                    "compare-settings-differ",
                     folder=first.folder,
                     other=other.folder,
                     name=name,
@@ -170,7 +172,10 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
                 )
         if _places(first) != _places(other):
             raise EvaluationError(
-                "TP835", folder=first.folder, other=other.folder, label=first.label
+                "compare-problems-differ",
+                folder=first.folder,
+                other=other.folder,
+                label=first.label,
             )
 
 

@@ -291,7 +291,9 @@ def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
     for problem, sample, row in file.responses(sampling.samples):
         outcome = outcomes[problem, sample]
         if outcome not in OUTCOMES:
-            raise EvaluationError("TP861", path=grades_file(file.path), outcome=outcome)
+            raise EvaluationError(
+                "grades-outcome-unknown", path=grades_file(file.path), outcome=outcome
+            )
         found = problems[problem]
         found.prompt_ids = found.prompt_ids or row["prompt_ids"]
         found.outcomes[outcome] += 1
@@ -299,7 +301,12 @@ def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
         found.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
             if "authorship" not in row:
-                raise EvaluationError("TP860", sample=sample, problem=problem, path=file.path)
+                raise EvaluationError(
+                    "team-response-without-authorship",
+                    sample=sample,
+                    problem=problem,
+                    path=file.path,
+                )
             authors = row["authorship"]
             found.shares.append(sum(authors) / len(authors) if authors else float("nan"))
             found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))

@@ -53,7 +53,7 @@ def start_engine(
 
         from tandem_plugin.engine.llm import TandemLLM
     except ImportError as error:
-        raise EngineError("TP764", error=error) from error
+        raise EngineError("vllm-import-failed", error=error) from error
     if current_platform.is_cpu():
         models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
         memory, sentence = cpu_arguments(models, arguments, tokens)
@@ -69,7 +69,7 @@ def start_engine(
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
-        raise EngineError("TP765", why=why) from error
+        raise EngineError("engine-start-failed", why=why) from error
 
 
 def report_unused(tokenizer: Any, template_args: Mapping[str, Any]) -> None:

@@ -80,7 +80,7 @@ def read_rollouts(
                 offset += len(line)
                 on_read(len(line))
     except OSError as error:
-        raise RolloutError("TP754", path=path, reason=system_reason(error)) from error
+        raise RolloutError("file-unreadable", path=path, reason=system_reason(error)) from error
 
 
 def read_rollout(file: BinaryIO, line: int, offset: int) -> Rollout | MalformedRow:
@@ -115,12 +115,12 @@ def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
     try:
         row = parse_json(line)
         if not isinstance(row, dict):
-            raise RolloutError("TP773")
+            raise RolloutError("rollout-not-object")
         return _rollout(row, number, offset)
     except TandemError as error:
         return MalformedRow(number, str(error))
     except ValueError as error:
-        return MalformedRow(number, str(RolloutError("TP772", error=error)))
+        return MalformedRow(number, str(RolloutError("rollout-not-json", error=error)))
 
 
 def check_row(row: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ def check_row(row: Mapping[str, Any]) -> None:
 def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
     for name in ("response_ids", "tandem_seed"):
         if name not in row:
-            raise RolloutError("TP774", name=name)
+            raise RolloutError("rollout-field-missing", name=name)
     try:
         known = _Row.model_validate(row)
     except ValidationError as error:
@@ -140,12 +140,12 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         where = "".join(f"[{place}]" for place in places if isinstance(place, int))
         reason = validation_reason(wrong["msg"])
         raise RolloutError(
-            "TP798", field=f"{field}{where}", value=wrong["input"], reason=reason
+            "rollout-field-invalid", field=f"{field}{where}", value=wrong["input"], reason=reason
         ) from error
     if known.tandem_seed is not None:
         for name in ("authorship", "tandem_fingerprint"):
             if getattr(known, name) is None:
-                raise RolloutError("TP774", name=name)
+                raise RolloutError("rollout-field-missing", name=name)
     segments = _segments(known)
     _check_unknown(known.tandem_unknown or [], segments)
     return Rollout(
@@ -171,18 +171,26 @@ def _segments(row: _Row) -> list[Segment]:
         return [Segment(row.tandem_seed, 0, length)]
     schedules = row.tandem_segment_schedules or [None] * len(row.tandem_segments)
     if len(schedules) != len(row.tandem_segments):
-        raise RolloutError("TP782", value=schedules, segments=len(row.tandem_segments))
+        raise RolloutError(
+            "rollout-segment-schedules-invalid", value=schedules, segments=len(row.tandem_segments)
+        )
     segments: list[Segment] = []
     earliest = 0
     for index, (seed, start, stop) in enumerate(row.tandem_segments):
         if not earliest <= start <= stop <= length:
             raise RolloutError(
-                "TP777", index=index, value=[seed, start, stop], earliest=earliest, length=length
+                "rollout-segment-out-of-range",
+                index=index,
+                value=[seed, start, stop],
+                earliest=earliest,
+                length=length,
             )
         segments.append(Segment(seed, start, stop, schedules[index]))
         earliest = stop
     if segments[0].seed != row.tandem_seed:
-        raise RolloutError("TP778", segment_seed=segments[0].seed, seed=row.tandem_seed)
+        raise RolloutError(
+            "rollout-segment-seed-differs", segment_seed=segments[0].seed, seed=row.tandem_seed
+        )
     return segments
 
 
@@ -194,5 +202,7 @@ def _check_unknown(unknown: list[tuple[int, int]], segments: list[Segment]) -> N
             max(0, min(stop, segment.stop) - max(start, segment.start)) for segment in segments
         )
         if not done <= start < stop or written != stop - start:
-            raise RolloutError("TP781", index=index, value=[start, stop], done=done)
+            raise RolloutError(
+                "rollout-unknown-span-invalid", index=index, value=[start, stop], done=done
+            )
         done = stop

@@ -36,7 +36,7 @@ _FILES = (*READ_ALONE, "tokenizer_config.json")
 def run_file(path: Path) -> Path:
     """The file with the settings that the rollouts at ``path`` were made with."""
     if not path.name:
-        raise RolloutError("TP789", path=path)
+        raise RolloutError("rollout-file-name-invalid", path=path)
     return path.with_name(path.name + ".run.json")
 
 
@@ -99,13 +99,15 @@ class RolloutFile:
                 open_file(self.path).close()  # nothing else: opening a pipe would wait for a reader
             return self.path.open("ab", buffering=0)
         except OSError as error:
-            raise OutputError("TP751", path=self.path, reason=system_reason(error)) from error
+            raise OutputError(
+                "file-unwritable", path=self.path, reason=system_reason(error)
+            ) from error
 
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise OutputError("TP752", path=self.path) from error
+            raise OutputError("file-locked", path=self.path) from error
 
     def _read(self, settings: Mapping[str, Any]) -> WholeLines:
         """Take in what is there."""
@@ -120,21 +122,31 @@ class RolloutFile:
         except ForeignLineError as error:
             if os.path.exists(run_file(self.path)):
                 self._check_settings(settings)  # rows of other settings may well be others
-            raise OutputError("TP753", path=self.path, line=error.line, error=error) from error
+            raise OutputError(
+                "rollout-line-invalid", path=self.path, line=error.line, error=error
+            ) from error
         except OSError as error:
-            raise OutputError("TP754", path=self.path, reason=system_reason(error)) from error
+            raise OutputError(
+                "file-unreadable", path=self.path, reason=system_reason(error)
+            ) from error
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         note = run_file(self.path)
         given = json.loads(json.dumps(settings))
         if self.path.stat().st_size > 0:
             if not os.path.exists(note):
-                raise OutputError("TP755", path=self.path, note=note.name)
+                raise OutputError("rollout-note-missing", path=self.path, note=note.name)
             noted = _noted(note)
             for name in [*given, *noted]:
                 before, now = noted.get(name), given.get(name)
                 if before != now:
-                    raise OutputError("TP756", path=self.path, name=name, before=before, now=now)
+                    raise OutputError(
+                        "rollout-settings-changed",
+                        path=self.path,
+                        name=name,
+                        before=before,
+                        now=now,
+                    )
             if noted == given:
                 return
         write_file(note, json.dumps(settings, indent=2) + "\n")
@@ -144,7 +156,9 @@ class RolloutFile:
             while content:
                 content = content[self._file.write(content) :]
         except OSError as error:
-            raise OutputError("TP759", path=self.path, reason=system_reason(error)) from error
+            raise OutputError(
+                "file-write-failed", path=self.path, reason=system_reason(error)
+            ) from error
 
 
 def _noted(note: Path) -> dict[str, Any]:
@@ -153,7 +167,7 @@ def _noted(note: Path) -> dict[str, Any]:
         if not isinstance(noted, dict):
             raise ValueError("it contains no settings")
     except (OSError, ValueError) as error:
-        raise OutputError("TP757", note=note, error=error) from error
+        raise OutputError("rollout-note-unreadable", note=note, error=error) from error
     return noted
 
 
@@ -196,12 +210,12 @@ def rollout_files(path: Path) -> list[Path]:
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
-        raise RolloutError("TP767", path=path)
+        raise RolloutError("path-missing", path=path)
     found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
     kept = (file for file in found if not file.name.endswith(_GRADES))
     files = sorted(kept, key=lambda file: (len(file.name), file.name))
     if not files:
-        raise RolloutError("TP768", path=path)
+        raise RolloutError("folder-without-rollouts", path=path)
     return files
 
 
@@ -229,7 +243,7 @@ def find_tokenizer(rollouts: Path) -> str:
         if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
     looked = " or ".join(f"{name}/" for name in _FOLDERS)
-    raise TokenizerError("TP790", rollouts=rollouts, looked=looked)
+    raise TokenizerError("rollout-tokenizer-missing", rollouts=rollouts, looked=looked)
 
 
 def _check_first_row(rollouts: Path) -> None:
@@ -237,10 +251,13 @@ def _check_first_row(rollouts: Path) -> None:
     file = rollout_files(rollouts)[0]
     first = next(read_rollouts(file), None)
     if first is None:
-        raise RolloutError("TP791", file=file)
+        raise RolloutError("rollout-file-empty", file=file)
     if isinstance(first, MalformedRow):
         raise RolloutError(
-            "TP792", file=file, line=first.line, message=first.message.rpartition(" [")[0]
+            "rollout-file-without-rollouts",
+            file=file,
+            line=first.line,
+            message=first.message.rpartition(" [")[0],
         )
 
 
@@ -281,9 +298,11 @@ class Grades:
         try:
             read_appended(path, b'{"', self._take)
         except ForeignLineError as error:
-            raise RolloutError("TP769", path=path, line=error.line, error=error) from error
+            raise RolloutError(
+                "grade-line-invalid", path=path, line=error.line, error=error
+            ) from error
         except OSError as error:
-            raise RolloutError("TP754", path=path, reason=system_reason(error)) from error
+            raise RolloutError("file-unreadable", path=path, reason=system_reason(error)) from error
 
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.
@@ -298,7 +317,7 @@ class Grades:
             return record
         text = row.fields.get("response")
         if not isinstance(text, str) or text_digest(text) != record["response_sha256"]:
-            raise RolloutError("TP770", path=self._path, line=row.line)
+            raise RolloutError("grade-of-other-response", path=self._path, line=row.line)
         return record
 
     def _take(self, line: bytes) -> None:

@@ -167,7 +167,7 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if isinstance(whole, Mapping) and "gens" in whole:
         samples = [one for gen in whole["gens"] for one in gen.get("samples", ())]
         if not samples:
-            raise RolloutError("TP794", path=path)
+            raise RolloutError("trace-without-token-ids", path=path)
         yield from enumerate(samples, 1)
         return
     for number, line in enumerate(content.splitlines(), 1):
@@ -175,7 +175,9 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             try:
                 row = parse_json(line)
             except ValueError as error:
-                raise RolloutError("TP795", path=path, number=number, error=error) from error
+                raise RolloutError(
+                    "trace-not-json", path=path, number=number, error=error
+                ) from error
             yield number, row if isinstance(row, Mapping) else {}
 
 
@@ -184,7 +186,7 @@ def _arrays(trace: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.boo
     try:
         known = _Trace.model_validate(trace)
     except ValidationError as error:
-        raise RolloutError("TP796") from error
+        raise RolloutError("trace-authors-count-differs") from error
     if len(known.ids) != len(known.authors):
-        raise RolloutError("TP796")
+        raise RolloutError("trace-authors-count-differs")
     return np.array(known.ids, dtype=np.int64), np.array(known.authors, dtype=np.bool_)

@@ -82,7 +82,7 @@ class BatchAuthors:
         self._free.append(slot)
         missing = len(request.output) - int(self._position[slot])
         if missing > 1:
-            raise EngineError("TP343", missing=missing)
+            raise EngineError("final-author-unknown", missing=missing)
         request.authors = self._written[slot, : len(request.output)].tolist()
         return request
 
@@ -115,7 +115,7 @@ class BatchAuthors:
             try:
                 authors[own] = self._author[slots]
             except IndexError as error:
-                raise EngineError("TP344", row=int(own.max()), rows=rows) from error
+                raise EngineError("request-row-missing", row=int(own.max()), rows=rows) from error
         return authors
 
     def written(self) -> list[Written]:
@@ -150,10 +150,10 @@ class BatchAuthors:
         try:
             is_boundary = rule.boundaries.contains(tokens)
         except AuthorshipError as error:  # vLLM's placeholder for a pending token is negative
-            raise EngineError("TP345") from error
+            raise EngineError("last-token-unreported") from error
         position = self._position[slots] + 1
         if (position >= self._limit[slots]).any():
-            raise EngineError("TP346")
+            raise EngineError("token-limit-exceeded")
         author, run = rule.schedule.advance(
             self._author[slots], self._run[slots], is_boundary, self._draws[slots, position]
         )
@@ -175,7 +175,7 @@ class BatchAuthors:
         resumed = [self._resumed(slot) for slot in slots]
         for slot, request in zip(slots, resumed, strict=True):
             if len(request.output) >= self._limit[slot]:
-                raise EngineError("TP346")
+                raise EngineError("token-limit-exceeded")
         for slot, request, walk in zip(slots, resumed, walk_all(resumed), strict=True):
             length = len(request.output)
             self._author[slot], self._run[slot] = walk.author, walk.run

@@ -141,7 +141,7 @@ class DeviceAuthors:
         """
         limit = positions + 1
         if len(output) >= limit:
-            raise EngineError("TP347", tokens=len(output))
+            raise EngineError("token-buffer-full", tokens=len(output))
         group = self._groups.get(rule)
         if group is None:
             group = self._groups[rule] = _Group(self._boundary_table(rule))
