@@ -40,7 +40,8 @@ def test_run_that_is_not_in_tandem_stops(
 
 def test_engine_that_cannot_start(bench: OpenRLHFBench, tmp_path: Path) -> None:
     """OpenRLHF's trainer alone would wait five minutes for it."""
-    sentence = "[junior-engine-incompatible]"  # the driver does not know the longest sequence of the engine
+    # The driver does not know the longest sequence of the engine.
+    sentence = "[junior-engine-incompatible]"
     junior = tmp_path / "junior"
     shutil.copytree(bench.model, junior)
     config = json.loads((junior / "config.json").read_text())

@@ -1,11 +1,12 @@
 """The errors that users see: one type per boundary, each a sentence that says what to do.
 
-Every error of this package has a code in ``refusals.json``, which holds its sentence and its
-remedy: ``raise ConfigError("setting-invalid", settings=value)``. In them ``{name}``, ``{name!r}`` and
-``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted and cut (:func:`shown`).
+Every error of this package has a code of two or more words in ``refusals.json``, which holds its
+sentence and its remedy: ``raise ConfigError("settings-not-mapping", settings=value)``. In them
+``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted
+and cut (:func:`shown`).
 
-A code never changes its meaning: a new error takes the next free number of its group, and a retired
-number is not reused. ``docs/troubleshooting.md`` is generated from the file.
+A code names what is wrong, keeps its meaning and is not used again for another error.
+``docs/troubleshooting.md`` is generated from the file.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class TandemError(Exception):
         self.fields: dict[str, object] = {}
         """The values in the sentences: strings, numbers, bools and None."""
         text = code
+        if fields and not is_code(code):
+            raise TypeError(f"{code!r} is no code of refusals.json, so it takes no fields.")
         if is_code(code):
             text = printable(f"{_rendered(code, fields)} [{code}]")
             self.code, self.fields = code, {name: _plain(value) for name, value in fields.items()}
@@ -110,7 +113,7 @@ class OutputError(TandemError, ValueError):
 
 @functools.cache
 def refusal_groups() -> list[dict[str, Any]]:
-    """The areas in order: a title, a guide as Markdown, and the errors by their ascending codes."""
+    """The areas in order: a title, a guide as Markdown, and the errors by their codes."""
     text = Path(__file__).with_name("refusals.json").read_text(encoding="utf-8")
     groups: list[dict[str, Any]] = json.loads(text)
     return groups
@@ -118,7 +121,13 @@ def refusal_groups() -> list[dict[str, Any]]:
 
 def is_code(text: str) -> bool:
     """Whether a text is an error code rather than a sentence."""
-    return re.fullmatch(r"TP\d{3}", text) is not None
+    return text in _templates()
+
+
+@functools.cache
+def _templates() -> dict[str, list[str]]:
+    """The sentence and the remedy of each code."""
+    return {code: texts for group in refusal_groups() for code, texts in group["refusals"].items()}
 
 
 def validation_reason(message: str) -> str:
@@ -160,8 +169,9 @@ class _Formatter(string.Formatter):
 
 def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
-    template = next(g["refusals"][code] for g in refusal_groups() if code in g["refusals"])
-    sentence, remedy = (_Formatter().vformat(text, (), fields).strip() for text in template)
+    sentence, remedy = (
+        _Formatter().vformat(text, (), fields).strip() for text in _templates()[code]
+    )
     return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
 
 

@@ -118,10 +118,14 @@ def test_a_model_may_be_a_folder_an_address_or_a_name_on_the_hub(models: None, g
 
 @pytest.mark.parametrize(
     ("code", "given"),
-    [("model-missing", "models/senor"), ("model-missing", "/no/such/model"), ("model-missing", "a/b/c"),
-     ("model-missing", "model.json"),
-     ("model-without-config", "models")],
-)  # fmt: skip
+    [
+        ("model-missing", "models/senor"),
+        ("model-missing", "/no/such/model"),
+        ("model-missing", "a/b/c"),
+        ("model-missing", "model.json"),
+        ("model-without-config", "models"),
+    ],
+)
 def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
     models: None, code: str, given: str
 ):

@@ -100,7 +100,7 @@ def reason(loaded: object) -> str:
 
 def code(loaded: object) -> str:
     """Of the refusal for which a plugin is skipped."""
-    (found,) = re.findall(r"\[(TP\d{3})\]$", reason(loaded))
+    (found,) = re.findall(r"\[([a-z0-9-]+)\]$", reason(loaded))
     return str(found)
 
 

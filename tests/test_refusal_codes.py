@@ -34,7 +34,8 @@ ROWS = {"Refusal"}
 """Makers of rows of trainers' tables, which give these fields themselves."""
 
 ROW_FIELDS = {"key", "value", "setting"}
-CODE = re.compile(r"TP\d{3}")
+CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+"""Two words or more. A class of errors and a maker of rows take nothing else of this form."""
 
 
 def calls() -> Iterator[tuple[str, str, set[str]]]:
@@ -45,7 +46,7 @@ def calls() -> Iterator[tuple[str, str, set[str]]]:
                 continue
             for argument in node.args:
                 match argument:
-                    case ast.Constant(str() as code) if CODE.fullmatch(code):
+                    case ast.Constant(str() as code) if code in REFUSALS:
                         where = f"{file.relative_to(ROOT)}:{node.lineno} {node.func.id}"
                         yield where, code, set(given(node))
 
@@ -64,10 +65,9 @@ def named(template: str) -> set[str]:
     return {re.split(r"[.\[]", name)[0] for name in names}
 
 
-def test_every_code_stands_in_one_group_and_in_order() -> None:
+def test_every_code_stands_in_one_group_and_is_words() -> None:
     codes = [code for group in GROUPS for code in group["refusals"]]
-    assert codes == sorted(set(codes))
-    assert all(map(CODE.fullmatch, codes))
+    assert [code for code in codes if not CODE.fullmatch(code)] == []
     assert len(REFUSALS) == len(codes) > 300
 
 
@@ -95,7 +95,7 @@ def test_no_sentence_of_the_package_is_raised_without_a_code() -> None:
                     kind = getattr(sys.modules["tandem_plugin.errors"], name, None)
                     said = isinstance(argument, ast.JoinedStr | ast.Constant | ast.BinOp)
                     text = getattr(argument, "value", "")
-                    if kind and said and not CODE.fullmatch(str(text)):
+                    if kind and said and text not in REFUSALS:
                         plain.append(f"{file.relative_to(ROOT)}:{node.lineno}")
     assert plain == []
 

@@ -160,7 +160,7 @@ def test_a_named_set_is_read_from_the_users_files(tmp_path: Path):
     with refused("set-size-differs", count=30, where="the given file", rows=29):
         load_named("aime24", (numbered(tmp_path, 29),))
     assert len(load_named("olympiad581", (numbered(tmp_path, 581),)).problems) == 581
-    with refused("named-set-needs-file", name="olympiad581", count=581):
+    with refused("set-comes-as-file", name="olympiad581", count=581):
         load_named("olympiad581")
 
 

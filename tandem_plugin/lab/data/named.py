@@ -104,7 +104,7 @@ def load_named(
     known = NAMED_SETS[name]
     parts = []
     if not files and not known.homes:
-        raise DataError("named-set-needs-file", name=name, count=known.count)
+        raise DataError("set-comes-as-file", name=name, count=known.count)
     sources: tuple[Path | HubSource, ...] = files or known.homes
     for place, source in enumerate(sources):
         drops = known.drops[place] if place < len(known.drops) else ()
