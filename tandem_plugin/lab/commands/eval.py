@@ -50,9 +50,9 @@ _TEAM = {
 _SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
 _SAMPLING |= {"template_args"}
 _OPTIONS: dict[Part, set[str]] = {
-    "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
+    "solo": {*_SAMPLING, "protocol", "benchmark", "samples", "grader"},
     "handoff": {
-        *(*_SAMPLING, "protocol", "benchmark"),
+        *(*_SAMPLING, "protocol", "benchmark", "grader"),
         *("junior", "schedule", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
@@ -158,6 +158,15 @@ def evaluate(
             help="How often the junior must have written a token for it to count as frequent.",
         ),
     ] = 10,
+    grader: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Another grader, whose pass@k is shown beside that of this package's own: a file "
+            "with verl's compute_score, such as release=Tandem-RLVR/reward/math_boxed_reward.py of "
+            "the paper's release, which needs the extra `release`. Can be repeated.",
+        ),
+    ] = None,
     over: OverOption = "problems",
     protocol: ProtocolOption = None,
     json: JsonOption = False,
@@ -172,6 +181,7 @@ def evaluate(
     """
     from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
+    from tandem_plugin.lab.evaluation.graders import read_grader
     from tandem_plugin.lab.evaluation.inputs import named_path
     from tandem_plugin.lab.evaluation.solo_handoff import (
         check_handoffs,
@@ -186,6 +196,8 @@ def evaluate(
     team = replace(alone, **_teams_own(ctx.params))
     rendering, arguments = template_arguments(template_args), engine_arguments(engine)
     benchmarks = _benchmarks(benchmark or (), protocol, rendering)
+    graders = [read_grader(one) for one in grader or ()]
+    _check_names([one.name for one in graders], "--grader")
     noted = _noted(ctx, part, benchmarks)
     seniors, juniors = [], []
     if part != "drift":
@@ -202,10 +214,14 @@ def evaluate(
         if "solo" in parts:
             base = juniors[:1]
             answering = [*base, *(one for one in seniors if one.name not in {b.name for b in base})]
-            written += [run_solo(out, s, benchmarks, alone, arguments, noted) for s in answering]
+            written += [
+                run_solo(out, s, benchmarks, alone, arguments, noted, graders) for s in answering
+            ]
         if "handoff" in parts:
             for pair in product(seniors, juniors):
-                written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
+                written += run_handoff(
+                    out, *pair, schedules, benchmarks, team, arguments, noted, graders
+                )
         if "legibility" in parts:
             from tandem_plugin.lab.evaluation.legibility import run_legibility
 
