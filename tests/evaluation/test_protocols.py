@@ -116,7 +116,7 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     for given in (["--protocol", "release"], paper_of_4, [], ["--n", "4", "--team-n", "2"], code):
         done = CliRunner().invoke(app, ["eval", "handoff", *common, "--temperature", "0.5", *given])
         assert done.exit_code == 0, done.output
-    (_, _, _, schedules, (benchmark,), sampling, _, noted), paper, plain, both, papers_code = seen
+    (_, _, _, schedules, (benchmark,), sampling, _, noted, _), paper, plain, both, papers_code = seen
     assert schedules == [{"schedule": "step-text", "rounds": 150}]
     assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20, 4088)
     assert benchmark.template_args == {"enable_thinking": False}
@@ -192,7 +192,7 @@ def test_a_prepared_file_is_asked_with_its_own_instruction_under_every_protocol(
     command = ["eval", "handoff", "--senior", "s", "--junior", "j", "--benchmark", str(file)]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path), "--protocol", "release"])
     assert done.exit_code == 0, done.output
-    ((_, _, _, _, (benchmark,), _, _, noted),) = seen
+    ((_, _, _, _, (benchmark,), _, _, noted, _),) = seen
     (row,) = map(json.loads, file.read_text().splitlines())
     assert [one["messages"] for one in benchmark.questions()] == [row["input"]]
     assert row["input"][0]["content"].count("\\boxed{}") == 1

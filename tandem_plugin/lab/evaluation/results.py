@@ -274,10 +274,21 @@ class _Survival(_Part):
     shares: list[_Number]
 
 
+class _OverEmitted(_Part):
+    token: _Count
+    text: str = ""
+    log_ratio: _Number
+    senior: _Count
+    junior: _Count
+
+
 class _DriftMetrics(_Part):
     kl: _Number
     mean_absolute_log_ratio: _Number
     survival: _Survival
+    # Results of earlier versions lack these.
+    over_emitted: list[_OverEmitted] = []
+    over_emitted_by_noise: _Number | None = None
 
 
 class _Summary(_Part):
