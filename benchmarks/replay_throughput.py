@@ -21,7 +21,7 @@ RESPONSES, LENGTH, VOCABULARY = 1024, 3000, 151_936
 def measure(results: Results, toy: bool) -> None:
     """Token ids as NumPy arrays and as Python lists, in turn in every round."""
     from tandem_plugin import BoundarySet, make_schedule
-    from tandem_plugin.replay import replay_batch
+    from tandem_plugin._replay import replay_batch
 
     keep_to_one_core()
     responses, length, rounds = (8, 100, 2) if toy else (RESPONSES, LENGTH, 15)

@@ -1,11 +1,11 @@
 # What the recipes of both trainers share: a run's folder, its log, and what to type next.
 #
-# trl: tandem; grpo: the same without tandem; kl-reg: grpo with a KL loss towards the model that it
-# starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as trl's two
-# models; and grpo-half: grpo on a random half of its tokens, as many as trl trains.
+# tandem: tandem RL; grpo: the same without a junior; kl-reg: grpo with a KL loss towards the model
+# that it starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as
+# tandem's two models; and grpo-half: grpo on a random half of its tokens, as many as tandem trains.
 # The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
 # both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
-# (TRL) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
+# (tandem) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
 # resumes a run that was stopped, and another one is refused in its folder. Variables of every recipe:
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, the optimizer's states wait in host memory.
@@ -34,7 +34,7 @@ take_method() {
 
 # usage: says which methods there are, and ends.
 usage() {
-  echo "usage: $0 trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [the trainer's own arguments ...]" >&2
+  echo "usage: $0 tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [the trainer's own arguments ...]" >&2
   exit 2
 }
 
@@ -113,7 +113,7 @@ next_commands() {
   done < <(python -m tandem_plugin.lab.protocols --template-args ${arguments[@]+"${arguments[@]}"})
   printf '\nThe senior: %q, the best by the run'"'"'s own validation (the last without any). Next:\n\n' \
     "$out/senior"
-  if [ "$method" = trl ]; then
+  if [ "$method" = tandem ]; then
     command_line tandem view "$out/rollouts" --tokenizer "$model" --out "$out/rollouts.html"
   fi
   # shellcheck disable=SC2086

@@ -17,8 +17,8 @@ from support.reference import Reference, algorithm_1, always, every_token
 from support.speculation import ENGINES
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin._draws import draws
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
-from tandem_plugin.draws import draws
 from tandem_plugin.seeds import sample_seed
 
 CAP = 4

@@ -31,7 +31,7 @@ from support.openrlhf_setup import (
 from support.records import all_records
 from support.reward_server import reward_server
 
-from tandem_plugin.draws import draws
+from tandem_plugin._draws import draws
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)

@@ -39,7 +39,7 @@ def environment_of(bench: OpenRLHFBench, steps: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("method", ["trl", "grpo", "kl-reg"])
+@pytest.mark.parametrize("method", ["tandem", "grpo", "kl-reg"])
 def test_recipe_trains_to_its_end_and_its_next_commands_run(
     bench: OpenRLHFBench, method: str
 ) -> None:
@@ -55,14 +55,14 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(
     for step in trained.steps:
         outcomes: list[Any] = [value for name, value in step.items() if name.startswith("outcome_")]
         assert sum(outcomes) == pytest.approx(1)
-        assert ("tandem/senior_share" in step) is (method == "trl")
+        assert ("tandem/senior_share" in step) is (method == "tandem")
         assert ("kl" in step and step["kl"] >= 0) or method != "kl-reg"
     out = trained.folder / "runs" / "openrlhf" / method
     assert (out / "done").read_text() == "2\n"
     # Nothing was solved, so that the first evaluated senior is still the best.
     assert (out / "senior").resolve().name == "best_global_step1_hf"
     assert [path.name for path in (out / "checkpoints").glob("*_hf")] == ["best_global_step1_hf"]
-    if method == "trl":
+    if method == "tandem":
         assert sorted(path.name for path in (out / "rollouts").iterdir()) == ["1.jsonl", "2.jsonl"]
         replay = [*TANDEM, "replay", str(out / "rollouts"), "--tokenizer", str(bench.model)]
         assert json.loads(run([*replay, "--json"]).stdout)["ok"] is True

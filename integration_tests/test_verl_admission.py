@@ -12,7 +12,7 @@ pytest.importorskip("verl", reason="verl is not installed")
 import torch
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-from tandem_plugin.draws import draws
+from tandem_plugin._draws import draws
 from tandem_plugin.seeds import derive_seed
 
 pytestmark = pytest.mark.timeout(1200)

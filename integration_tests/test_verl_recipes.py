@@ -42,7 +42,7 @@ def composed(method: str, gpus: int, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("method", "gpus"),
-    [("trl", 2), ("grpo", 1), ("kl-reg", 2), ("grpo-g16", 2), ("grpo-half", 2)],
+    [("tandem", 2), ("grpo", 1), ("kl-reg", 2), ("grpo-g16", 2), ("grpo-half", 2)],
 )
 def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path: Path) -> None:
     config = composed(method, gpus, tmp_path)
@@ -67,7 +67,7 @@ def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path:
     tandem = selected(config, TANDEM)
     word = {"schedule": "word", "p": 0.5, "cap": 32}
     wanted = {
-        "trl": {**word, "validation": "team"},
+        "tandem": {**word, "validation": "team"},
         "grpo-half": {**word, "schedule": "solo-word"},
     }
     assert tandem == wanted.get(method)
@@ -103,7 +103,7 @@ OWN = (
 """What the script says itself, where flash-attn is not installed, beside its hyperparameters."""
 
 
-@pytest.mark.parametrize("method", ["trl", "kl-reg"])
+@pytest.mark.parametrize("method", ["tandem", "kl-reg"])
 def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, method: str) -> None:
     environment = {
         "GPUS": "1",
@@ -126,7 +126,7 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
     assert (out / "train.log").read_text() in trained.log
     steps = [line for line in trained.log.splitlines() if "step:2 - " in line]
     assert len(steps) == 1
-    assert ("tandem/senior_share:" in steps[0]) is (method == "trl")
+    assert ("tandem/senior_share:" in steps[0]) is (method == "tandem")
     assert ("actor/kl_loss:" in steps[0]) is (method == "kl-reg")
     assert sorted(path.name for path in (out / "rollouts").iterdir()) == ["1.jsonl", "2.jsonl"]
     assert [path.name for path in (out / "seniors").iterdir()] == ["step_2"]

@@ -5,11 +5,12 @@ neither torch nor vllm.
 """
 
 from tandem_plugin import _interrupts as _interrupts  # before everything that takes time
+from tandem_plugin._draws import draws
+from tandem_plugin._replay import replay, replay_batch
 from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship, Span
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.draws import draws
 from tandem_plugin.errors import (
     AuthorshipError,
     ConfigError,
@@ -21,12 +22,11 @@ from tandem_plugin.errors import (
 )
 from tandem_plugin.plugins.hookspecs import hookimpl
 from tandem_plugin.plugins.selection import (
+    list_resolvers,
+    list_schedules,
     make_schedule,
     resolve_boundaries,
-    resolvers,
-    schedules,
 )
-from tandem_plugin.replay import replay, replay_batch
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import Rule, TandemRules, fingerprint
 from tandem_plugin.schedules import Schedule
@@ -52,10 +52,10 @@ __all__ = [
     "draws",
     "fingerprint",
     "hookimpl",
+    "list_resolvers",
+    "list_schedules",
     "make_schedule",
     "replay",
     "replay_batch",
     "resolve_boundaries",
-    "resolvers",
-    "schedules",
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from tandem_plugin.draws import MAX_SEED
+from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
 from tandem_plugin.schedules import Schedule, SoloWordSchedule

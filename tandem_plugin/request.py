@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from operator import eq
 from typing import Any
 
-from tandem_plugin.draws import check_seed
+from tandem_plugin._draws import check_seed
 from tandem_plugin.errors import RequestError
 from tandem_plugin.files import parse_json
 

@@ -13,11 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from tandem_plugin._draws import check_seed, draws_table
+from tandem_plugin._replay import (
+    TokenIds,
+    Walk,
+    replay,
+    replay_batch,
+    walk_batch,
+)
 from tandem_plugin._version import __version__
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import (
     ConfigError,
     FingerprintError,
@@ -28,13 +35,6 @@ from tandem_plugin.files import read_file
 from tandem_plugin.plugins.contracts import check_on_torch
 from tandem_plugin.plugins.loading import BUILT_IN, catalogue
 from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
-from tandem_plugin.replay import (
-    TokenIds,
-    Walk,
-    replay,
-    replay_batch,
-    walk_batch,
-)
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import operator
 
-from tandem_plugin.draws import check_seed
+from tandem_plugin._draws import check_seed
 
 
 def derive_seed(base: int, *parts: int | str) -> int:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem_plugin import TandemConfig, TandemRules
-from tandem_plugin.draws import draws
+from tandem_plugin._draws import draws
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.rules import Rule
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from tandem_plugin import hookimpl, resolvers, schedules
+from tandem_plugin import hookimpl, list_resolvers, list_schedules
 from tandem_plugin.cli import app
 from tandem_plugin.plugins import Plugin, Provider, loading
 
@@ -65,7 +65,8 @@ def test_every_schedule_and_resolver_is_listed_with_its_parameters_and_distribut
     assert listed["ok"] is True
     names = [(entry["kind"], entry["name"]) for entry in listed["registered"]]
     assert sorted(names) == sorted(
-        [("schedule", name) for name in schedules()] + [("boundaries", n) for n in resolvers()]
+        [("schedule", name) for name in list_schedules()]
+        + [("boundaries", n) for n in list_resolvers()]
     )
     by_name = {(e["kind"], e["name"]): e for e in listed["registered"]}
     assert by_name["schedule", "ramp"] == {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import ConfigError, TandemConfig
+from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.config import MAX_DRAFT_TOKENS
-from tandem_plugin.draws import MAX_SEED
 
 
 def test_defaults_are_the_papers():

@@ -15,9 +15,9 @@ from refused import refused
 from scripts import module_of
 from typer.main import get_command
 
-from tandem_plugin import TandemConfig, draws, resolvers, schedules
+from tandem_plugin import TandemConfig, draws, list_resolvers, list_schedules
+from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.cli import app
-from tandem_plugin.draws import MAX_SEED
 from tandem_plugin.plugins import hookspecs, loading, using_plugins
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
@@ -83,7 +83,7 @@ def test_first_example_of_a_page_runs(
 def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
     text = (DOCS / "settings.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
-    parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
+    parameters = {name for schedule in list_schedules() for name in parameter_names(schedule)}
     assert listed == set(TandemConfig.model_fields) | parameters
 
 
@@ -129,9 +129,9 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
 
 def test_every_schedule_is_documented_with_its_parameters_and_resolver():
     documented = table("schedules.md", "Schedules")
-    assert list(documented) == list(schedules())
+    assert list(documented) == list(list_schedules())
     for name, (parameters, boundaries, meaning) in documented.items():
-        schedule = schedules()[name]
+        schedule = list_schedules()[name]
         expected = ", ".join(
             f"`{p.name}`: {p.type} = {p.default}" for p in schedule_signature(schedule)
         )
@@ -143,13 +143,13 @@ def test_every_schedule_is_documented_with_its_parameters_and_resolver():
 def test_every_parameter_is_explained():
     text = (DOCS / "schedules.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^- .*", text, re.MULTILINE))))
-    parameters = {name for schedule in schedules() for name in parameter_names(schedule)}
+    parameters = {name for schedule in list_schedules() for name in parameter_names(schedule)}
     assert parameters <= explained
 
 
 def test_every_resolver_is_documented():
     documented = table("schedules.md", "Boundary resolvers")
-    assert set(documented) == set(resolvers())
+    assert set(documented) == set(list_resolvers())
     assert all(cells[0] for cells in documented.values())
 
 

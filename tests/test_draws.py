@@ -12,7 +12,7 @@ from refused import refused
 from scipy import stats
 
 from tandem_plugin import draws, make_schedule, replay
-from tandem_plugin.draws import MAX_SEED, draws_table
+from tandem_plugin._draws import MAX_SEED, draws_table
 from tandem_plugin.seeds import sample_seed
 
 SEEDS = st.integers(0, MAX_SEED)

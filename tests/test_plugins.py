@@ -22,10 +22,10 @@ from tandem_plugin import (
     __version__,
     fingerprint,
     hookimpl,
+    list_resolvers,
+    list_schedules,
     make_schedule,
     resolve_boundaries,
-    resolvers,
-    schedules,
 )
 from tandem_plugin.plugins import Plugin, Provider, build_catalogue, loading, using_plugins
 from tandem_plugin.plugins.contracts import (
@@ -115,8 +115,8 @@ def test_what_is_built_in_keeps_the_contract_of_plugins() -> None:
 
 def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
     with using_plugins(CoinPlugin()):
-        assert schedules()["coin"] is Coin
-        assert resolvers()["odd-ids"] is odd_ids
+        assert list_schedules()["coin"] is Coin
+        assert list_resolvers()["odd-ids"] is odd_ids
         config = TandemConfig.from_mapping({"schedule": "coin", "p": 1, "boundaries": "odd-ids"})
         rules = TandemRules(config, Vocabulary(("a", "b", "c", "d"), "a test"))
         assert rules.default.boundaries.table.tolist() == [False, True, False, True]
@@ -124,7 +124,7 @@ def test_plugin_is_used_by_name_like_a_built_in_one() -> None:
         assert rules.default.settings() == {"schedule": "coin", "p": 1.0, "boundaries": "odd-ids"}
         request = rules.default.request(5).to_wire()
         assert rules.for_request({**request}) == ResolvedRequest(rules.default, 5)
-    assert "coin" not in schedules()
+    assert "coin" not in list_schedules()
 
 
 def test_using_plugins_refuses_one_that_cannot_be_used() -> None:
@@ -167,7 +167,7 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
     install("a-broken", "raise RuntimeError('no licence')\n", "3.1")
     install("a-coin", f"from {__name__} import CoinPlugin\nplugin = CoinPlugin()\n")
     for _ in range(3):
-        assert schedules()["coin"] is Coin
+        assert list_schedules()["coin"] is Coin
     (entry,) = [e for e in catalogue().registrations if e.name == "coin"]
     assert entry.provider == Provider("a-coin", "1.0")
     assert [r.getMessage() for r in caplog.records] == [
@@ -176,7 +176,7 @@ def test_plugin_that_raises_on_import_is_skipped_with_one_warning(
     with pytest.raises(ConfigError) as caught:
         TandemConfig.from_mapping({"schedule": "mine"})
     assert caught.value.message == (
-        f"schedule='mine' does not exist. Use one of the schedules: {', '.join(schedules())}. "
+        f"schedule='mine' does not exist. Use one of the schedules: {', '.join(list_schedules())}. "
         "Plugins that could not be used: 'a-broken' of a-broken 3.1: RuntimeError: no licence."
     )
     with refused("plugin-name-unknown", kind="boundaries", name="mine"):
@@ -208,7 +208,7 @@ def test_name_that_two_distributions_register_raises_and_names_both(
     both = [plugin(CoinPlugin(), "coins", "1.0"), plugin(CoinPlugin(), "other-coins", "2.0")]
     monkeypatch.setattr(loading, "_installed", lambda: both)
     monkeypatch.setattr(loading, "_catalogue", None)
-    for ask in (schedules, resolvers, lambda: make_schedule("word", {})):
+    for ask in (list_schedules, list_resolvers, lambda: make_schedule("word", {})):
         with refused(
             "plugin-name-ambiguous", name="coin", providers="coins 1.0 and by other-coins 2.0"
         ):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,33 @@ def test_public_name_exists_and_has_a_docstring(name: str):
 
 def test_public_names_are_sorted_and_listed_once():
     assert sorted(set(tandem_plugin.__all__)) == tandem_plugin.__all__
+
+
+ROOT = Path(tandem_plugin.__file__).parents[1]
+PACKAGES = sorted(
+    file
+    for folder in ("tandem_plugin", "adapters")
+    for file in (ROOT / folder).rglob("__init__.py")
+)
+
+
+@pytest.mark.parametrize("file", PACKAGES, ids=lambda file: str(file.parent.relative_to(ROOT)))
+def test_no_function_of_a_package_hides_its_module_of_that_name(file: Path):
+    """``import package.replay as r`` is the module, whatever the package itself imports."""
+    modules = {other.stem for other in file.parent.iterdir() if other != file}
+    hiding = [
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module != ".".join(package_of(file))
+        for alias in node.names
+        if (alias.asname or alias.name) in modules
+    ]
+    assert hiding == []
+
+
+def package_of(file: Path) -> tuple[str, ...]:
+    parts = file.parent.relative_to(ROOT).parts
+    return parts[1:] if parts[0] == "adapters" else parts
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,13 @@ def test_a_finished_run_prints_its_next_commands_again(
     """With the arguments of the chat template that it was trained with."""
     if framework == "verl" and given:
         pytest.importorskip("hydra")
-    out = tmp_path / "runs" / framework / "trl"
+    out = tmp_path / "runs" / framework / "tandem"
     out.mkdir(parents=True)
     (out / "done").write_text("250\n")
     # The environment's own Python, as in an activated one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [str(EXAMPLES / framework / "train.sh"), "trl", *given],
+        [str(EXAMPLES / framework / "train.sh"), "tandem", *given],
         cwd=tmp_path,
         env=os.environ | {"MODEL": "a model", "EVAL": "--n 8", "PATH": path},
         capture_output=True,
@@ -120,12 +120,12 @@ def test_a_finished_run_prints_its_next_commands_again(
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert f"runs/{framework}/trl has all of its 250 steps" in done.stdout
+    assert f"runs/{framework}/tandem has all of its 250 steps" in done.stdout
     view, evaluate, report = [line.strip() for line in done.stdout.splitlines()[-3:]]
-    assert view.startswith(f"tandem view runs/{framework}/trl/rollouts --tokenizer a\\ model")
+    assert view.startswith(f"tandem view runs/{framework}/tandem/rollouts --tokenizer a\\ model")
     assert evaluate.endswith("--n 8")
     assert evaluate.removesuffix("--n 8").rstrip().endswith(repeated or "/results")
-    assert report.startswith(f"tandem report runs/{framework}/trl/results")
+    assert report.startswith(f"tandem report runs/{framework}/tandem/results")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_recipe_trains_by_the_protocol_and_records_it(
     given = ["--protocol", protocol, "an.argument=1"]
     recipe = EXAMPLES / trainer / "train.sh"
     done = subprocess.run(
-        ["bash", str(recipe), "trl", *given], env=fake_python, capture_output=True, text=True,
+        ["bash", str(recipe), "tandem", *given], env=fake_python, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode != 0  # as the trainer's
@@ -218,7 +218,9 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
     data = tmp_path / "problems"
     data.write_text("one")
 
-    def run(*given: str, method: str = "trl", **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *given: str, method: str = "tandem", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", str(recipe), method, *given],
             env=fake_python | {"TRAIN": str(data), "MODEL": "A/B"} | variables,
@@ -276,7 +278,7 @@ def test_recipe_says_at_once_that_gpus_are_missing(
     cluster.parent.mkdir(parents=True)
     cluster.touch()
     done = subprocess.run(
-        ["bash", str(EXAMPLES / trainer / "train.sh"), "trl", *given],
+        ["bash", str(EXAMPLES / trainer / "train.sh"), "tandem", *given],
         env={**fake_python, "GPUS": gpus, **environment}, cwd=tmp_path, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
@@ -305,7 +307,13 @@ MANAGER = "agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManage
 
 @pytest.mark.parametrize(
     ("method", "is_named"),
-    [("trl", True), ("grpo-half", True), ("grpo", False), ("grpo-g16", False), ("kl-reg", False)],
+    [
+        ("tandem", True),
+        ("grpo-half", True),
+        ("grpo", False),
+        ("grpo-g16", False),
+        ("kl-reg", False),
+    ],
 )
 def test_recipe_names_the_manager_that_verl_cannot_import_without_the_plugin(
     fake_python: dict[str, str], tmp_path: Path, method: str, is_named: bool
@@ -328,7 +336,7 @@ def test_page_that_enables_tandem_in_verl_names_the_manager(page: str) -> None:
 def test_recipe_stops_where_the_protocol_cannot_be_followed(
     fake_python: dict[str, str], tmp_path: Path, trainer: str
 ) -> None:
-    recipe = ["bash", str(EXAMPLES / trainer / "train.sh"), "trl", "--protocol"]
+    recipe = ["bash", str(EXAMPLES / trainer / "train.sh"), "tandem", "--protocol"]
     for given, code in (
         (["release", "x.lambda_jun=0.1"], "protocol-junior-loss-weight"),
         (["mine"], "protocol-unknown"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
-from tandem_plugin.draws import MAX_SEED
+from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.request import MAX_WIRE_LENGTH
 
 HUGE = 10**5000

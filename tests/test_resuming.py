@@ -16,7 +16,7 @@ from refused import refused
 from tandem_plugin import (
     make_schedule,
 )
-from tandem_plugin.draws import MAX_SEED, draws
+from tandem_plugin._draws import MAX_SEED, draws
 from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.resuming import Resumed, fill_draws, walk_all
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors

@@ -14,13 +14,13 @@ from refused import refused
 from tandem_plugin import (
     Schedule,
     draws,
+    list_schedules,
     make_schedule,
     replay,
     replay_batch,
-    schedules,
 )
-from tandem_plugin.draws import MAX_SEED
-from tandem_plugin.replay import walk_batch
+from tandem_plugin._draws import MAX_SEED
+from tandem_plugin._replay import walk_batch
 from tandem_plugin.schedules import schedule_parameters, takes_training_step
 from tandem_plugin.schedules.schedule import step_through
 
@@ -142,7 +142,7 @@ def test_other_schedules_redraw_where_they_say_and_nowhere_else(
 
 
 def test_every_schedule_and_parameter_is_among_those_of_the_property_tests():
-    assert set(STRATEGIES) == set(schedules())
+    assert set(STRATEGIES) == set(list_schedules())
     for name, strategy in STRATEGIES.items():
         parameters = find(strategy, lambda drawn: True)
         assert set(parameters) == set(schedule_parameters(make_schedule(name, {})))
@@ -288,8 +288,8 @@ def test_response_that_is_no_list_of_integers_is_refused(tokens: Sequence[int]):
 
 def test_catalogue_names_each_schedule_by_its_own_name():
     built_in = "word token chunk sentence step step-bernoulli handover solo solo-word junior"
-    assert list(schedules()) == built_in.split()
-    for name in schedules():
+    assert list(list_schedules()) == built_in.split()
+    for name in list_schedules():
         schedule = make_schedule(name, {})
         assert isinstance(schedule, Schedule)
         assert schedule.name == name

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin.draws import MAX_SEED
+from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.seeds import derive_seed, sample_seed
 
 PARTS = st.lists(st.integers() | st.text(max_size=8), max_size=5)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from refused import refused
 
@@ -33,6 +35,15 @@ def test_version_is_judged_by_what_this_release_is_made_for(
             check_version(name, found)
     else:
         assert bool(check_version(name, found)) is (status == "warning")
+
+
+def test_extra_of_vllm_installs_the_versions_that_this_release_is_made_for() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    (vllm,) = project["project"]["optional-dependencies"]["vllm"]
+    first, last = MADE_FOR["vllm"]
+    major, minor = last.split(".")
+    assert vllm == f"vllm>={first},<{major}.{int(minor) + 1}"
 
 
 @pytest.mark.parametrize("name", MADE_FOR)

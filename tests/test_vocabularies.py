@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary, resolve_boundaries, resolvers
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary, list_resolvers, resolve_boundaries
 from tandem_plugin.boundaries.resolvers import SENTENCE_TERMINALS, ends_sentence
 from tandem_plugin.boundaries.vocabulary_families import BLANK_LINES
 
@@ -74,7 +74,7 @@ def found(resolver: str, vocabulary: Vocabulary) -> list[int]:
 
 
 def test_every_resolver_has_an_oracle() -> None:
-    assert set(ORACLES) == set(resolvers())
+    assert set(ORACLES) == set(list_resolvers())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/openrlhf/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]
+#   examples/openrlhf/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]
 #
 # OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1. It logs to the
 # console unless told otherwise: --logger.wandb.key KEY. ../recipe.sh describes the methods, the
@@ -11,7 +11,7 @@
 #                     (openrlhf-data/train.jsonl, openrlhf-data/heldout.jsonl)
 #
 # The folder gets protocol (what defines the run), problems.jsonl (those that so many steps see),
-# train.log, rollouts/ (a file a step, of trl alone), checkpoints/ (the newest, to go on with, and the
+# train.log, rollouts/ (a file a step, of tandem alone), checkpoints/ (the newest, to go on with, and the
 # best), last/ (the senior after the last step) and senior, the best by the run's own evaluations, as a
 # Hugging Face folder.
 set -euo pipefail
@@ -25,7 +25,7 @@ validation=${VALIDATION:-openrlhf-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
 
 case $method in
-  trl)
+  tandem)
     command=tandem_openrlhf.train_ppo_ray
     # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
     settings=(--tandem.schedule word --tandem.p 0.5 --tandem.cap "$protocol_cap"
@@ -44,7 +44,7 @@ case $method in
   *) usage ;;
 esac
 run_folder openrlhf "$train" "$validation"
-if [ "$method" = trl ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
+if [ "$method" = tandem ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
 
 # Where there is no GPU (a trial of this script), nothing sleeps.
 if [ "${TRIAL:-}" != 1 ]; then

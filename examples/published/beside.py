@@ -9,7 +9,7 @@ from tandem_plugin.lab.evaluation.measures import Over, measured
 from tandem_plugin.lab.evaluation.results import find_summaries
 
 PAPER = {
-    # (run, measure, benchmark): (GRPO, TRL). The tables of sections 4.5 and 5.2, the text of
+    # (run, measure, benchmark): (GRPO, tandem). The tables of sections 4.5 and 5.2, the text of
     # section 4.3, and the table of appendix B.3.
     ("solo", "pass@8", "average"): (56.0, 55.2),
     ("handoff step base", "pass@1", "AIME"): (24.7, 29.3),
@@ -45,12 +45,12 @@ def beside(results: Path, over: Over) -> str:
                 shown = " ± ".join(f"{number:.{measure.decimals}f}" for number in numbers)
                 found[summary.senior, run, measure.name, benchmark] = shown
     lines = [
-        "| Run | Measure | Benchmark | GRPO, paper | GRPO | TRL, paper | TRL |",
+        "| Run | Measure | Benchmark | GRPO, paper | GRPO | tandem, paper | tandem |",
         "|---|---|---|---|---|---|---|",
     ]
     for (run, measure_name, benchmark), stated in PAPER.items():
         cells = [run, measure_name, benchmark]
-        for senior, number in zip(("GRPO", "TRL"), stated, strict=True):
+        for senior, number in zip(("GRPO", "tandem"), stated, strict=True):
             cells += [str(number), found.get((senior, run, measure_name, benchmark), "not run")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

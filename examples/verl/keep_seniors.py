@@ -6,7 +6,7 @@ Hugging Face folder out of each, to ``seniors/step_N`` beside the checkpoints, a
 that a validation in ``train.log`` says are not the best. Printed, once a run has ended: the best
 one, by the run's own validation as in the paper (section 5.1), the team's where the team answered::
 
-    python examples/verl/keep_seniors.py runs/verl/trl
+    python examples/verl/keep_seniors.py runs/verl/tandem
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's three runs with verl, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/verl/train.sh trl|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]
+#   examples/verl/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]
 #
 # It logs to the console unless told otherwise: trainer.logger='[console,wandb]'. ../recipe.sh describes
 # the methods, the protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
@@ -26,7 +26,7 @@ tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 manager=+actor_rollout_ref.rollout.agent.agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManager
 
 case $method in
-  trl)
+  tandem)
     # The best checkpoint is chosen by who answers there: the team, or under `release` the senior.
     settings=(+$tandem.schedule=word +$tandem.p=0.5 "+$tandem.cap=$protocol_cap"
       "+$tandem.validation=$protocol_validation" "$manager")
@@ -47,7 +47,7 @@ case $method in
 esac
 # vLLM from 0.29 rejects verl's sync of a model whose head is its embedding unless one bucket holds all
 # its weights (8.9 GB of Qwen3-4B's); with tandem it does not.
-if [ "$method" != trl ] && [ "$method" != grpo-half ]; then
+if [ "$method" != tandem ] && [ "$method" != grpo-half ]; then
   settings+=("actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=${BUCKET:-10240}")
 fi
 run_folder verl "$train" "$validation"

@@ -21,10 +21,10 @@ def follow(trained: TrainerRun, out: Path, method: str) -> None:
     printed = trained.log.rsplit("Next:\n", 1)[1]
     commands = [line.strip() for line in printed.splitlines() if line.startswith("  tandem ")]
     names = [command.split()[1] for command in commands]
-    assert names == [*(["view"] if method == "trl" else []), "eval", "report"]
+    assert names == [*(["view"] if method == "tandem" else []), "eval", "report"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(["bash", "-c", f"cd {trained.folder} && export PATH={path} && {' && '.join(commands)}"])
-    if method == "trl":
+    if method == "tandem":
         assert (out / "rollouts.html").stat().st_size > 10_000
     assert (out / "results" / method / "solo" / "summary.json").exists()
     assert (out / "report" / "index.html").exists()

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 import typer
 
 from tandem_plugin._version import __version__
-from tandem_plugin.cli.doctor import doctor
-from tandem_plugin.cli.plugins import plugins
+from tandem_plugin.cli.doctor import doctor as doctor_command
+from tandem_plugin.cli.plugins import plugins as plugins_command
 from tandem_plugin.lab.commands.compare import compare, report
 from tandem_plugin.lab.commands.data import data
 from tandem_plugin.lab.commands.drafts import drafts
@@ -67,11 +67,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor)
+app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor_command)
 app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
 app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)
 app.add_typer(data, name="data", short_help="Prepare problem sets for a trainer.")
-app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins)
+app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins_command)
 app.command(short_help="Print the path of a file that a trainer needs.")(path)
 app.command(short_help="Let senior and junior answer problems, into one file.")(rollout)
 app.command(short_help="Write an HTML page of rollouts, coloured by author.")(view)

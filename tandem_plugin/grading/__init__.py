@@ -6,8 +6,8 @@ limits on time and memory. Importing this package imports no computer algebra.
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.extraction import Extraction, extract_answer
-from tandem_plugin.grading.grade import OUTCOMES, Grade, GradingLimits, Outcome
 from tandem_plugin.grading.grader import Grader, default_grader, grade, grade_batch
+from tandem_plugin.grading.outcomes import OUTCOMES, Grade, GradingLimits, Outcome
 
 __all__ = [
     "OUTCOMES",

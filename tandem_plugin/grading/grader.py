@@ -16,7 +16,7 @@ from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied, is_rea
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated, judge
 from tandem_plugin.grading.golds import labelled, read_golds, readings
-from tandem_plugin.grading.grade import Grade, GradingLimits
+from tandem_plugin.grading.outcomes import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from tandem_plugin.errors import GradingError
 from tandem_plugin.grading.comparison import Decision
-from tandem_plugin.grading.grade import GradingLimits
+from tandem_plugin.grading.outcomes import GradingLimits
 from tandem_plugin.grading.symbolic.worker_forkserver import READY
 
 _START_SECONDS = 120.0

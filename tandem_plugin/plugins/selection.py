@@ -17,7 +17,7 @@ from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.parameters import typed
 
 
-def schedules() -> dict[str, type[Schedule]]:
+def list_schedules() -> dict[str, type[Schedule]]:
     """Every schedule that can be selected, by name: the built-in ones and those of plugins.
 
     Raises :class:`ConfigError` when two plugins register one name.
@@ -61,7 +61,7 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
     return schedule
 
 
-def resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
+def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
     """Every boundary resolver that can be selected, by name: built-in ones and those of plugins.
 
     Raises :class:`ConfigError` when two plugins register one name.

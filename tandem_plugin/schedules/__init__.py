@@ -10,6 +10,10 @@ from tandem_plugin.schedules.bernoulli import (
 )
 from tandem_plugin.schedules.parameters import (
     TRAINING_STEP,
+    check_choice,
+    check_count,
+    check_index,
+    check_probability,
     schedule_parameters,
     takes_training_step,
 )
@@ -30,6 +34,10 @@ __all__ = [
     "Tensor",
     "TokenSchedule",
     "WordSchedule",
+    "check_choice",
+    "check_count",
+    "check_index",
+    "check_probability",
     "schedule_parameters",
     "takes_training_step",
 ]

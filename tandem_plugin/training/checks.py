@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin._replay import TokenIds
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
-from tandem_plugin.replay import TokenIds
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import Facts, bits_of
 from tandem_plugin.training.rows import Row

@@ -16,7 +16,7 @@ import torch
 from algorithm_1 import algorithm_1
 
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.draws import draws
+from tandem_plugin._draws import draws
 
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
 BOUNDARIES = frozenset(range(0, 24, 3))

@@ -13,7 +13,7 @@ from tandem_plugin.lab.data import (
     prepare,
     read_problems,
 )
-from tandem_plugin.lab.data.prepare import split
+from tandem_plugin.lab.data.preparation import split
 from tandem_plugin.lab.data.problem import words_of
 
 

@@ -77,7 +77,7 @@ def write_drift(
     halves: whether every second token is a half of them, as every second response is.
     """
     both = [counted(ids, halves) for ids in (wrote, junior)]
-    kl = {"GRPO": 0.5, "TRL": 0.25, "TRL-2": 0.75, "base": 0.0}[senior]
+    kl = {"GRPO": 0.5, "tandem": 0.25, "tandem-2": 0.75, "base": 0.0}[senior]
     metrics = {
         "kl": kl,
         "kl_of_juniors_halves": 0.0625 if halves else None,

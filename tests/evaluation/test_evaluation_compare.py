@@ -45,7 +45,7 @@ def tables(text: str) -> list[str]:
 
 
 def test_command_gives_the_tables_computed_by_hand(example: Path):
-    done = run(example / "GRPO", example / "TRL", "--out", example / "tables")
+    done = run(example / "GRPO", example / "tandem", "--out", example / "tables")
     assert done.exit_code == 0, done.output
     given = tables((example / "tables" / "tables.md").read_text(encoding="utf-8"))
     by_hand = tables(PAGE.read_text(encoding="utf-8"))
@@ -65,7 +65,7 @@ def test_missing_package_is_a_sentence(
     if command == "report":
         pytest.importorskip("matplotlib")
     monkeypatch.setitem(sys.modules, "scipy", None)
-    arguments = [command, str(example / "GRPO"), str(example / "TRL"), "--out", "tables"]
+    arguments = [command, str(example / "GRPO"), str(example / "tandem"), "--out", "tables"]
     done = CliRunner().invoke(app, arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "scipy is missing" in done.stderr
@@ -76,25 +76,25 @@ def test_missing_package_is_a_sentence(
 
 
 def test_terminal_and_pipe_say_the_same(example: Path):
-    folders = [str(example / name) for name in ("GRPO", "TRL")]
+    folders = [str(example / name) for name in ("GRPO", "tandem")]
     drawn = CliRunner().invoke(app, ["compare", *folders], env={"FORCE_COLOR": "1"}).stdout
     drawn = re.sub("\x1b\\[[0-9;]*m", "", drawn)
-    for text in ("Handoff robustness (step base)", "+25.0", "0.033*", "TRL > GRPO"):
+    for text in ("Handoff robustness (step base)", "+25.0", "0.033*", "tandem > GRPO"):
         assert text in drawn
-    for text in ("### Handoff robustness (step base)", "+25.0", r"0.033\*", "TRL &gt; GRPO"):
+    for text in ("### Handoff robustness (step base)", "+25.0", r"0.033\*", "tandem &gt; GRPO"):
         assert text in run(*folders).stdout
 
 
 def test_results_of_other_settings_are_refused_by_name(example: Path):
-    summary = example / "TRL/handoff/step/base/summary.json"
+    summary = example / "tandem/handoff/step/base/summary.json"
     edit(summary, lambda c: c["settings"]["sampling"].update(temperature=1.0))
-    done = run(example / "GRPO", example / "TRL")
+    done = run(example / "GRPO", example / "tandem")
     assert done.exit_code == 1
     assert "sampling.temperature is 0.6 in the first and 1.0 in the second" in done.stderr
     meant = ("--despite", "sampling.temperature")
-    assert run(example / "GRPO", example / "TRL", *meant).exit_code == 0
+    assert run(example / "GRPO", example / "tandem", *meant).exit_code == 0
     edit(summary, lambda c: c["settings"].update(samples=3))
-    done = run(example / "GRPO", example / "TRL", *meant)
+    done = run(example / "GRPO", example / "tandem", *meant)
     assert "samples is None in the first and 3 in the second" in done.stderr
 
 
@@ -112,17 +112,20 @@ def test_results_of_other_settings_are_refused_by_name(example: Path):
     ],
 )
 def test_damaged_results_are_refused(example: Path, change: Any, code: str):
-    edit(example / "TRL/handoff/step/base/summary.json", change)
-    done = run(example / "GRPO", example / "TRL")
+    edit(example / "tandem/handoff/step/base/summary.json", change)
+    done = run(example / "GRPO", example / "tandem")
     assert (done.exit_code, code in done.stderr) == (1, True)
 
 
 def test_what_only_one_senior_has_and_other_versions_are_noted(example: Path):
-    edit(example / "TRL/legibility/base/summary.json", lambda c: c["versions"].update(vllm="0.0.1"))
-    shutil.rmtree(example / "TRL/handoff")
-    done = run(example / "GRPO", example / "TRL")
+    edit(
+        example / "tandem/legibility/base/summary.json",
+        lambda c: c["versions"].update(vllm="0.0.1"),
+    )
+    shutil.rmtree(example / "tandem/handoff")
+    done = run(example / "GRPO", example / "tandem")
     assert done.exit_code == 0
-    assert "No table of handoff step base: there is no such result for TRL." in done.stderr
+    assert "No table of handoff step base: there is no such result for tandem." in done.stderr
     assert "Handoff" not in done.stdout
     assert "different versions of vllm: 0.0.1" in done.stderr
 
@@ -132,11 +135,11 @@ def test_one_senior_alone_or_twice_or_none_is_refused(example: Path):
     for given, said in (
         (["GRPO"], "compare-too-few-seniors"),
         (["GRPO", "GRPO"], "compare-same-run"),
-        (["empty", "TRL"], "results-unfinished"),
-        (["none", "TRL"], "results-folder-missing"),
+        (["empty", "tandem"], "results-unfinished"),
+        (["none", "tandem"], "results-folder-missing"),
     ):
         assert said in run(*(example / name for name in given)).stderr
-    assert run(example).stdout == run(example / "GRPO", example / "TRL").stdout
+    assert run(example).stdout == run(example / "GRPO", example / "tandem").stdout
 
 
 def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
@@ -155,39 +158,39 @@ def test_three_seniors_are_compared_with_the_last(tmp_path: Path):
 
 
 def test_pooled_seeds_are_one_method_whose_problems_are_means(tmp_path: Path):
-    """Of 4 samples, right at problems 0 and 1: TRL-1 has 1 and 2, TRL-2 has 3 and 4, so that pass@1
+    """Of 4 samples, right at problems 0 and 1: tandem-1 has 1 and 2, tandem-2 has 3 and 4: pass@1
     is (1 + 3) / 8 = 50 % and (2 + 4) / 8 = 75 %. At k = 4 each run has 100 % in both."""
-    for senior, right in {"x": [1, 1], "TRL-1": [1, 2], "TRL-2": [3, 4]}.items():
+    for senior, right in {"x": [1, 1], "tandem-1": [1, 2], "tandem-2": [3, 4]}.items():
         write_handoff(tmp_path, senior, "j", right)
-    folders = [tmp_path / name for name in ("x", "TRL-1", "TRL-2")]
-    found = found_tables(*folders, "--pool", "TRL=TRL-1,TRL-2", "--k", 1)
+    folders = [tmp_path / name for name in ("x", "tandem-1", "tandem-2")]
+    found = found_tables(*folders, "--pool", "tandem=tandem-1,tandem-2", "--k", 1)
     table = texts(found["handoff-step-j"])
-    assert [row[1:3] for row in table[:3]] == [["x", "25.0"], ["TRL", "62.5"], ["Δ", "+37.5"]]
-    assert [row[1:3] for row in table[6:9]] == [["x", "100.0"], ["TRL", "100.0"], ["Δ", "0.0"]]
+    assert [row[1:3] for row in table[:3]] == [["x", "25.0"], ["tandem", "62.5"], ["Δ", "+37.5"]]
+    assert [row[1:3] for row in table[6:9]] == [["x", "100.0"], ["tandem", "100.0"], ["Δ", "0.0"]]
     # Differences per problem are 25 and 50: mean 37.5, t = 37.5 / (17.68 / √2) = 3, p = 0.102.
     # At k = 2 they are 25 and 41.67: t = 4, p = 0.078, which is the least of two (at 4 nothing
     # differs): twice it is the corrected p of both.
     assert texts(found["significance"])[0][3:] == ["+37.50", "+3.00", "0.102", "0.156"]
     assert "2 tests" in found["significance"]["note"]
     assert texts(found["repeats"]) == [
-        ["handoff step j", "pass@1 (%, ↑)", "TRL", "37.5", "87.5", "62.5", "35.4", "25.0"]
+        ["handoff step j", "pass@1 (%, ↑)", "tandem", "37.5", "87.5", "62.5", "35.4", "25.0"]
     ]
 
 
 @pytest.mark.parametrize(
     ("pools", "units", "said"),
     [
-        (["TRL=x,,y"], [], "option-not-group"),
-        (["TRL=x,none"], [], "compare-name-unknown"),
+        (["tandem=x,,y"], [], "option-not-group"),
+        (["tandem=x,none"], [], "compare-name-unknown"),
         (["a=x", "b=x"], [], "compare-name-in-two"),
         (["a=x", "a=y"], [], "option-name-twice"),
         (["z=x,y"], [], "compare-pool-name-taken"),
         (["a=x,y,z,other"], [], "compare-settings-differ"),
         (["a=x,y", "b=y"], [], "compare-name-in-two"),
-        (["TRL=x,y"], ["a=x,,y"], "option-not-group"),
-        (["TRL=x,y"], ["a=x,y,none"], "compare-name-unknown"),
-        (["TRL=x,y"], ["a=x,y", "b=y"], "compare-name-in-two"),
-        (["TRL=x,y"], ["a=x"], "compare-unit-missing"),
+        (["tandem=x,y"], ["a=x,,y"], "option-not-group"),
+        (["tandem=x,y"], ["a=x,y,none"], "compare-name-unknown"),
+        (["tandem=x,y"], ["a=x,y", "b=y"], "compare-name-in-two"),
+        (["tandem=x,y"], ["a=x"], "compare-unit-missing"),
     ],
 )
 def test_pools_and_units_that_cannot_be_are_refused(
@@ -217,31 +220,31 @@ def test_hostile_names_stay_text(tmp_path: Path):
 
 
 def test_seeds_are_units_where_there_are_several(tmp_path: Path):
-    """GRPO's seeds have 25 and 50 % at k = 1, TRL's 75 and 100 %: Δ = 50, both variances 2500/8,
+    """GRPO's seeds have 25 and 50 % at k = 1, tandem's 75 and 100 %: Δ = 50, both variances 2500/8,
     t = 50 / √312.5 = 2.83 with two degrees of freedom: p = 1/2 - t / (2 √(2 + t²)) = 0.053."""
-    for senior, right in {"GRPO-1": 1, "GRPO-2": 2, "TRL-1": 3, "TRL-2": 4, "x": 0}.items():
+    for senior, right in {"GRPO-1": 1, "GRPO-2": 2, "tandem-1": 3, "tandem-2": 4, "x": 0}.items():
         write_handoff(tmp_path, senior, "j", [right, right])
-    folders = [tmp_path / name for name in ("x", "GRPO-1", "GRPO-2", "TRL-1", "TRL-2")]
-    pools = ("--pool", "GRPO=GRPO-1,GRPO-2", "--pool", "TRL=TRL-1,TRL-2")
+    folders = [tmp_path / name for name in ("x", "GRPO-1", "GRPO-2", "tandem-1", "tandem-2")]
+    pools = ("--pool", "GRPO=GRPO-1,GRPO-2", "--pool", "tandem=tandem-1,tandem-2")
     found = found_tables(*folders, *pools, "--k", 1)
     table = found["significance-seeds"]
     assert texts(table)[0] == [
-        "handoff step j", "TRL > GRPO", "pass@1 (%, ↑)", "+50.00", "+2.83", "2.0", "0.053",
+        "handoff step j", "tandem > GRPO", "pass@1 (%, ↑)", "+50.00", "+2.83", "2.0", "0.053",
         "0.106",
     ]  # fmt: skip
     # x has one seed; of k = 1, 2 and 4 there is a row each.
     assert [row[1:3] for row in texts(table)] == [
-        ["TRL > GRPO", f"pass@{k} (%, ↑)"] for k in (1, 2, 4)
+        ["tandem > GRPO", f"pass@{k} (%, ↑)"] for k in (1, 2, 4)
     ]
     # The mean, the spread of two that differ by 25, and that by √2.
-    assert texts(found["repeats"])[1][2:] == ["TRL", "75.0", "100.0", "87.5", "17.7", "12.5"]
+    assert texts(found["repeats"])[1][2:] == ["tandem", "75.0", "100.0", "87.5", "17.7", "12.5"]
     assert "significance-seeds" not in found_tables(*folders, "--k", 1)
 
 
 def test_units_take_the_place_of_seeds_where_they_are_said(tmp_path: Path):
-    """Start a: TRL's seeds have 75 and 100 %, GRPO's 25 and 50 %; start b: 50 and 50, 50 and 25 %.
+    """Start a: tandem's seeds have 75 and 100 %, GRPO's 25 and 50; start b: 50 and 50, 50 and 25.
     So the starts differ by 50 and 12.5: mean 31.25, error 18.75, t = 5/3 with one degree of
-    freedom, p = 1/2 - arctan(5/3) / pi = 0.172. TRL's own means are 87.5 and 50: error 18.75."""
+    freedom, p = 1/2 - arctan(5/3) / pi = 0.172. tandem's own means are 87.5 and 50: error 18.75."""
     rights = {
         "x": 0, "G-a1": 1, "G-a2": 2, "G-b1": 2, "G-b2": 1,
         "T-a1": 3, "T-a2": 4, "T-b1": 2, "T-b2": 2,
@@ -357,7 +360,7 @@ def test_sharpness_is_shown_beside_legibility_where_the_results_have_it(
     make_results: Any,
 ) -> None:
     """The senior's entropy is no better high or low: it is neither bold nor tested."""
-    for senior, values in {"GRPO": (0.5, 0.25), "TRL": (0.75, 0.125)}.items():
+    for senior, values in {"GRPO": (0.5, 0.25), "tandem": (0.75, 0.125)}.items():
         out = make_results(senior, [1, 2, 3], kinds=("legibility",))
 
         def sharpen(content: Any, values: tuple[float, float] = values) -> None:
@@ -365,7 +368,7 @@ def test_sharpness_is_shown_beside_legibility_where_the_results_have_it(
                 row |= dict(zip(("entropy", "kl"), values, strict=True))
 
         edit(out / senior / "legibility/base/summary.json", sharpen)
-    found = found_tables(out / "GRPO", out / "TRL")
+    found = found_tables(out / "GRPO", out / "tandem")
     rows = found["legibility-base"]["rows"]
     (start,) = [i for i, row in enumerate(rows) if row[0]["text"] == "Senior's entropy (nats)"]
     of_entropy, of_kl = rows[start : start + 3], rows[start + 3 : start + 6]

@@ -86,7 +86,7 @@ def test_recovery_by_hand():
 
 JUNIOR = [0, 0, 1, 1, 2, 2, 3, 3]
 GRPO = [2, 2, 2, 2, 3, 3, 3, 3]
-TRL = [0, 1, 2, 3, 3, 3, 3, 3]
+tandem = [0, 1, 2, 3, 3, 3, 3, 3]
 """Moves all but token 3 back."""
 
 TRL_2 = [2, 2, 2, 2, 2, 3, 3, 3]
@@ -94,24 +94,24 @@ TRL_2 = [2, 2, 2, 2, 2, 3, 3, 3]
 
 
 def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
-    """GRPO drops 0 and 1 for 2 and 3, and TRL moves all but 3 back: 3 of 6 tokens, as 4 and 5 are
-    never written by anyone."""
+    """GRPO drops 0 and 1 for 2 and 3, and tandem moves all but 3 back: 3 of 6 tokens, as 4 and 5
+    are never written by anyone."""
     write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
-    write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
+    write_drift(tmp_path, "tandem", tandem, JUNIOR)
+    found = found_tables(tmp_path / "GRPO", tmp_path / "tandem")
     drift = found["drift-base"]
     assert texts(drift) == [
         ["GRPO", "0.5000", "0.0625", "0.1250"],
-        ["TRL", "0.2500", "0.0625", "0.1250"],
+        ["tandem", "0.2500", "0.0625", "0.1250"],
     ]
     assert [row[1]["bold"] for row in drift["rows"]] == [False, True]
     # Shifts over all six, and over the four that the junior wrote: by SciPy's spearmanr.
-    junior, grpo, trl = (np.bincount(ids, minlength=6) for ids in (JUNIOR, GRPO, TRL))
+    junior, grpo, trl = (np.bincount(ids, minlength=6) for ids in (JUNIOR, GRPO, tandem))
     displaced, shift = np.log((grpo + 0.5) / (junior + 0.5)), np.log((trl + 0.5) / (grpo + 0.5))
     rhos = [stats.spearmanr(displaced[:n], shift[:n]).statistic for n in (6, 4)]
     table = found["recovery-drift-base"]
     assert [row[:3] for row in texts(table)] == [
-        ["TRL", "top 6 moved back (%)", "50.0"],
+        ["tandem", "top 6 moved back (%)", "50.0"],
         ["", "ρ, top 6", f"{rhos[0]:.2f}"],
         ["", "ρ, 4 frequent", f"{rhos[1]:.2f}"],
     ]
@@ -137,8 +137,8 @@ def test_over_emitted_tokens_are_the_seniors_frequent_ones_with_their_noise() ->
 
 def test_over_emitted_tokens_have_a_table_with_the_noise_below(tmp_path: Path) -> None:
     write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
-    write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    table = found_tables(tmp_path / "GRPO", tmp_path / "TRL")["over-emitted-drift-base"]
+    write_drift(tmp_path, "tandem", tandem, JUNIOR)
+    table = found_tables(tmp_path / "GRPO", tmp_path / "tandem")["over-emitted-drift-base"]
     counts = [np.bincount(ids, minlength=6) for ids in (GRPO, JUNIOR)]
     top = int(np.argmax(np.log((counts[0] + 0.5) / (counts[1] + 0.5))))
     assert texts(table)[0][:2] == ["GRPO", f"id {top}"]
@@ -149,10 +149,10 @@ def test_over_emitted_tokens_have_a_table_with_the_noise_below(tmp_path: Path) -
 def test_nulls_are_the_baselines_halves_in_the_places_of_the_two_models(tmp_path: Path):
     """By a plain loop over the halves, on the same six tokens."""
     write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
-    write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    table = found_tables(tmp_path / "GRPO", tmp_path / "TRL")["recovery-drift-base"]
+    write_drift(tmp_path, "tandem", tandem, JUNIOR)
+    table = found_tables(tmp_path / "GRPO", tmp_path / "tandem")["recovery-drift-base"]
     count = lambda ids: np.bincount(ids, minlength=6)  # noqa: E731
-    junior, halves, others = count(JUNIOR), (GRPO[::2], GRPO[1::2]), (TRL[::2], TRL[1::2])
+    junior, halves, others = count(JUNIOR), (GRPO[::2], GRPO[1::2]), (tandem[::2], tandem[1::2])
     null, crossed = [], []
     for first, second in (halves, halves[::-1]):
         displaced = log_ratio(count(first), junior)
@@ -193,9 +193,9 @@ def test_samples_of_one_model_show_no_recovery_but_by_the_papers_measure(tokens:
 
 
 def test_runs_without_halves_say_that_they_cannot_tell(tmp_path: Path):
-    for senior, wrote in {"GRPO": GRPO, "TRL": TRL}.items():
+    for senior, wrote in {"GRPO": GRPO, "tandem": tandem}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR, halves=senior == "GRPO")
-    found = found_tables(tmp_path / "GRPO", tmp_path / "TRL")
+    found = found_tables(tmp_path / "GRPO", tmp_path / "tandem")
     assert texts(found["drift-base"])[1][2] == "–"
     assert [row[3:] for row in texts(found["recovery-drift-base"])] == [["–", "–"]] * 3
     for name in ("drift-base", "recovery-drift-base"):
@@ -203,21 +203,21 @@ def test_runs_without_halves_say_that_they_cannot_tell(tmp_path: Path):
 
 
 def test_base_among_the_seniors_is_no_baseline_of_recovery(tmp_path: Path):
-    for senior, wrote in {"base": JUNIOR, "GRPO": GRPO, "TRL": TRL}.items():
+    for senior, wrote in {"base": JUNIOR, "GRPO": GRPO, "tandem": tandem}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR)
-    found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "TRL")))
+    found = found_tables(*(tmp_path / name for name in ("base", "GRPO", "tandem")))
     assert texts(found["drift-base"])[0] == ["base", "0.0000", "0.0625", "0.1250"]
     table = found["recovery-drift-base"]
     assert table["title"].startswith("Recovery of GRPO's drift from base")
-    assert [row[0] for row in texts(table) if row[0]] == ["TRL"]
+    assert [row[0] for row in texts(table) if row[0]] == ["tandem"]
     assert texts(table)[0][1:3] == ["top 6 moved back (%)", "50.0"]
 
 
 def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
-    for senior, wrote in {"GRPO": GRPO, "TRL": TRL, "TRL-2": TRL_2}.items():
+    for senior, wrote in {"GRPO": GRPO, "tandem": tandem, "tandem-2": TRL_2}.items():
         write_drift(tmp_path, senior, wrote, JUNIOR)
-    folders = [tmp_path / name for name in ("GRPO", "TRL", "TRL-2")]
-    found = found_tables(*folders, "--pool", "both=TRL,TRL-2")
+    folders = [tmp_path / name for name in ("GRPO", "tandem", "tandem-2")]
+    found = found_tables(*folders, "--pool", "both=tandem,tandem-2")
     assert texts(found["drift-base"])[1] == ["both", "0.5000", "0.0625", "0.1250"]
     assert texts(found["recovery-drift-base"])[0][2] == "33.3"  # 3 of 6, and 1 of 6
     assert texts(found["repeats"])[0][2:] == [
@@ -236,7 +236,7 @@ def test_pooled_recovery_is_the_mean_over_pairs_of_seeds(tmp_path: Path):
     ],
 )
 def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object]):
-    write_drift(tmp_path, "TRL", TRL, JUNIOR)
-    edit(tmp_path / "TRL/drift/base/counts.json", change)
+    write_drift(tmp_path, "tandem", tandem, JUNIOR)
+    edit(tmp_path / "tandem/drift/base/counts.json", change)
     with refused("token-counts-damaged"):
-        read_counts(read_summary(tmp_path / "TRL/drift/base/summary.json"))
+        read_counts(read_summary(tmp_path / "tandem/drift/base/summary.json"))

@@ -52,7 +52,7 @@ def page_of(results: Path) -> str:
 
 def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults):
     make_results("GRPO", [0, 2, 4])
-    results = make_results("TRL", [1, 3, 4])
+    results = make_results("tandem", [1, 3, 4])
     done = report(results, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -60,11 +60,11 @@ def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults
     for name in found["figures"]:
         assert (results / "report/figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     page = Elements((results / "report/index.html").read_text())
-    for heading in ("Solo reasoning capability", "Handoff robustness", "TRL > GRPO"):
+    for heading in ("Solo reasoning capability", "Handoff robustness", "tandem > GRPO"):
         assert heading in page.text
-    again = report(results / "TRL", results / "GRPO", "--out", results / "report")
+    again = report(results / "tandem", results / "GRPO", "--out", results / "report")
     assert again.exit_code == 0, again.output
-    assert "GRPO > TRL" in page_of(results)
+    assert "GRPO > tandem" in page_of(results)
 
 
 def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
@@ -93,7 +93,7 @@ def test_pools_and_units_are_those_of_the_tables(make_results: MakeResults):
 
 
 def test_hostile_text_stays_text(make_results: MakeResults):
-    make_results("TRL", [1, 2], benchmark="<b>$x_")
+    make_results("tandem", [1, 2], benchmark="<b>$x_")
     results = make_results("<i>$GRPO", [2, 2], benchmark="<b>$x_")
     for one in results.glob("*/handoff/step/base/summary.json"):
         edit(one, lambda c: c["settings"]["schedule"].update(label=HOSTILE))
@@ -119,8 +119,8 @@ def test_hostile_text_stays_text(make_results: MakeResults):
 
 def test_results_that_cannot_be_compared_are_refused(make_results: MakeResults):
     make_results("GRPO", [0, 2], kinds=("solo",))
-    results = make_results("TRL", [1, 3], kinds=("solo",))
-    path = results / "TRL/solo/summary.json"
+    results = make_results("tandem", [1, 3], kinds=("solo",))
+    path = results / "tandem/solo/summary.json"
     path.write_text(path.read_text().replace('"temperature": 0.6', '"temperature": 0.7'))
     empty = results.parent / "empty"
     empty.mkdir()
@@ -134,16 +134,16 @@ def test_results_that_cannot_be_compared_are_refused(make_results: MakeResults):
 
 
 def test_juniors_own_model_comes_first_and_is_not_what_is_claimed(make_results: MakeResults):
-    for senior, right in {"TRL": [3, 3, 4, 4], "base": [0, 1, 1, 2], "KL": [1, 1, 2, 2]}.items():
+    for senior, right in {"tandem": [3, 3, 4, 4], "base": [0, 1, 1, 2], "KL": [1, 1, 2, 2]}.items():
         results = make_results(senior, right, kinds=("handoff", "legibility"))
     assert report(results).exit_code == 0
     page = page_of(results)
-    assert "TRL > base" in page
-    assert "TRL > KL" in page
+    assert "tandem > base" in page
+    assert "tandem > KL" in page
 
 
 def test_report_replaces_its_own_page_and_no_other(make_results: MakeResults, tmp_path: Path):
-    results = make_results("TRL", [1, 3, 4])
+    results = make_results("tandem", [1, 3, 4])
     own = tmp_path / "site" / "index.html"
     own.parent.mkdir()
     own.write_text("<!DOCTYPE html><p>My own.")

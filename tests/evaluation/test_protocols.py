@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
-from tandem_plugin.lab.data.prepare import split
+from tandem_plugin.lab.data.preparation import split
 from tandem_plugin.lab.evaluation import drift, legibility, solo_handoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
@@ -116,7 +116,9 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     for given in (["--protocol", "release"], paper_of_4, [], ["--n", "4", "--team-n", "2"], code):
         done = CliRunner().invoke(app, ["eval", "handoff", *common, "--temperature", "0.5", *given])
         assert done.exit_code == 0, done.output
-    (_, _, _, schedules, (benchmark,), sampling, _, noted, _), paper, plain, both, papers_code = seen
+    (_, _, _, schedules, (benchmark,), sampling, _, noted, _), paper, plain, both, papers_code = (
+        seen
+    )
     assert schedules == [{"schedule": "step-text", "rounds": 150}]
     assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20, 4088)
     assert benchmark.template_args == {"enable_thinking": False}

@@ -17,7 +17,7 @@ SCRIPT = ROOT / "examples" / "published" / "score.sh"
 def test_papers_numbers_stand_beside_those_found(make_results: Callable[..., Path]):
     kinds = ("solo", "legibility")
     make_results("GRPO", [1, 2], benchmark="AIME", kinds=kinds)
-    results = make_results("TRL", [1, 1], benchmark="AIME", kinds=kinds)
+    results = make_results("tandem", [1, 1], benchmark="AIME", kinds=kinds)
     rows = module_of(SCRIPT.with_name("beside.py")).beside(results, "positions").splitlines()
     (row,) = [one for one in rows if one.startswith("| legibility base | Cross-entropy | AIME")]
     assert row == (
@@ -45,16 +45,16 @@ def test_script_evaluates_compares_and_sets_beside(
     subprocess.run(
         [str(SCRIPT), "--n", "2"],
         env=env
-        | {"OUT": "out", "BENCHMARKS": "sums=sums.jsonl", "BASE": "b", "GRPO": "g", "TRL": "t"},
+        | {"OUT": "out", "BENCHMARKS": "sums=sums.jsonl", "BASE": "b", "GRPO": "g", "TANDEM": "t"},
         check=True,
     )
     evaluated, compared, shown = said.read_text().splitlines()
     named = " ".join(f"--schedule {name}" for name in schedules)
     assert evaluated == (
-        f"tandem eval all --protocol {protocol} --senior GRPO=g --senior TRL=t --junior base=b "
+        f"tandem eval all --protocol {protocol} --senior GRPO=g --senior tandem=t --junior base=b "
         f"--benchmark sums=sums.jsonl {named} --out out --n 2"
     )
     assert compared == (
-        f"tandem compare out/GRPO out/TRL --legibility-over {over} --out out/tables"
+        f"tandem compare out/GRPO out/tandem --legibility-over {over} --out out/tables"
     )
     assert shown.endswith(f"beside.py out {over}")

@@ -81,7 +81,9 @@ def test_setting_of_a_plugins_schedule_beside_the_flag_stops_a_run(
 
 
 def test_settings_are_those_of_the_core() -> None:
-    names = [name for name, kind in selection.schedules().items() if "tandem_plugin" in str(kind)]
+    names = [
+        name for name, kind in selection.list_schedules().items() if "tandem_plugin" in str(kind)
+    ]
     built_in = {parameter for name in names for parameter in parameter_names(name)}
     assert set(SETTINGS) == built_in | set(TandemConfig.model_fields)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from light.model import LanguageModel
 from light.task import Problem, Task
-from tandem_plugin.draws import draws_table
+from tandem_plugin._draws import draws_table
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
 from tandem_plugin.lab.evaluation.legibility import chunk_length, chunk_scores
 from tandem_plugin.rules import Rule

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tandem_plugin.schedules import Tensor
-from tandem_plugin.schedules.parameters import check_count, check_index, check_probability
+from tandem_plugin.schedules import Tensor, check_count, check_index, check_probability
 
 
 @dataclass(frozen=True, slots=True)

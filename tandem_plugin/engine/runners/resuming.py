@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.draws import draw_into
-from tandem_plugin.replay import Walk
+from tandem_plugin._draws import draw_into
+from tandem_plugin._replay import Walk
 from tandem_plugin.rules import Rule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.grading.grade import OUTCOMES, Grade
+from tandem_plugin.grading.outcomes import OUTCOMES, Grade
 
 __all__ = ["outcome_flags", "prompt_of", "reward_file", "text_of"]
 

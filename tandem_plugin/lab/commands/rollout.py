@@ -93,14 +93,14 @@ def rollout(
     `tandem view` read the file. With --grade, each line includes its reward, and the command prints
     the mean reward. The exit code is 130 if interrupted.
     """
+    from tandem_plugin._draws import check_seed
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.draws import check_seed
     from tandem_plugin.files import check_outputs
     from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
-    from tandem_plugin.lab.data.prepare import written_template
+    from tandem_plugin.lab.data.preparation import written_template
     from tandem_plugin.lab.rollouts.engine import deciding, report_unused, start_engine
     from tandem_plugin.lab.rollouts.rollout import check_row
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file, text_digest

@@ -2,7 +2,7 @@
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.named import NAMED_SETS, load_named
-from tandem_plugin.lab.data.prepare import Prepared, prepare
+from tandem_plugin.lab.data.preparation import Prepared, prepare
 from tandem_plugin.lab.data.problem import (
     INSTRUCTION,
     BadRow,

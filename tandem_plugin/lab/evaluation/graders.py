@@ -21,7 +21,7 @@ from typing import Any
 from tandem_plugin.errors import EvaluationError, printable
 from tandem_plugin.grading import Grade
 from tandem_plugin.grading.generated import is_generated
-from tandem_plugin.grading.grade import Outcome
+from tandem_plugin.grading.outcomes import Outcome
 from tandem_plugin.lab.evaluation.inputs import checked_name
 from tandem_plugin.patching.versions import installed_version
 

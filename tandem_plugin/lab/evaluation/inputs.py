@@ -14,7 +14,7 @@ from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, fing
 from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
 from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
 from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
-from tandem_plugin.lab.data.prepare import checksum, written_template
+from tandem_plugin.lab.data.preparation import checksum, written_template
 from tandem_plugin.lab.data.rows import is_generated_source
 
 _UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)

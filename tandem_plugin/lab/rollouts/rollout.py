@@ -9,7 +9,7 @@ from typing import Annotated, Any, BinaryIO, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from tandem_plugin.draws import check_seed
+from tandem_plugin._draws import check_seed
 from tandem_plugin.errors import TandemError, validation_reason
 from tandem_plugin.files import open_file, parse_json, system_reason
 

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tandem_plugin._draws import check_seed, draws_table
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet
-from tandem_plugin.draws import check_seed, draws_table
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule
 from tandem_plugin.schedules.schedule import has_walk, step_through
