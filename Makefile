@@ -46,7 +46,7 @@ demo: $(VENV)/.demo-ready
 demo-real: $(VENV)/.real-ready
 demo demo-real:
 	$(BIN)/python examples/demo/run.py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
-	  $(if $(filter demo-real,$@),--real $(if $(SOLO),--solo))
+	  $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
 study: $(VENV)/.demo-ready
 	$(BIN)/python examples/study/run.py --out $(or $(STUDY),runs/study)
 study-real: $(VENV)/.real-ready

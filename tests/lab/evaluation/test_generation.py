@@ -394,7 +394,7 @@ def test_what_no_grader_and_no_team_wrote_is_not_counted(monkeypatch: pytest.Mon
     )
     monkeypatch.setattr(solo_handoff, "_grade", lambda *_: {(0, 0): "odd"})
     with refused("grades-outcome-unknown", outcome="odd", path="sums.grades.jsonl"):
-        solo_handoff._tally(file, SAMPLING)
+        solo_handoff._tally(file, SAMPLING, [])
     monkeypatch.setattr(solo_handoff, "_grade", lambda *_: {(0, 0): "correct"})
     with refused("team-response-without-authorship", sample=0, problem=0):
-        solo_handoff._tally(file, SAMPLING)
+        solo_handoff._tally(file, SAMPLING, [])

@@ -225,7 +225,7 @@ def token_ids(
 class Tokenizer:
     chat_template = "a template"
 
-    def encode(self, text: str) -> list[str]:
+    def encode(self, text: str, **_: Any) -> list[str]:
         return [text]
 
     def apply_chat_template(self, turns: list[dict[str, str]], **_: Any) -> list[str]:
