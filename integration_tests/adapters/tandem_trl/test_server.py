@@ -17,7 +17,7 @@ from support.trl_run import TRLBench, TRLRun
 from support.trl_tools import expected_of, log_probs_of_both, settle_server
 from support.weight_transfer import SERVER_OPTIONS
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 BENCH, SEED = TRLBench, 7
 RULES = {"schedule": "word", "cap": 3}
 OPTIONS = (
@@ -97,7 +97,6 @@ def test_each_prompt_is_a_request_of_its_own_and_syncs_reach_the_senior_alone(
     assert max(abs(a - b) for a, b in zip(senior, start, strict=True)) > 1e-3  # it was trained
 
 
-@pytest.mark.long
 def test_two_processes_train_on_their_own_rows(
     bench: TRLBench, settings: dict[str, Any], server: Server, record: Path, tokenizer: Any
 ) -> None:
@@ -124,7 +123,6 @@ def test_server_with_other_rules_stops_the_run_at_its_start(
     assert_stopped(run, "[server-rejects-tandem]")
 
 
-@pytest.mark.long
 def test_plain_server_stops_the_run_at_its_start(
     bench: TRLBench,
     settings: dict[str, Any],

@@ -276,6 +276,7 @@ HOOKS = [
 ]
 
 
+@pytest.mark.hooks
 @pytest.mark.parametrize(("name", "parameters"), HOOKS)
 def test_hook_is_where_the_subclass_expects_it(name: str, parameters: list[str]) -> None:
     found = importlib.import_module(MODULE)
@@ -284,6 +285,7 @@ def test_hook_is_where_the_subclass_expects_it(name: str, parameters: list[str])
     assert list(inspect.signature(found).parameters) == parameters
 
 
+@pytest.mark.hooks
 def test_what_the_subclasses_read_of_trl_is_there() -> None:
     source = inspect.getsource(importlib.import_module(MODULE))
     for text in (
@@ -307,6 +309,7 @@ def test_what_the_subclasses_read_of_trl_is_there() -> None:
         assert text in trainer, text
 
 
+@pytest.mark.hooks
 def test_worker_takes_what_the_trainer_gives_its_own() -> None:
     """A setting of another value than the loss has would bias it."""
     trainer = importlib.import_module("trl.experimental.async_grpo.async_grpo_trainer")

@@ -131,12 +131,14 @@ HOOKS = {
 }
 
 
+@pytest.mark.hooks
 @pytest.mark.parametrize(("name", "parameters"), HOOKS.items())
 def test_hook_is_where_the_subclass_expects_it(name: str, parameters: list[str]) -> None:
     found = list(inspect.signature(getattr(RLOOTrainer, name)).parameters)
     assert found[: len(parameters)] == parameters
 
 
+@pytest.mark.hooks
 def test_trl_only_sums_log_probabilities_and_knows_no_mask_of_tools() -> None:
     source = inspect.getsource(inspect.getmodule(RLOOTrainer))
     for text in (
