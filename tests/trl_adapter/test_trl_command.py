@@ -304,3 +304,27 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
         assert math_reward(copied, prompts=[prompt], answer=["391"]) == [0.0]
     assert math_reward(copied, extra_info=[{"problem": asked}], answer=["391"]) == [0.0]
     assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]
+
+
+def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix() -> None:
+    """As TRL reads the file: nothing in it is unknown, and two updates of 8 problems are a step."""
+    pytest.importorskip("trl", reason="TRL is not installed")
+    from trl.scripts import grpo as script
+
+    from tandem_trl.settings_file import settings_of_file
+
+    given = ["--config", str(ROOT / "examples" / "trl" / "paper.yaml"), "--dataset_name", "data"]
+    parser = script.make_parser(prog="test")
+    _, found, model = grpo.parsed_whole(parser, [*given, "--use_cpu", "True"])[:3]
+    assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
+    stated = {
+        "learning_rate": 1e-6, "epsilon": 0.2, "beta": 0.0, "num_generations": 8,
+        "max_completion_length": 3000, "temperature": 0.6, "scale_rewards": "group",
+    }  # fmt: skip
+    assert {name: getattr(found, name) for name in stated} == stated
+    assert found.generation_batch_size == 16 * 8
+    assert found.per_device_train_batch_size * found.gradient_accumulation_steps == 8 * 8
+    config = TandemConfig.from_mapping(
+        {k: v for k, v in settings_of_file(given).items() if k != "rollouts"}
+    )
+    assert (config.schedule, config.parameters) == ("word", {"p": 0.5, "cap": 32})
