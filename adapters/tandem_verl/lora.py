@@ -2,7 +2,7 @@
 
 verl sends an adapter's matrices and its configuration, of which vLLM reads the rank and the scaling
 alone; or it merges the adapter (``model.lora.merge=True``), of which it sends the layers of LoRA.
-The options were measured by ``tests/verl_adapter/test_lora.py`` (verl 0.9.1, PEFT 0.21).
+The options were measured by ``tests/adapters/tandem_verl/test_lora.py`` (verl 0.9.1, PEFT 0.21).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of verl that are rejected in tandem, before any worker starts.
 
 The values listed as sound under a mask with holes were checked by reading verl 0.9.1's
-``core_algos.py`` and are verified by ``tests/verl_adapter/test_masks_with_holes.py``.
+``core_algos.py`` and are verified by ``tests/adapters/tandem_verl/test_masks_with_holes.py``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,143 @@
+"""What is its own in OpenRLHF's trajectories: samples of one call, and lengths of responses."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem_openrlhf.trajectory import TandemEngine, TandemExecutor, narrowed, response_length
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.grading.rewards import reward_file
+from tandem_plugin.seeds import derive_seed, sample_seed
+from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
+from tandem_plugin.training.trajectory import KeyedLabel
+
+PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
+RULES = TandemRules(TandemConfig.from_mapping({"cap": 4, "seed": 9}), Vocabulary(PIECES, "a test"))
+PROMPT = [1, 2, 3]
+
+
+class Engine:
+    """Answers each call with the next samples, numbered as vLLM does."""
+
+    def __init__(self, *answers: dict[int, list[int]]) -> None:
+        self.answers = iter(answers)
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        samples = next(self.answers).items()
+        outputs = [SimpleNamespace(index=index, token_ids=ids) for index, ids in samples]
+        return SimpleNamespace(outputs=outputs)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -> None:
+    """Asked for in calls of their own, or in one call with n above 1; they begin alike."""
+    samples = [[4, 5, 6, 7, 8, last] for last in (9, 10, 11)]
+    first, own = (derive_seed(9, "training", 0, 0, call) for call in (0, kept))
+    for answers, seed in (
+        ([{0: one} for one in samples], own),
+        ([dict(enumerate(samples))], sample_seed(first, kept)),
+        ([{kept: samples[kept]}], sample_seed(first, kept)),  # as vLLM streams them
+    ):
+        trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
+        engine = TandemEngine(Engine(*answers), trajectory)
+        for _ in answers:
+            asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
+        tokens = PROMPT + samples[kept]
+        result = narrowed(
+            {"observation_tokens": tokens, "action_ranges": [(3, len(tokens))]}, trajectory
+        )
+        senior = RULES.default.replay(samples[kept], seed).tolist()
+        assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior
+        facts = Facts.from_wire(result[FACTS])
+        assert facts is not None
+        assert facts.segments == ((seed, 3, 9),)
+
+
+@pytest.mark.parametrize("trained", [((3, 9),), ((3, 5), (7, 12)), ((0, 4),), ()])
+@pytest.mark.parametrize("most", [4, 20])
+def test_length_is_openrlhfs_own_of_the_whole_mask(
+    trained: tuple[tuple[int, int], ...], most: int
+) -> None:
+    """First to last trained token, the sequence's first token being no action."""
+    ones = np.flatnonzero(bits_of(trained, 20)[1:most])
+    expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
+    assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
+
+
+class LossyTokenizer:
+    """Loses every prompt, and says what the response's tokens mean; 7 is a special token."""
+
+    pieces = (" so", " \\boxed ", "391", "<|end|>", "390")
+
+    def __call__(self, text: str, **_: Any) -> dict[str, Any]:
+        import torch
+
+        return {"input_ids": torch.tensor([PROMPT])}
+
+    def decode(self, ids: Any, skip_special_tokens: bool = False) -> str:
+        kept = (one for one in ids if one > 3 and not (skip_special_tokens and one == 7))
+        return "".join(self.pieces[one - 4] for one in kept)
+
+
+async def answered(executor: Any, label: Any, answer: int = 6) -> Any:
+    """What OpenRLHF's own executor, or tandem's around it, makes of one prompt."""
+    ids = [4, 5, answer, 7]
+    said = SimpleNamespace(index=0, token_ids=ids, finish_reason="stop", logprobs=None)
+
+    class Answering:
+        async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+            await asyncio.sleep(0)
+            return SimpleNamespace(outputs=[said])
+
+    return await executor.execute(
+        prompt="Like \\boxed{7}. What is 17 * 23?",
+        label=label,
+        sampling_params=SimpleNamespace(max_tokens=16, logprobs=None, extra_args=None),
+        max_length=64,
+        hf_tokenizer=LossyTokenizer(),
+        llm_engine=Answering(),
+    )
+
+
+def test_reward_in_tandem_knows_the_response_that_decoding_hides() -> None:
+    """A run without tandem stops at its first batch: OpenRLHF has no other reward."""
+    agent = pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF is not installed")
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    own = agent.SingleTurnAgentExecutor(str(reward_file("openrlhf")))
+    executor = TandemExecutor(own, RULES.config)
+    executor._rules = RULES
+
+    async def batch(by_team: bool) -> Any:
+        label = KeyedLabel(["7", "#### 391"], "training", 0, by_team=by_team)
+        answers = (answered(executor, label, answer) for answer in (6, 8, 6))
+        return await asyncio.gather(*answers)
+
+    for by_team in (True, False):  # the senior alone answers some validations
+        responses = asyncio.run(batch(by_team))
+        assert [float(one["reward"]) for one in responses] == [1.0, 0.0, 1.0]
+        assert [float(one["extra_logs"]["outcome_incorrect"]) for one in responses] == [0, 1, 0]
+    alone = agent.SingleTurnAgentExecutor(str(reward_file("openrlhf")))
+    assert asyncio.run(answered(alone, "391"))["reward"] is None
+
+
+def test_batch_without_a_reward_ends_openrlhfs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF is not installed")
+    without = Path(__file__).parents[3] / "adapters/tandem_openrlhf/without_flash_attn"
+    monkeypatch.syspath_prepend(str(without))
+    from openrlhf.trainer.ppo_utils import experience_maker
+
+    monkeypatch.setattr(experience_maker.ray, "put", lambda value: value)
+    samples = SimpleNamespace(
+        rewards=None, sequences=[1], attention_mask=[1], action_mask=[1], mm_train_inputs=[]
+    )
+    settings = SimpleNamespace(ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1))
+    maker = object.__new__(experience_maker.RemoteExperienceMaker)
+    maker.strategy, maker.reward_model_group = SimpleNamespace(args=settings), None
+    with pytest.raises(ValueError, match="reward_model_group is required"):
+        maker.make_experience([samples])
