@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
@@ -14,11 +14,14 @@ from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import lora
 
+if TYPE_CHECKING:
+    from trl.generation.vllm_generation import VLLMGeneration
+
 _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
 
 
-class TandemEngine(Delegate):
+class LLMInTandem(Delegate):
     """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its own trajectory."""
 
     def __init__(self, llm: Any) -> None:
@@ -52,7 +55,7 @@ class TandemEngine(Delegate):
 
 
 def start_next_engine_in_tandem(
-    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[TandemEngine], None]
+    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[LLMInTandem], None]
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
@@ -66,15 +69,15 @@ def start_next_engine_in_tandem(
     """
     from trl.generation import vllm_generation
 
-    def start(initialise: Callable[[], None], generation: Any) -> None:
+    def start(initialise: Callable[[], None], generation: VLLMGeneration) -> None:
         warn_of_changed_sampling(_sampling(generation, arguments))
 
-        def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
+        def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:
             send, adapting = _how_to_send(generation, {**own, **arguments}, config)
             given = {**own, **adapting, **arguments}
             settings = {**config.settings(), "require": True}
             given["additional_config"] = {**given.get("additional_config", {}), "tandem": settings}
-            engine = TandemEngine(llm(**given))
+            engine = LLMInTandem(llm(**given))
             check_engine(engine.llm_engine.vllm_config)
             send(engine)
             started(engine)
@@ -87,7 +90,7 @@ def start_next_engine_in_tandem(
     wrap_once(vllm_generation.VLLMGeneration, "_init_vllm", _start_engine)
 
 
-def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
+def _start_engine(initialise: Callable[[Any], None], generation: VLLMGeneration) -> None:
     own = functools.partial(initialise, generation)
     if _next and generation.mode == "colocate":
         _next.pop()(own, generation)
@@ -95,7 +98,7 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
         own()
 
 
-def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _sampling(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """How TRL samples, by vLLM's names; arguments: of ``vllm.LLM``."""
     own = {name: getattr(generation, name, None) for name in NEUTRAL}
     options = {**own, **generation.generation_kwargs}
@@ -108,8 +111,8 @@ def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _how_to_send(
-    generation: Any, arguments: Mapping[str, Any], config: TandemConfig
-) -> tuple[Callable[[TandemEngine], None], dict[str, Any]]:
+    generation: VLLMGeneration, arguments: Mapping[str, Any], config: TandemConfig
+) -> tuple[Callable[[LLMInTandem], None], dict[str, Any]]:
     """What prepares weight syncs of a started engine, and the arguments that the engine needs.
 
     arguments: of ``vllm.LLM``. Raises :class:`ConfigError` like :func:`lora.check_adapter`.
@@ -128,6 +131,6 @@ def _how_to_send(
     return functools.partial(lora.send_adapters, generation), lora.lora_arguments(model)
 
 
-def _say(generation: Any, what: str) -> None:
+def _say(generation: VLLMGeneration, what: str) -> None:
     if generation.accelerator.is_main_process:
         print(f"tandem: {what}.", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ The values listed as sound under a mask with holes were checked by reading verl 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
@@ -22,7 +22,10 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
-from tandem_verl.switch import MANAGER, MANAGER_KEY
+from tandem_verl.settings import MANAGER, MANAGER_KEY
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 SOUND_ESTIMATORS = (
     "grpo",
@@ -89,13 +92,13 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
 
 
-def _sends_adapter(rank: Any, of: Settings) -> bool:
+def _sends_adapter(rank: int | None, of: Settings) -> bool:
     """Whether an adapter (LoRA) of this rank is sent by a backend that cannot send one."""
     is_sent = bool(rank) and not of(f"{_MODEL}.lora.merge")
     return is_sent and of(_BACKEND) not in (None, "naive")
 
 
-def _replays_r3(engine: Any, of: Settings) -> bool:
+def _replays_r3(engine: str, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
     return engine not in _SOUND_ENGINES and "R3" in map(of, keys)
 
@@ -141,7 +144,7 @@ _REFUSALS = (
 """The table, in the order in which settings are checked."""
 
 
-def engine_options(config: Any) -> dict[str, Any]:
+def engine_options(config: DictConfig) -> dict[str, Any]:
     """The arguments of vLLM that a run's settings lead to, as far as tandem may reject them.
 
     config: verl's whole configuration.
@@ -163,7 +166,7 @@ def engine_options(config: Any) -> dict[str, Any]:
     return implied | {name: value for name, value in given.items() if value is not None}
 
 
-def check_run(config: Any, tandem: TandemConfig, unproven: Unproven) -> None:
+def check_run(config: DictConfig, tandem: TandemConfig, unproven: Unproven) -> None:
     """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
     config: verl's whole configuration. unproven: what the run allows; it records what it uses.

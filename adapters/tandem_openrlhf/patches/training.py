@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
-from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.metrics import counters_of_engines
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
+    from torch import Tensor
 
 _NO_TOKENS = 1e-30
 """Replaces 0 when OpenRLHF divides by the number of trained tokens; changes no other sum."""
@@ -29,9 +33,9 @@ class Maker(ForeignBase):  # type: ignore[misc]
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
         vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self.tandem = TandemTrainer.start(running_config(), vocabulary, self.args)
+        self.tandem = OpenRLHFRun.start(running_config(), vocabulary, self.args)
 
-    def make_experience_batch(self, rollout_samples: Any) -> Any:
+    def make_experience_batch(self, rollout_samples: Sequence[Experience]) -> Any:
         import torch
 
         counters = partial(counters_of_engines, self.tandem.engines)
@@ -58,7 +62,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         check_part(self.experience_maker, Maker)
         self.experience_maker.tandem.engines = self.vllm_engines
 
-    def train_step(self, rollout_samples: Any, *rest: Any, **more: Any) -> Any:
+    def train_step(self, rollout_samples: Sequence[Experience], *rest: Any, **more: Any) -> Any:
         status, step = super().train_step(rollout_samples, *rest, **more)
         tandem, decode = self.experience_maker.tandem, self.tokenizer.decode
         tandem.dump(rollout_samples, int(step), partial(decode, skip_special_tokens=True))
@@ -136,7 +140,7 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
         super().__init__(*rest, vllm_engines=vllm_engines, **more)
 
     def training_step(
-        self, experience: Any, kl_ctl: float, step: int, loss_batch_info: Any = None
+        self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: Any = None
     ) -> Any:
         if loss_batch_info is None:
             from openrlhf.utils.loss_utils import get_loss_batch_info
@@ -166,7 +170,9 @@ class Policy(ForeignBase):  # type: ignore[misc]
         check_part(self.trainer, MaskedTrainer)
 
 
-def masked_mean(original: Callable[..., Any], tensor: Any, mask: Any, dim: Any = None) -> Any:
+def masked_mean(
+    original: Callable[..., Any], tensor: Tensor, mask: Tensor | None, dim: int | None = None
+) -> Any:
     """The mean over no tokens is 0 instead of NaN.
 
     Touches: ``masked_mean``, before other modules import it. Why: a response that the junior wrote

@@ -14,7 +14,7 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-ope
 from support.openrlhf_run import OpenRLHFBench
 from support.trainer_run import assert_stopped
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 BENCH = OpenRLHFBench
 FLAGS = ["--tandem.schedule", "word"]
 

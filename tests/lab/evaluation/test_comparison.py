@@ -378,3 +378,14 @@ def test_sharpness_is_shown_beside_legibility_where_the_results_have_it(
     tested = {row[2]["text"] for row in found["significance"]["rows"]}
     assert "KL(senior || junior) (nats, ↓)" in tested
     assert not any("entropy (nats)" in name for name in tested)
+
+
+def test_seniors_without_a_result_in_common_are_not_compared(example: Path):
+    for senior, kept in (("GRPO", "handoff"), ("tandem", "legibility")):
+        for folder in (example / senior).iterdir():
+            if folder.name != kept:
+                shutil.rmtree(folder)
+    done = run(example / "GRPO", example / "tandem")
+    assert done.exit_code == 1
+    assert "GRPO and tandem have no results in common" in done.stderr
+    assert "[compare-no-common-results]" in done.stderr

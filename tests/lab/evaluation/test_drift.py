@@ -18,6 +18,7 @@ from scipy import stats
 
 from tandem_plugin.lab.evaluation.drift import (
     Counts,
+    drift_metrics,
     kl_divergence,
     log_ratio,
     marginal,
@@ -240,3 +241,9 @@ def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, 
     edit(tmp_path / "tandem/drift/base/counts.json", change)
     with refused("token-counts-damaged"):
         read_counts(read_summary(tmp_path / "tandem/drift/base/summary.json"))
+
+
+def test_a_junior_without_frequent_tokens_has_no_drift():
+    counts = Counts(np.array([1, 1, 0]), None)
+    with refused("junior-tokens-too-few", frequent=2):
+        drift_metrics(counts, counts, 2)

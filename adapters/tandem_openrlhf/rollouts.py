@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
+from tandem_plugin.training.authorship_wire import (
+    AUTHORSHIP,
+    ResponseAuthorship,
+    bits_of,
+    ranges_of,
+)
 from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
+
+if TYPE_CHECKING:
+    from openrlhf.utils.agent import AgentExecutorBase
+    from transformers import PreTrainedTokenizerBase
 
 
 class TandemExecutor(Delegate):
     """Wraps OpenRLHF's executor or the user's: calls are in tandem, responses are narrowed."""
 
-    def __init__(self, executor: Any, config: TandemConfig) -> None:
+    def __init__(self, executor: AgentExecutorBase, config: TandemConfig) -> None:
         super().__init__(executor)
         self._config = config
         self._rules: TandemRules | None = None
 
     async def execute(
-        self, *, label: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, **call: Any
+        self,
+        *,
+        label: Any,
+        sampling_params: Any,
+        hf_tokenizer: PreTrainedTokenizerBase,
+        llm_engine: Any,
+        **call: Any,
     ) -> dict[str, Any]:
         """One response to a prompt, as OpenRLHF requests it.
 
@@ -42,12 +58,12 @@ class TandemExecutor(Delegate):
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
             hf_tokenizer=hf_tokenizer,
-            llm_engine=TandemEngine(llm_engine, trajectory),
+            llm_engine=RolloutActorInTandem(llm_engine, trajectory),
             **call,
         )
         return narrowed(response, trajectory)
 
-    def _engines_rules(self, engine: Any, tokenizer: Any) -> TandemRules:
+    def _engines_rules(self, engine: Any, tokenizer: PreTrainedTokenizerBase) -> TandemRules:
         if self._rules is None:
             from tandem_plugin.engine.runners import check_engine
 
@@ -56,7 +72,7 @@ class TandemExecutor(Delegate):
         return self._rules
 
 
-class TandemEngine(ClientDelegate):
+class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
     async def generate(
@@ -93,11 +109,11 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
         **response,
         "action_ranges": ranges_of(facts.mask),
         "rollout_log_probs": masked_log_probs(response.get("rollout_log_probs"), facts.mask),
-        FACTS: facts.to_wire(),
+        AUTHORSHIP: facts.to_wire(),
     }
 
 
-def response_length(facts: Facts, most: int) -> int:
+def response_length(facts: ResponseAuthorship, most: int) -> int:
     """OpenRLHF's response length of the whole response, truncated to ``most`` tokens.
 
     That is from the first trained token to the last one, feedback between turns included.

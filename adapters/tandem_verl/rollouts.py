@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import ERROR, FACTS
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.switch import running_config
+from tandem_verl.settings import running_config
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from tensordict import TensorDict
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -25,7 +30,7 @@ class TandemClient(ClientDelegate):
 
     async def generate(
         self,
-        request_id: Any,
+        request_id: str,
         *,
         prompt_ids: list[int],
         sampling_params: dict[str, Any],
@@ -50,7 +55,7 @@ class TandemClient(ClientDelegate):
         return output
 
 
-def narrow(output: Any, trajectory: Trajectory) -> None:
+def narrow(output: AgentLoopOutput, trajectory: Trajectory) -> None:
     """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
 
     output: verl's ``AgentLoopOutput``, which changes; its ``response_logprobs`` become zero outside
@@ -60,7 +65,7 @@ def narrow(output: Any, trajectory: Trajectory) -> None:
     if facts is not None:
         output.response_mask = facts.mask.astype(int).tolist()
         output.response_logprobs = masked_log_probs(output.response_logprobs, facts.mask)
-        output.extra_fields[FACTS] = facts.to_wire()
+        output.extra_fields[AUTHORSHIP] = facts.to_wire()
 
 
 def make_trajectory(
@@ -114,7 +119,9 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
             failed = _failed_output(error, self.config)
             return await self._agent_loop_postprocess(failed, trajectory["validate"], **fields)
 
-    async def _agent_loop_postprocess(self, output: Any, validate: Any, **fields: Any) -> Any:
+    async def _agent_loop_postprocess(
+        self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **fields: Any
+    ) -> Any:
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
             if len(parts) > 1 and self._tandem_trajectory.rule is not None:
@@ -128,7 +135,7 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)
 
 
-def _failed_output(error: TandemError, config: Any) -> Any:
+def _failed_output(error: TandemError, config: DictConfig) -> AgentLoopOutput:
     """A stand-in that carries an error's type and sentence to the trainer process, to be raised."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
@@ -157,7 +164,7 @@ class TandemAgentLoopManager:
     """The class that a run's configuration names as its ``agent_loop_manager_class``."""
 
     @classmethod
-    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
+    def create(cls, *args: Any, config: DictConfig, **options: Any) -> Any:
         """The manager that verl would have created, in tandem.
 
         config: verl's whole configuration. Raises like :func:`running_config`.
@@ -186,7 +193,7 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
         """(step, prompts so far), for validation and training: prompts of a step may still come
         after a validation at the same step."""
 
-    def generate_sequences(self, prompts: Any) -> Any:
+    def generate_sequences(self, prompts: TensorDict) -> Any:
         import torch
 
         if ROW not in prompts:
