@@ -16,7 +16,6 @@ HELD_BY = {
     ],
     "integration_tests/engine/test_refusals.py": [
         "tandem_plugin/engine/configure.py",
-        "tandem_plugin/engine/patches/engine_config.py",
         "tandem_plugin/engine/runners/__init__.py",
     ],
     "integration_tests/engine/test_vllm_hooks.py": [
@@ -32,31 +31,32 @@ HELD_BY = {
     "tests/adapters/tandem_openrlhf/test_patches.py": [
         "adapters/tandem_openrlhf/patches/__init__.py",
         "adapters/tandem_openrlhf/patches/generation.py",
-        "adapters/tandem_openrlhf/patches/imitation.py",
+        "adapters/tandem_openrlhf/patches/loss.py",
         "adapters/tandem_openrlhf/patches/training.py",
     ],
-    "tests/adapters/tandem_openrlhf/test_settings.py": [
-        "tandem_plugin/training/ray_workers.py",
-        "adapters/tandem_openrlhf/train_ppo_ray.py",
-    ],
-    "tests/adapters/tandem_openrlhf/test_trajectory.py": [
+    "tests/adapters/tandem_openrlhf/test_rollouts.py": [
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/bert_padding.py",
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/utils/distributed.py",
     ],
-    "tests/adapters/tandem_trl/test_grpo.py": [
-        "adapters/tandem_trl/settings_file.py",
+    "tests/adapters/tandem_openrlhf/test_settings.py": [
+        "adapters/tandem_openrlhf/ray_workers.py",
+        "adapters/tandem_openrlhf/train_ppo_ray.py",
     ],
-    "tests/adapters/tandem_trl/test_trainer.py": [
+    "tests/adapters/tandem_trl/test_batch.py": [
         "adapters/tandem_trl/checkpoints.py",
         "adapters/tandem_trl/engine.py",
         "adapters/tandem_trl/refusals.py",
         "adapters/tandem_trl/rollouts.py",
     ],
+    "tests/adapters/tandem_trl/test_grpo.py": [
+        "adapters/tandem_trl/settings.py",
+    ],
     "tests/adapters/tandem_verl/test_configuration.py": [
-        "adapters/tandem_verl/switch.py",
+        "adapters/tandem_verl/settings.py",
     ],
     "tests/adapters/tandem_verl/test_trainer.py": [
-        "adapters/tandem_verl/imitation.py",
+        "adapters/tandem_verl/batch.py",
+        "adapters/tandem_verl/loss.py",
     ],
     "tests/boundaries/test_round_trip.py": [
         "tandem_plugin/boundaries/vocabulary_families.py",
@@ -83,6 +83,10 @@ HELD_BY = {
     "tests/engine/speculative/test_drafting.py": [
         "tandem_plugin/engine/speculative/draft_model.py",
     ],
+    "tests/engine/speculative/test_state.py": [
+        "tandem_plugin/engine/runners/v2/state.py",
+        "tandem_plugin/engine/speculative/slot_flags.py",
+    ],
     "tests/engine/test_admission.py": [
         "tandem_plugin/engine/patches/requests.py",
     ],
@@ -93,7 +97,6 @@ HELD_BY = {
         "tandem_plugin/engine/patches/worker.py",
     ],
     "tests/engine/test_measures.py": [
-        "tandem_plugin/engine/runners/v2/state.py",
         "tandem_plugin/engine/token_scores.py",
     ],
     "tests/files/test_files.py": [
