@@ -317,7 +317,7 @@ def show(records: Records, scores: Sequence[Score], method: str, out: Path) -> N
     rewards = curve(records, TRAINING_REWARD)
     draw_curves({method: rewards}, scores, out / "curves.png")
     heading, *others = rows
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, name in enumerate(heading):
         two_lines = name.replace("after ", "after\n").replace(" - ", "\n- ")  # for 80 columns
         shown.add_column(two_lines, justify="right" if place else "left", no_wrap=True)
