@@ -24,7 +24,7 @@ from tandem_plugin.training.refusals import (
 )
 from tandem_verl.switch import MANAGER, MANAGER_KEY
 
-SOUND_ESTIMATORS = (
+SUMMING_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",
     "grpo_passk",
@@ -37,18 +37,17 @@ SOUND_ESTIMATORS = (
 """Advantage estimators that sum a response's reward at any position, and otherwise use only the
 trained tokens."""
 
-_DROPS_REWARDS = (
-    "it drops a reward on a token that is not trained on, and a response's is on its last token, "
-    "which may be the junior's"
-)
+TOKEN_ESTIMATORS = ("gae", "reinforce_plus_plus")
+"""Advantage estimators that drop a reward on a token that is not trained: the trainer moves it."""
+
+SOUND_ESTIMATORS = SUMMING_ESTIMATORS + TOKEN_ESTIMATORS
+
 _BY_POSITION = (
     "it compares the responses to a prompt position by position, where one may be the senior's "
     "and another the junior's"
 )
 
 BROKEN_ESTIMATORS = {
-    "gae": _DROPS_REWARDS,
-    "reinforce_plus_plus": _DROPS_REWARDS,
     "optimal_token_baseline": _BY_POSITION,
     "tir_optimal_token_baseline": _BY_POSITION,
 }

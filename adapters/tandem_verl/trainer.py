@@ -28,6 +28,7 @@ from tandem_plugin.training.validation import (
     named,
 )
 from tandem_verl.agent_loop import ROW, ManagerInTandem
+from tandem_verl.refusals import TOKEN_ESTIMATORS
 from tandem_verl.server import ReplicaInTandem, register_replica
 from tandem_verl.switch import OUR_MODE, running_config, tandem_node
 
@@ -77,6 +78,30 @@ def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, A
     columns |= dumped_columns([row for row in rows if row is not None])
     lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
     return {**dump, **lists, "reward_extra_infos_dict": columns}
+
+
+def move_scores(batch: Any, tq: Any) -> None:
+    """Move each token's score in a V1 batch to the trained token at or before it, else the first.
+
+    A row without a trained token keeps its scores. Sums, and so metrics and dumps, stay the same.
+    """
+    import torch
+    from tensordict import TensorDict
+
+    fields = ["rm_scores", "response_mask"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+
+    def moved(scores: Any, mask: Any) -> Any:
+        trained = torch.nonzero(mask)[:, 0]
+        if not len(trained):
+            return scores
+        before = torch.searchsorted(trained, torch.arange(len(mask)), right=True) - 1
+        return torch.zeros_like(scores).index_add_(0, trained[before.clamp(min=0)], scores)
+
+    rows = [moved(*row) for row in zip(*(data[name].unbind() for name in fields), strict=True)]
+    scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    column = TensorDict({"rm_scores": scores}, batch_size=len(rows))
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
 
 
 def queue() -> ModuleType:
@@ -228,6 +253,15 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def fit(self, agent_loop_manager: Any) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        """Let estimators that use a reward at its token find it on one that is trained.
+
+        To them a response is the sequence of its trained tokens; all else is the environment.
+        """
+        if self.config.algorithm.adv_estimator in TOKEN_ESTIMATORS:
+            move_scores(batch, queue())
+        return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
