@@ -68,12 +68,13 @@ SOUND_LOSSES = (
 )
 """Policy losses that neither depend on nor affect tokens outside the mask."""
 
-_SOUND_ENGINES = ("fsdp", "fsdp2")
-"""Training engines (``actor.strategy``) with which real runs were compared with a reference."""
+_SOUND_ENGINES = ("fsdp", "fsdp2", "megatron")
+"""Training engines (``actor.strategy``) whose gradients were compared with a plain loop's."""
 
-_UNPROVEN_ENGINES = ("megatron", "fsdp_turbo", "veomni", "torchtitan", "automodel")
+_UNPROVEN_ENGINES = ("fsdp_turbo", "veomni", "torchtitan", "automodel")
 
 UNPROVEN = {
+    "megatron": "parts of Megatron that no test compares with a reference",
     **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in _UNPROVEN_ENGINES},
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
@@ -96,7 +97,21 @@ def _sends_adapter(rank: Any, of: Settings) -> bool:
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
-    return engine not in _SOUND_ENGINES and "R3" in map(of, keys)
+    return engine not in ("fsdp", "fsdp2") and "R3" in map(of, keys)
+
+
+def _is_on_in_megatron(value: Any, of: Settings) -> bool:
+    return bool(value) and of(f"{_ACTOR}.strategy") == "megatron"
+
+
+_MEGATRON_UNTESTED = (
+    f"{_ACTOR}.megatron.dynamic_context_parallel",
+    f"{_ACTOR}.megatron.use_megatron_fsdp",
+    f"{_ACTOR}.megatron.vanilla_mbridge",
+    f"{_ACTOR}.megatron.qat.enable",
+    f"{_MODEL}.mtp.enable",
+)
+"""Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends."""
 
 
 _REFUSALS = (
@@ -125,6 +140,23 @@ _REFUSALS = (
         "verl-adaptive-kl",
     ),
     untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
+    Refusal(
+        "critic.strategy",
+        lambda engine, of: of("algorithm.adv_estimator") == "gae" and engine not in _SOUND_ENGINES,
+        "trainer-setting-untested",
+        "{value}",
+        fields={"sound": ", ".join(_SOUND_ENGINES)},
+    ),
+    *(
+        Refusal(key, _is_on_in_megatron, "verl-setting-untested", "megatron")
+        for key in _MEGATRON_UNTESTED
+    ),
+    Refusal(
+        f"{_MODEL}.lora.rank",
+        lambda rank, of: _is_on_in_megatron(rank, of) and not of(f"{_MODEL}.lora.merge"),
+        "verl-megatron-adapter-untested",
+        "megatron",
+    ),
     Refusal(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in _SOUND_ENGINES,

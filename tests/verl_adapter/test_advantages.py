@@ -249,7 +249,8 @@ def test_critics_loss_is_that_of_the_trained_tokens_alone(monkeypatch: pytest.Mo
         batch_num_tokens=count,
     )
     expected.backward()
-    assert predicted.grad is not None and packed.grad is not None
+    assert predicted.grad is not None
+    assert packed.grad is not None
     assert torch.equal(predicted.grad[mask], packed.grad)
     assert predicted.grad[~mask].abs().max() == 0
     assert packed.grad.abs().max() > 0

@@ -39,6 +39,7 @@ def run(**overrides: Any) -> Any:
             },
             "algorithm": {"adv_estimator": "grpo", "rollout_correction": None},
             "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}},
+            "critic": {"strategy": "fsdp"},
             "distillation": {"enabled": False},
         }
     )
@@ -69,7 +70,16 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     *(({ESTIMATOR: one}, {}) for one in SOUND_ESTIMATORS),
     *(({LOSS: one}, {}) for one in SOUND_LOSSES),
     *(({MODE: one}, {}) for one in MODES),
+    (MEGATRON, {}),
+    (MEGATRON, {"lambda_jun": 0.1}),
+    ({**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R2"}}, {}),
     ({**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}}, {"unproven": [*UNPROVEN]}),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8, "merge": True}}, BACKEND: {"backend": "nccl"}}, {}),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {"unproven": ["megatron"]}),
+    ({**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": False}}}, {}),
+    ({f"{MODEL}.mtp": {"enable": True}}, {}),  # which Megatron alone has
+    ({ESTIMATOR: "grpo", "critic.strategy": "veomni"}, {}),  # no critic is trained
+    ({ESTIMATOR: "gae", "critic.strategy": "fsdp2"}, {}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": MANAGER}}, {}),
     ({MODEL: {"lora_rank": 8}}, {}),
@@ -86,7 +96,19 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(({ESTIMATOR: one}, {}, "trainer-setting-incorrect") for one in BROKEN_ESTIMATORS),
     ({ESTIMATOR: "my_estimator"}, {}, "trainer-setting-untested"),
     ({LOSS: "bypass_mode"}, {}, "trainer-setting-untested"),
-    (MEGATRON, {}, "trainer-setting-untested"),
+    ({f"{ACTOR}.strategy": "veomni"}, {}, "trainer-setting-untested"),
+    ({ESTIMATOR: "gae", "critic.strategy": "veomni"}, {}, "trainer-setting-untested"),
+    *(
+        ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-setting-untested")
+        for name in ("dynamic_context_parallel", "use_megatron_fsdp", "vanilla_mbridge")
+    ),
+    (
+        {**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": True}}},
+        {},
+        "verl-setting-untested",
+    ),
+    ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-setting-untested"),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {}, "verl-megatron-adapter-untested"),
     (
         {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
         {},
@@ -109,7 +131,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "verl-adaptive-kl",
     ),
-    (MEGATRON, {"unproven": ["megatron"], "lambda_jun": 0.1}, "verl-loss-term-unsupported"),
+    (
+        {f"{ACTOR}.strategy": "torchtitan"},
+        {"unproven": ["torchtitan"], "lambda_jun": 0.1},
+        "verl-loss-term-unsupported",
+    ),
     (
         {**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}},
         {"unproven": ["megatron"]},
