@@ -139,7 +139,7 @@ def test_records_and_measures_are_those_of_adapter_and_base(
     adapters: dict[str, tuple[Path, Path]],
     tokenizer: Any,
 ) -> None:
-    from tandem_plugin.engine.measures import MeasureSums
+    from tandem_plugin.engine.wire import MeasureSums
 
     running, folder = engine
     base, (adapter, merged) = checkpoints["senior"], adapters["first"]

@@ -16,7 +16,7 @@ from support.reading import Readers
 from support.requests import PROMPTS
 from support.speculation import ENGINES
 
-from tandem_plugin.engine.measures import MeasureSums
+from tandem_plugin.engine.wire import MeasureSums
 from tandem_plugin.training.metrics import EngineLog
 
 EXACT = 1e-5

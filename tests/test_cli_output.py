@@ -206,3 +206,13 @@ def test_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "package-missing" in done.stderr
     done = CliRunner().invoke(app, ["plugins", "--json"])
     assert done.exit_code == 0
+
+
+def test_json_may_stand_before_the_command() -> None:
+    done = CliRunner().invoke(app, ["--json", "plugins"])
+    assert json.loads(done.stdout) == json.loads(
+        CliRunner().invoke(app, ["plugins", "--json"]).stdout
+    )
+    done = CliRunner().invoke(app, ["--json", "replay", "--", "--json"])
+    assert "'--json'" in json.loads(done.stdout)["error"]
+    assert "stack" in json.loads(CliRunner().invoke(app, ["--json", "--version"]).stdout)

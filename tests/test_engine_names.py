@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.engine import wire_names
+from tandem_plugin.engine import wire
 
 ENGINE = Path(__file__).resolve().parents[1] / "tandem_plugin/engine"
 PATCHES = [*ENGINE.glob("patches/[!_]*.py"), ENGINE / "speculative/patches.py"]
@@ -36,9 +36,9 @@ def test_patch_says_what_it_touches_in_which_versions_why_and_when_it_can_go(
 @pytest.mark.parametrize(
     "name",
     [
-        wire_names.AUTHORS_PROCESSOR,
-        f"{wire_names.COMPOSITE}:{wire_names.PREFIX}Qwen3ForCausalLM",
-        f"{wire_names.COMPOSITE}:{wire_names.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
+        wire.AUTHORS_PROCESSOR,
+        f"{wire.COMPOSITE}:{wire.PREFIX}Qwen3ForCausalLM",
+        f"{wire.COMPOSITE}:{wire.SPECULATIVE_PREFIX}Qwen3ForCausalLM",
     ],
 )
 def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: str) -> None:
@@ -50,5 +50,5 @@ def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: st
 
 @pytest.mark.parametrize("additional", [object(), None, {"other": 1}])
 def test_what_another_plugin_puts_into_additional_config_asks_for_nothing(additional: object):
-    assert not wire_names.asks_for_tandem(additional)
-    assert wire_names.asks_for_tandem({"tandem": {}, "other": additional})
+    assert not wire.asks_for_tandem(additional)
+    assert wire.asks_for_tandem({"tandem": {}, "other": additional})

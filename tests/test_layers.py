@@ -111,6 +111,13 @@ def test_every_import_points_to_a_lower_layer(graph: Graph) -> None:
     assert not upward_arrows(graph)
 
 
+def test_every_adapter_has_the_same_files_for_the_same_duties() -> None:
+    for adapter in ("tandem_verl", "tandem_openrlhf", "tandem_trl"):
+        files = {file.name for file in (ROOT / "adapters" / adapter).rglob("*.py")}
+        duties = {"settings.py", "refusals.py", "rollouts.py", "batch.py", "loss.py"}
+        assert not duties - files, adapter
+
+
 def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
     placed = [part for parts in LAYERS for part in parts]
     assert sorted(placed) == sorted({part_of(module) for module in graph})

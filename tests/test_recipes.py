@@ -302,7 +302,7 @@ def test_recipe_on_this_machine_sees_no_gpu_that_is_hidden(tmp_path: Path) -> No
     assert "This machine shows 0 GPUs, and the run needs 1 (GPUS=1)" in done.stderr
 
 
-MANAGER = "agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManager"
+MANAGER = "agent_loop_manager_class=tandem_verl.rollouts.TandemAgentLoopManager"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class Engine:
         for problem, sample in requests:
             response = SimpleNamespace(
                 text=f"\\boxed{{{problem + 1}}}", finish_reason="stop", token_ids=[1, 2],
-                tandem_seed=7, authorship=Authorship.from_bits([1, 0]), tandem_fingerprint="x",
+                tandem_seed=7, authorship=Authorship([1, 0]), tandem_fingerprint="x",
                 tandem_schedule={}, overlaps=None,
             )  # fmt: skip
             yield (problem, sample), SimpleNamespace(outputs=[response])

@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
-from tandem_plugin.engine.speculative.draft_stats import DraftStats, Rounds
+from tandem_plugin.engine.speculative.draft_stats import Rounds
+from tandem_plugin.engine.wire import DraftStats
 
 SLOTS, DRAFTS = 4, 3
 CPU = torch.device("cpu")

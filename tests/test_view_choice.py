@@ -161,3 +161,14 @@ def test_tokenizer_of_a_folder_is_the_noted_one_or_lies_in_it_or_beside_it(
         (folder / name).replace(folder / "tokenizer.json")
     (dumps / "1.jsonl.run.json").write_text(json.dumps({"senior": str(tokenizer_file)}))
     assert found() == str(tokenizer_file)
+
+
+def test_tokenizer_of_one_step_lies_beside_the_folder_of_all(dumps: Path) -> None:
+    step, other = dumps / "1.jsonl", dumps / "rollouts.jsonl"
+    other.write_bytes(step.read_bytes())
+    folder = dumps.parent / "checkpoint"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("{}")
+    assert Path(find_tokenizer(step)) == folder.resolve()
+    with refused("rollout-tokenizer-missing"):
+        find_tokenizer(other)

@@ -9,14 +9,14 @@ from typing import Any
 from transformers import TrainerCallback
 
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
-from tandem_trl.trainer import TandemTrainer
+from tandem_trl.batch import TRLRun
 
 _STATE = "tandem"
 """The note's name in ``trainer_state.json``: TRL does not keep the folder of a checkpoint that a
 training resumes, which may be any."""
 
 
-def note_checkpoints(tandem: TandemTrainer, trainer: Any) -> None:
+def note_checkpoints(tandem: TRLRun, trainer: Any) -> None:
     """Check where a training begins, and let every checkpoint say with which settings it was made.
 
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as

@@ -18,7 +18,7 @@ _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
 
 
-class TandemEngine(Delegate):
+class LLMInTandem(Delegate):
     """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its own trajectory."""
 
     def __init__(self, llm: Any) -> None:
@@ -52,7 +52,7 @@ class TandemEngine(Delegate):
 
 
 def start_next_engine_in_tandem(
-    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[TandemEngine], None]
+    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[LLMInTandem], None]
 ) -> None:
     """Let the next engine that TRL starts in this process run in tandem, and no later one.
 
@@ -69,12 +69,12 @@ def start_next_engine_in_tandem(
     def start(initialise: Callable[[], None], generation: Any) -> None:
         warn_of_changed_sampling(_sampling(generation, arguments))
 
-        def in_tandem(llm: Callable[..., Any], **own: Any) -> TandemEngine:
+        def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:
             send, adapting = _how_to_send(generation, {**own, **arguments}, config)
             given = {**own, **adapting, **arguments}
             settings = {**config.settings(), "require": True}
             given["additional_config"] = {**given.get("additional_config", {}), "tandem": settings}
-            engine = TandemEngine(llm(**given))
+            engine = LLMInTandem(llm(**given))
             check_engine(engine.llm_engine.vllm_config)
             send(engine)
             started(engine)
@@ -109,7 +109,7 @@ def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _how_to_send(
     generation: Any, arguments: Mapping[str, Any], config: TandemConfig
-) -> tuple[Callable[[TandemEngine], None], dict[str, Any]]:
+) -> tuple[Callable[[LLMInTandem], None], dict[str, Any]]:
     """What prepares weight syncs of a started engine, and the arguments that the engine needs.
 
     arguments: of ``vllm.LLM``. Raises :class:`ConfigError` like :func:`lora.check_adapter`.

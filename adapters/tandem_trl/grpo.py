@@ -21,7 +21,7 @@ from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
-from tandem_trl.settings_file import is_tandems, settings_of_file
+from tandem_trl.settings import is_tandems, settings_of_file
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:

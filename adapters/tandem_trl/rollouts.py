@@ -13,10 +13,11 @@ from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import EngineError
 from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
 from tandem_plugin.training.rows import masked_log_probs
+from tandem_trl.batch import TRLRun
 from tandem_trl.checkpoints import note_checkpoints
-from tandem_trl.engine import TandemEngine, start_next_engine_in_tandem
+from tandem_trl.engine import LLMInTandem, start_next_engine_in_tandem
+from tandem_trl.loss import checked_loss
 from tandem_trl.refusals import UNPROVEN, check_trainer
-from tandem_trl.trainer import TandemTrainer
 
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
@@ -35,12 +36,12 @@ class TandemRollouts:
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
         unproven = Unproven(config, UNPROVEN)
         check_versions("trl", unproven)
-        unproven.say()
+        unproven.log_warnings()
         check_settings(config)
         self.config, self._arguments = config, engine
         self.check_model(engine.get("model"))
-        self._engine: TandemEngine | None = None
-        self._tandem: TandemTrainer | None = None
+        self._engine: LLMInTandem | None = None
+        self._tandem: TRLRun | None = None
         start_next_engine_in_tandem(config, engine, self._engine_started)
 
     def check_model(self, model: str | None) -> None:
@@ -51,14 +52,14 @@ class TandemRollouts:
         """
         check_before_start(self.config, model, self._arguments.get)
 
-    def _engine_started(self, engine: TandemEngine) -> None:
+    def _engine_started(self, engine: LLMInTandem) -> None:
         self._engine = engine
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         """One response to each prompt of this process, as TRL requests them.
 
         Raises :class:`ConfigError` for incompatible settings of the trainer, :class:`EngineError`
-        if its engine is not in tandem, and like :meth:`TandemTrainer.take`.
+        if its engine is not in tandem, and like :meth:`TRLRun.take`.
         """
         tandem = self._tandem or self._begin(trainer)
         prompt_ids, *_ = trainer._tokenize_prompts(prompts)
@@ -81,20 +82,22 @@ class TandemRollouts:
             response["env_mask"] = [row.response_mask.astype(int).tolist() for row in rows]
         return response
 
-    def _begin(self, trainer: Any) -> TandemTrainer:
+    def _begin(self, trainer: Any) -> TRLRun:
         """Verify the setup before the first rollout."""
-        check_trainer(trainer, self.config).say()
+        check_trainer(trainer, self.config).log_warnings()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
             raise EngineError("trl-engine-not-in-tandem")
         know_ends(trainer, self._engine)
         vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
-        self._tandem = TandemTrainer.start(self.config, vocabulary, trainer, self._engine)
+        self._tandem = TRLRun.start(self.config, vocabulary, trainer, self._engine)
         note_checkpoints(self._tandem, trainer)
-        trainer.compute_loss = functools.partial(_checked_loss, self._tandem, trainer.compute_loss)
+        trainer.compute_loss = functools.partial(
+            checked_loss, self._tandem.check_loss, trainer.compute_loss
+        )
         return self._tandem
 
 
-def know_ends(trainer: Any, engine: TandemEngine) -> None:
+def know_ends(trainer: Any, engine: LLMInTandem) -> None:
     """Let TRL know the junior's ends, at which the engine ends responses as well.
 
     It counts a response that ends otherwise as truncated, and ``mask_truncated_completions`` keeps
@@ -103,16 +106,3 @@ def know_ends(trainer: Any, engine: TandemEngine) -> None:
     """
     added = added_ends(engine.llm_engine.vllm_config)
     trainer.eos_token_ids = [*trainer.eos_token_ids, *sorted(added)]
-
-
-def _checked_loss(
-    tandem: TandemTrainer, loss: Any, model: Any, inputs: Any, *args: Any, **more: Any
-) -> Any:
-    """TRL's loss, computed only with the admitted masks.
-
-    Touches: ``compute_loss`` of one ``GRPOTrainer`` (TRL 1.16). Goes when: TRL calls a callback
-    with the inputs of a loss.
-    """
-    if model.training:
-        tandem.check_loss(inputs)
-    return loss(model, inputs, *args, **more)

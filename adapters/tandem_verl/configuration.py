@@ -18,7 +18,7 @@ from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.lora import check_adapter
 from tandem_verl.refusals import UNPROVEN, check_run, engine_options
-from tandem_verl.switch import MANAGER, MANAGER_KEY, OUR_MODE, running_config
+from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, running_config
 
 
 def prepare(config: Any) -> None:
@@ -33,7 +33,7 @@ def prepare(config: Any) -> None:
     check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
     check_adapter(config.actor_rollout_ref.model)
-    unproven.say()
+    unproven.log_warnings()
     model, options = str(config.actor_rollout_ref.model.path), engine_options(config)
     check_before_start(tandem, model, options.get)
     check_start(model, tandem)

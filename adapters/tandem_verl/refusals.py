@@ -22,7 +22,7 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
-from tandem_verl.switch import MANAGER, MANAGER_KEY
+from tandem_verl.settings import MANAGER, MANAGER_KEY
 
 SUMMING_ESTIMATORS = (
     "grpo",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
-from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
-from tandem_plugin.training.metrics import counters_of_engines, graded
-from tandem_plugin.training.rows import Row, dumped_columns
+from tandem_plugin.training.metrics import counters_of_engines
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
     ANSWERED_BY,
@@ -27,88 +25,11 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.agent_loop import ROW, ManagerInTandem
+from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
+from tandem_verl.engine import ReplicaInTandem, register_replica
 from tandem_verl.refusals import TOKEN_ESTIMATORS
-from tandem_verl.server import ReplicaInTandem, register_replica
-from tandem_verl.switch import OUR_MODE, running_config, tandem_node
-
-_LISTS = ("inputs", "outputs", "gts", "scores")
-"""The columns that verl dumps for each row."""
-
-
-def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
-    """The rows of a V1 batch, which contains keys of TransferQueue."""
-    if not batch.keys:
-        return []
-    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-
-    def column(name: str) -> Sequence[Any]:
-        if name not in data.keys():  # noqa: SIM118  # a TensorDict is no mapping
-            return [None] * len(batch.keys)
-        return [None if row is None else row.numpy() for row in data[name].unbind()]
-
-    extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
-    return [
-        Row(
-            facts=Facts.from_wire(extra.get(FACTS)),
-            name=f"Row {key}",
-            group=str(key).rsplit("_", 2)[0],
-            response_ids=responses,
-            response_mask=response_mask.astype(np.bool_),
-            loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
-            error=extra.get(ERROR),
-            graded=graded(extra.get("reward_extra_info")),
-        )
-        for key, responses, response_mask, loss_mask, extra in zip(
-            batch.keys, *map(column, fields[:3]), extras, strict=True
-        )
-    ]
-
-
-def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, Any]:
-    """The arguments of a dump with tandem's columns, without padding, whose rows are None."""
-    kept = [i for i, row in enumerate(rows) if row is not None]
-    if not kept:
-        return dump
-    columns = {
-        name: [values[i] for i in kept] if len(values) == len(rows) else values
-        for name, values in dump["reward_extra_infos_dict"].items()
-    }
-    columns |= dumped_columns([row for row in rows if row is not None])
-    lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
-    return {**dump, **lists, "reward_extra_infos_dict": columns}
-
-
-def move_scores(batch: Any, tq: Any) -> None:
-    """Move each token's score in a V1 batch to the trained token at or before it, else the first.
-
-    A row without a trained token keeps its scores. Sums, and so metrics and dumps, stay the same.
-    """
-    import torch
-    from tensordict import TensorDict
-
-    fields = ["rm_scores", "response_mask"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-
-    def moved(scores: Any, mask: Any) -> Any:
-        trained = torch.nonzero(mask)[:, 0]
-        if not len(trained):
-            return scores
-        before = torch.searchsorted(trained, torch.arange(len(mask)), right=True) - 1
-        return torch.zeros_like(scores).index_add_(0, trained[before.clamp(min=0)], scores)
-
-    rows = [moved(*row) for row in zip(*(data[name].unbind() for name in fields), strict=True)]
-    scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    column = TensorDict({"rm_scores": scores}, batch_size=len(rows))
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
-
-
-def queue() -> ModuleType:
-    """TransferQueue, which holds the batches of trainer V1."""
-    import transfer_queue
-
-    return transfer_queue  # type: ignore[no-any-return]
+from tandem_verl.rollouts import ROW, ManagerInTandem
+from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 
 
 def restore_mode(config: Any) -> None:
@@ -189,9 +110,9 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self._tandem.config.lambda_jun:
-            from tandem_verl import imitation
+            from tandem_verl import loss
 
-            imitation.replace_workers(self.role_worker_mapping)
+            loss.replace_workers(self.role_worker_mapping)
 
     @property
     def _tandem_note(self) -> CheckpointNote:
@@ -273,9 +194,9 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
         if weight := self._tandem.config.lambda_jun:
-            from tandem_verl import imitation
+            from tandem_verl import loss
 
-            batch = imitation.send_to_workers(batch, rows, queue(), weight)
+            batch = loss.send_to_workers(batch, rows, queue(), weight)
         result = super()._update_actor(batch, metrics)
         self._tandem.check_imitation(metrics, "actor/")
         return result

@@ -23,7 +23,7 @@ train=${TRAIN:-data/train.parquet}
 validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 # verl cannot import it without tandem-plugin, and would ignore the settings of tandem.
-manager=+actor_rollout_ref.rollout.agent.agent_loop_manager_class=tandem_verl.agent_loop.TandemAgentLoopManager
+manager=+actor_rollout_ref.rollout.agent.agent_loop_manager_class=tandem_verl.rollouts.TandemAgentLoopManager
 
 case $method in
   tandem)

@@ -2,4 +2,4 @@
 
 import sys
 
-sys.modules["tandem_verl.agent_loop"] = None  # type: ignore[assignment]
+sys.modules["tandem_verl.rollouts"] = None  # type: ignore[assignment]

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
 
-_to_wire = Facts.to_wire
+_to_wire = ResponseAuthorship.to_wire
 
 
-def _cut(self: Facts) -> dict[str, Any]:
+def _cut(self: ResponseAuthorship) -> dict[str, Any]:
     wire = _to_wire(self)
     return {**wire, "length": wire["length"] - 1}
 
 
-Facts.to_wire = _cut  # type: ignore[method-assign]
+ResponseAuthorship.to_wire = _cut  # type: ignore[method-assign]

@@ -6,13 +6,13 @@ from tandem_plugin.patching.after_import import after_import
 
 
 def _change(module: Any) -> None:
-    admit = module.TandemTrainer.admit
+    admit = module.OpenRLHFRun.admit
 
     def cut(self: Any, samples: Any) -> Any:
         samples[0].action_mask = samples[0].action_mask[:, :-1]
         return admit(self, samples)
 
-    module.TandemTrainer.admit = cut
+    module.OpenRLHFRun.admit = cut
 
 
-after_import("tandem_openrlhf.trainer", _change)
+after_import("tandem_openrlhf.batch", _change)

@@ -20,11 +20,9 @@ from tandem_plugin.engine.completion import (
     signed_completion,
     with_tandem,
 )
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.token_scores import RequestScores
 from tandem_plugin.engine.tokenizer_check import engine_rules
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes

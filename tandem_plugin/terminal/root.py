@@ -38,6 +38,10 @@ class TandemGroup(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
         as_json = "--json" in args
+        if args[:1] == ["--json"] and args[1:2] and not args[1].startswith("-"):
+            # Of the command, wherever it stands; what follows -- is no option.
+            end = args.index("--") if "--" in args else len(args)
+            args = [*args[1:end], "--json", *args[end:]]
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Names and texts may contain characters that the terminal's encoding lacks; stderr
             # escapes them.

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.training.refusals import Settings
 
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
@@ -51,28 +49,6 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     if not isinstance(settings, dict):
         raise ConfigError("tandem-variable-not-json", text=text)
     return settings
-
-
-def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
-    """The settings of a command, and all other arguments; plain: the command without tandem.
-
-    Raises :class:`ConfigError` for invalid or missing settings.
-    """
-    flags, others = split_arguments(arguments)
-    given = environment_settings()
-    if given is None and not flags:
-        raise ConfigError("tandem-settings-missing", plain=plain)
-    return TandemConfig.from_mapping({**(given or {}), **flags}), others
-
-
-def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Some of a trainer's own flags, and ``--help``; flags: the trainer's options of each."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    for flag, options in flags.items():
-        parser.add_argument(flag, **options)
-    read, _ = parser.parse_known_args(list(arguments))
-    return lambda flag: getattr(read, flag.removeprefix("--"))
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
@@ -103,7 +101,7 @@ class TandemRun:
         """The metrics of what the engines counted and measured since the last call.
 
         counters: of each engine, always in the same order, by a name for ``collective_rpc`` in
-        :mod:`tandem_plugin.engine.wire_names`.
+        :mod:`tandem_plugin.engine.wire`.
         """
         metrics: dict[str, float] = {}
         if self.config.max_drafts:

@@ -30,8 +30,8 @@ from trl_trainer import grpo_trainer  # noqa: E402
 
 from tandem_plugin.training.rows import Row  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
-from tandem_trl.engine import TandemEngine  # noqa: E402
-from tandem_trl.trainer import Batch  # noqa: E402
+from tandem_trl.batch import Batch  # noqa: E402
+from tandem_trl.engine import LLMInTandem  # noqa: E402
 
 MICRO_BATCH = 4
 
@@ -58,7 +58,7 @@ def row_of(rollout: Rollout) -> Row:
     """What the adapter makes of a rollout whose calls went to an engine of TRL's."""
     calls = [call for turn in rollout.calls for call in turn]
     trajectory = Trajectory(rule(), lambda number: calls[number].seed)
-    engine = TandemEngine(Scripted(iter(calls)))
+    engine = LLMInTandem(Scripted(iter(calls)))
     sent = list(rollout.prompt)
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.trainer import TandemTrainer
-from tandem_openrlhf.trajectory import TandemEngine, narrowed
+from tandem_openrlhf.batch import OpenRLHFRun
+from tandem_openrlhf.numbering import KeyedLabel
+from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed
 from tandem_plugin import (
     TandemConfig,
     TandemRules,
     Vocabulary,
 )
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
-from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK
-from tandem_plugin.training.trajectory import KeyedLabel
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -31,7 +31,7 @@ PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
 def trainer(**settings: Any) -> Any:
     config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
     args = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=SAMPLES))
-    return TandemTrainer(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
+    return OpenRLHFRun(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
 def sample(
@@ -45,7 +45,7 @@ def sample(
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
     trajectory = KeyedLabel("", "training", prompt, samples=number).trajectory(made.rules)
-    engine = TandemEngine(Engine(), trajectory)
+    engine = RolloutActorInTandem(Engine(), trajectory)
     asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None, n=1)))
     tokens = PROMPT + response
     whole = {
@@ -62,7 +62,7 @@ def sample(
         action_mask=mask[1:most].unsqueeze(0),
         rollout_log_probs=torch.tensor(result["rollout_log_probs"][1:most]).unsqueeze(0),
     )
-    setattr(made_of, FACTS, result[FACTS])
+    setattr(made_of, AUTHORSHIP, result[AUTHORSHIP])
     return made_of
 
 
@@ -101,7 +101,7 @@ def flipped(sample: Any, place: int) -> Any:
 
 
 SPOILED = {
-    "no facts": (spoiled(FACTS, lambda sample, _: None), "row-without-authorship"),
+    "no facts": (spoiled(AUTHORSHIP, lambda sample, _: None), "row-without-authorship"),
     "shorter": (
         spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]),
         "row-field-length-differs",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem_openrlhf.trajectory import TandemEngine, TandemExecutor, narrowed, response_length
+from tandem_openrlhf.numbering import KeyedLabel
+from tandem_openrlhf.rollouts import RolloutActorInTandem, TandemExecutor, narrowed, response_length
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of
-from tandem_plugin.training.trajectory import KeyedLabel
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship, bits_of
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 RULES = TandemRules(TandemConfig.from_mapping({"cap": 4, "seed": 9}), Vocabulary(PIECES, "a test"))
@@ -45,7 +45,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         ([{kept: samples[kept]}], sample_seed(first, kept)),  # as vLLM streams them
     ):
         trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
-        engine = TandemEngine(Engine(*answers), trajectory)
+        engine = RolloutActorInTandem(Engine(*answers), trajectory)
         for _ in answers:
             asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
         tokens = PROMPT + samples[kept]
@@ -54,7 +54,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         )
         senior = RULES.default.replay(samples[kept], seed).tolist()
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior
-        facts = Facts.from_wire(result[FACTS])
+        facts = ResponseAuthorship.from_wire(result[AUTHORSHIP])
         assert facts is not None
         assert facts.segments == ((seed, 3, 9),)
 
@@ -67,7 +67,7 @@ def test_length_is_openrlhfs_own_of_the_whole_mask(
     """First to last trained token, the sequence's first token being no action."""
     ones = np.flatnonzero(bits_of(trained, 20)[1:most])
     expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
-    assert response_length(Facts("", {}, 0, 20, (), (), trained), most) == expected
+    assert response_length(ResponseAuthorship("", {}, 0, 20, (), (), trained), most) == expected
 
 
 class LossyTokenizer:

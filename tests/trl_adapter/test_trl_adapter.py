@@ -22,9 +22,10 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
+from tandem_trl.batch import TRLRun  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
+from tandem_trl.loss import checked_loss  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
-from tandem_trl.trainer import TandemTrainer  # noqa: E402
 
 FOLDER = Path(__file__).parent  # no checkpoint
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
@@ -50,10 +51,10 @@ def made_trainer(rank: int = 0, parallel: int = 1, training: bool = True, **more
 
 @pytest.fixture
 def begun() -> Any:
-    def begin(trainer: Any, **settings: Any) -> TandemTrainer:
+    def begin(trainer: Any, **settings: Any) -> TRLRun:
         config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return TandemTrainer(config, rules, trainer, SimpleNamespace())
+        return TRLRun(config, rules, trainer, SimpleNamespace())
 
     return begin
 
@@ -105,7 +106,7 @@ def test_every_response_of_all_processes_has_a_seed_of_its_own(
     config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
     rules = TandemRules(config, Vocabulary(PIECES, "a test"))
     trainers = [made_trainer(rank, parallel) for rank in range(groups * parallel)]
-    runs = [TandemTrainer(config, rules, one, SimpleNamespace()) for one in trainers]
+    runs = [TRLRun(config, rules, one, SimpleNamespace()) for one in trainers]
     own, asked = [], []
     for _ in range(calls):
         for rank, run in enumerate(runs):
@@ -131,7 +132,7 @@ def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
     assert len(seeds) == 2  # the senior alone has the place, and no draws
 
 
-def taken(run: TandemTrainer, rows: int = 8) -> tuple[list[list[int]], list[Any]]:
+def taken(run: TRLRun, rows: int = 8) -> tuple[list[list[int]], list[Any]]:
     """A batch that was admitted: its prompts and rows."""
     noise = np.random.default_rng(2)
     batch = run.begin_batch(rows)
@@ -165,7 +166,7 @@ def inputs_of(prompts: list[list[int]], rows: list[Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def admitted(begun: Any) -> Any:
-    def admit(**more: Any) -> tuple[TandemTrainer, dict[str, Any]]:
+    def admit(**more: Any) -> tuple[TRLRun, dict[str, Any]]:
         run = begun(made_trainer(**more))
         return run, inputs_of(*taken(run))
 
@@ -180,6 +181,22 @@ def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
         changed["tool_mask"][row, column] ^= 1
         with refused("mask-changed-after-check"):
             run.check_loss(changed)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_inputs_of_a_loss_are_checked_before_it_and_in_training_alone(training: bool) -> None:
+    order: list[Any] = []
+
+    def loss(model: Any, inputs: Any, *args: Any, **more: Any) -> float:
+        order.append((inputs, args, more))
+        return 0.5
+
+    def check(inputs: Any) -> None:
+        order.append(inputs)
+
+    model = SimpleNamespace(training=training)
+    assert checked_loss(check, loss, model, {"a": 1}, 2, num_items=3) == 0.5
+    assert order == [*([{"a": 1}] if training else []), ({"a": 1}, (2,), {"num_items": 3})]
 
 
 def test_mask_that_is_lost_or_a_response_that_nobody_admitted_stops_before_the_loss(

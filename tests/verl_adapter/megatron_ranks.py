@@ -67,7 +67,7 @@ def responses() -> list[Response]:
     """
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-    from tandem_verl.agent_loop import narrow
+    from tandem_verl.rollouts import narrow
 
     rules = TandemRules(
         TandemConfig.from_mapping({"schedule": "word"}), Vocabulary(VOCABULARY, "tiny")
@@ -392,7 +392,7 @@ def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
     from verl.workers.config import FSDPActorConfig
     from verl.workers.utils.losses import ppo_loss
 
-    from tandem_verl import imitation
+    from tandem_verl import loss as adapters
 
     actor = FSDPActorConfig(
         strategy="fsdp",
@@ -407,8 +407,8 @@ def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
     )
     loss, run = partial(ppo_loss, actor), engine.forward_backward_batch
     if weight:
-        tensordict_utils.assign_non_tensor(batch, **{imitation.LAMBDA_JUN: weight})
-        loss, run = partial(imitation.imitating, loss), partial(imitation.counting, run, engine)
+        tensordict_utils.assign_non_tensor(batch, **{adapters.LAMBDA_JUN: weight})
+        loss, run = partial(adapters.imitating, loss), partial(adapters.counting, run, engine)
     run(batch, loss)
 
 

@@ -17,10 +17,10 @@ from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
-from tandem_plugin.training.authorship_wire import FACTS, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_plugin.training.validation import ANSWERER
-from tandem_verl.agent_loop import (
+from tandem_verl.rollouts import (
     ROW,
     ManagerInTandem,
     TandemClient,
@@ -96,7 +96,7 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
     engine = Engine()
     output = played(begun(validate=True, made=made, **said), engine)
     assert (engine.sent[0]["extra_args"]["tandem"] != "off") is by_team
-    assert (FACTS in output.extra_fields) is by_team
+    assert (AUTHORSHIP in output.extra_fields) is by_team
     if not by_team:
         assert output.response_mask == [1] * 10
         assert output.response_logprobs == [-1.0] * 10
@@ -204,7 +204,7 @@ def run_one(client: Any, config: Any = IN_TANDEM, tandem: Any = None, session: i
 
 def test_worker_restricts_what_its_loop_would_train() -> None:
     output = run_one(Engine())
-    facts = Facts.from_wire(output.extra_fields[FACTS])
+    facts = ResponseAuthorship.from_wire(output.extra_fields[AUTHORSHIP])
     assert facts is not None
     assert 0 < sum(output.response_mask) < 8
     assert output.response_mask == [0, 0, *facts.authorship[2:].astype(int).tolist()]

@@ -17,7 +17,7 @@ from verl_stand_ins import IN_TANDEM, PLAIN, configuration
 
 from tandem_verl import plugin
 from tandem_verl.configuration import prepare
-from tandem_verl.switch import FLAG, MANAGER, MODES
+from tandem_verl.settings import FLAG, MANAGER, MODES
 from tandem_verl.trainer import restore_mode
 
 

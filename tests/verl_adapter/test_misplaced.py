@@ -16,7 +16,7 @@ from tandem_plugin import TandemConfig
 from tandem_plugin.plugins import selection
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_verl import plugin
-from tandem_verl.switch import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, SETTINGS, check_places
+from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, SETTINGS, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"

@@ -22,7 +22,7 @@ from tandem_verl.refusals import (
     UNPROVEN,
     check_run,
 )
-from tandem_verl.switch import MANAGER, MODES
+from tandem_verl.settings import MANAGER, MODES
 
 
 def run(**overrides: Any) -> Any:

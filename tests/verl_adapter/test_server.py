@@ -11,7 +11,7 @@ from verl_stand_ins import IN_TANDEM
 
 from tandem_plugin import EngineError, RequestError
 from tandem_plugin.patching.subclasses import in_tandem
-from tandem_verl.server import ServerInTandem
+from tandem_verl.engine import ServerInTandem
 
 
 class Server:

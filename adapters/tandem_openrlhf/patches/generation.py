@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tandem_openrlhf.trajectory import TandemExecutor, response_length
+from tandem_openrlhf.numbering import Numbering
+from tandem_openrlhf.rollouts import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
-from tandem_plugin.training.authorship_wire import FACTS, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 
@@ -69,9 +69,9 @@ class Generator(ForeignBase):  # type: ignore[misc]
         import torch
 
         experience = super()._process_response_into_experience(response, **more)
-        facts = Facts.from_wire(response.get(FACTS))
+        facts = ResponseAuthorship.from_wire(response.get(AUTHORSHIP))
         if facts is not None:
-            setattr(experience, FACTS, response[FACTS])
+            setattr(experience, AUTHORSHIP, response[AUTHORSHIP])
             length = response_length(facts, experience.sequences.shape[1])
             experience.response_length = torch.tensor([length])
         return experience

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
-from tandem_openrlhf.trainer import TandemTrainer
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
@@ -29,7 +29,7 @@ class Maker(ForeignBase):  # type: ignore[misc]
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
         vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self.tandem = TandemTrainer.start(running_config(), vocabulary, self.args)
+        self.tandem = OpenRLHFRun.start(running_config(), vocabulary, self.args)
 
     def make_experience_batch(self, rollout_samples: Any) -> Any:
         import torch

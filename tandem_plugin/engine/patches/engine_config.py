@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.wire_names import COMPOSITE, PREFIX, SPECULATIVE_PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import COMPOSITE, PREFIX, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 
 

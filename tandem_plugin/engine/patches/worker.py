@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tandem_plugin.engine.base_junior import check_may_sleep
-from tandem_plugin.engine.wire_names import RPC_MEASURES, RPC_TOKEN_SCORES
+from tandem_plugin.engine.wire import RPC_MEASURES, RPC_TOKEN_SCORES
 from tandem_plugin.patching.wrapping import wrap_once
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, PREFIX
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, PREFIX
 from tandem_plugin.errors import EngineError
 
 __all__ = ["bind_runner", "check_engine"]

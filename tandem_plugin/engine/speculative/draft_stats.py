@@ -1,59 +1,12 @@
-"""Draft stats: counters of the drafts' outcomes, and rates derived from them."""
+"""Counters of the drafts' outcomes, on the device."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-
-@dataclass(frozen=True, slots=True)
-class DraftStats:
-    """The outcomes of a request's or an engine's drafts, for tandem requests only."""
-
-    rounds: int = 0
-    """Forward passes of the senior over a request's drafts."""
-    drafts: int = 0
-    """Tokens that the junior drafted for these rounds."""
-    tokens: int = 0
-    """Tokens that these rounds wrote."""
-    senior_drafts: int = 0
-    """Drafts verified as the senior's tokens, up to each round's first rejection."""
-    senior_accepted: int = 0
-    """The accepted ones among them."""
-    junior_drafts: int = 0
-    """Drafts kept because the junior is their author."""
-
-    @property
-    def acceptance(self) -> float:
-        """The accepted share of the drafts verified as the senior's tokens; NaN without drafts."""
-        return self.senior_accepted / self.senior_drafts if self.senior_drafts else float("nan")
-
-    @property
-    def tokens_per_round(self) -> float:
-        """Tokens per forward pass of the senior; NaN without rounds."""
-        return self.tokens / self.rounds if self.rounds else float("nan")
-
-    @property
-    def forwards_per_token(self) -> float:
-        """Forward passes of both models per token; NaN without tokens.
-
-        Prompts, and rounds that write a token without drafts, are excluded.
-        """
-        return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
-
-    def since(self, earlier: DraftStats) -> DraftStats:
-        """The increase over an engine's earlier counters; all of them after a restart."""
-        more = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
-        return self if min(more.values()) < 0 else DraftStats(**more)
-
-    def __add__(self, other: DraftStats) -> DraftStats:
-        return DraftStats(**{name: n + getattr(other, name) for name, n in self.to_row().items()})
-
-    def to_row(self) -> dict[str, int]:
-        """The counters, for JSON."""
-        return asdict(self)
+from tandem_plugin.engine.wire import DraftStats
 
 
 class Rounds:

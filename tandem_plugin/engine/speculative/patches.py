@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 

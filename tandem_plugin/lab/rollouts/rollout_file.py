@@ -227,11 +227,14 @@ def file_step(path: Path) -> int | None:
 def find_tokenizer(rollouts: Path) -> str:
     """The tokenizer of a file or folder of rollouts: that of its senior, or the one next to it.
 
-    Raises :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without
-    rollouts, whichever tokenizer it would need.
+    A step's dump is one of a folder, next to which the tokenizer lies. Raises
+    :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without rollouts,
+    whichever tokenizer it would need.
     """
     _check_first_row(rollouts)
     places, written = [rollouts.parent], [rollouts]
+    if file_step(rollouts) is not None:
+        places.append(rollouts.resolve().parent.parent)
     if os.path.isdir(rollouts):
         places = [rollouts, rollouts.resolve().parent]
         notes = sorted(rollouts.glob("*.run.json"))

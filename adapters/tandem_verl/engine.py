@@ -7,7 +7,7 @@ from typing import Any
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
-from tandem_verl.switch import tandem_node
+from tandem_verl.settings import tandem_node
 
 
 def register_replica() -> None:

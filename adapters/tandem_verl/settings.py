@@ -27,7 +27,7 @@ MODES = ("sync", "colocate_async", "separate_async")
 OUR_MODE = "tandem_"
 """Prefix of a mode's name under which verl finds the trainer of a tandem run."""
 
-MANAGER = "tandem_verl.agent_loop.TandemAgentLoopManager"
+MANAGER = "tandem_verl.rollouts.TandemAgentLoopManager"
 """The agent-loop manager of every tandem run."""
 
 MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"

@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, Facts, bits_of, ranges_of
+from tandem_plugin.training.authorship_wire import (
+    AUTHORSHIP,
+    ResponseAuthorship,
+    bits_of,
+    ranges_of,
+)
 from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, KeyedLabel, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 
 
 class TandemExecutor(Delegate):
@@ -42,7 +48,7 @@ class TandemExecutor(Delegate):
             label=label.label,
             sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
             hf_tokenizer=hf_tokenizer,
-            llm_engine=TandemEngine(llm_engine, trajectory),
+            llm_engine=RolloutActorInTandem(llm_engine, trajectory),
             **call,
         )
         return narrowed(response, trajectory)
@@ -56,7 +62,7 @@ class TandemExecutor(Delegate):
         return self._rules
 
 
-class TandemEngine(ClientDelegate):
+class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
     async def generate(
@@ -93,11 +99,11 @@ def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, A
         **response,
         "action_ranges": ranges_of(facts.mask),
         "rollout_log_probs": masked_log_probs(response.get("rollout_log_probs"), facts.mask),
-        FACTS: facts.to_wire(),
+        AUTHORSHIP: facts.to_wire(),
     }
 
 
-def response_length(facts: Facts, most: int) -> int:
+def response_length(facts: ResponseAuthorship, most: int) -> int:
     """OpenRLHF's response length of the whole response, truncated to ``most`` tokens.
 
     That is from the first trained token to the last one, feedback between turns included.

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import FACTS, JUNIOR_MASK, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
 
-class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the last admitted batch."""
+class OpenRLHFRun(TandemRun):
+    """A run of OpenRLHF's: its settings and rules, the last admitted batch, and its engines."""
 
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which report their drafts."""
@@ -63,7 +63,8 @@ class TandemTrainer(TandemRun):
 
 def row_of_sample(sample: Any, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
-    tokens, facts = sample.sequences[0].numpy(), Facts.from_wire(getattr(sample, FACTS, None))
+    tokens = sample.sequences[0].numpy()
+    facts = ResponseAuthorship.from_wire(getattr(sample, AUTHORSHIP, None))
     start = 0 if facts is None else facts.start
     return Row(
         facts=facts and facts.part(start, len(tokens)),

@@ -10,11 +10,11 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import ERROR, FACTS
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.switch import running_config
+from tandem_verl.settings import running_config
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
@@ -60,7 +60,7 @@ def narrow(output: Any, trajectory: Trajectory) -> None:
     if facts is not None:
         output.response_mask = facts.mask.astype(int).tolist()
         output.response_logprobs = masked_log_probs(output.response_logprobs, facts.mask)
-        output.extra_fields[FACTS] = facts.to_wire()
+        output.extra_fields[AUTHORSHIP] = facts.to_wire()
 
 
 def make_trajectory(

@@ -11,11 +11,11 @@ import numpy as np
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.checks import AdmittedTexts
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
-from tandem_trl.engine import TandemEngine
+from tandem_trl.engine import LLMInTandem
+from tandem_trl.loss import AdmittedTexts, Inputs
 
 Ids = Sequence[int]
 
@@ -59,11 +59,11 @@ class Batch:
         )
 
 
-class TandemTrainer(TandemRun):
-    """One run's settings and rules, and the last admitted batch."""
+class TRLRun(TandemRun):
+    """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
     def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: TandemEngine
+        self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: LLMInTandem
     ) -> None:
         """trainer: TRL's."""
         super().__init__(config, rules)
@@ -126,11 +126,8 @@ class TandemTrainer(TandemRun):
         every: list[Any] = gather_object([self.engine.collective_rpc(what)[0]])
         return every[:: self._trainer.vllm_generation.tensor_parallel_size]
 
-    def check_loss(self, inputs: Mapping[str, Any]) -> None:
-        """Raise :class:`AuthorshipError` unless a loss's masks are those that were admitted.
-
-        inputs: what TRL gives its loss, tensors ``[rows, length]``.
-        """
+    def check_loss(self, inputs: Inputs) -> None:
+        """Raise :class:`AuthorshipError` unless a loss's masks are those that were admitted."""
         names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
         prompts, is_prompt, completions, is_completion = (inputs[n].cpu().numpy() for n in names)
         masks = is_completion
