@@ -22,7 +22,6 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
-from tandem_verl.settings import MANAGER, MANAGER_KEY
 
 SUMMING_ESTIMATORS = (
     "grpo",
@@ -68,14 +67,18 @@ SOUND_LOSSES = (
 )
 """Policy losses that neither depend on nor affect tokens outside the mask."""
 
-_SOUND_ENGINES = ("fsdp", "fsdp2", "megatron")
+_FSDP = ("fsdp", "fsdp2", "fsdp_turbo", "veomni")
+"""FSDP's engine, and those built on it: ``tests/verl_adapter/test_engines.py`` pins how."""
+
+_SOUND_ENGINES = (*_FSDP, "megatron")
 """Training engines (``actor.strategy``) whose gradients were compared with a plain loop's."""
 
-_UNPROVEN_ENGINES = ("fsdp_turbo", "veomni", "torchtitan", "automodel")
+_UNPROVEN_ENGINES = ("torchtitan", "automodel")
 
 UNPROVEN = {
     "megatron": "parts of Megatron that no test compares with a reference",
     **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in _UNPROVEN_ENGINES},
+    "npu": "trainer.device=npu (Ascend), which was never tried",
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
     "distillation": "distillation.enabled=True",
@@ -97,7 +100,7 @@ def _sends_adapter(rank: Any, of: Settings) -> bool:
 
 def _replays_r3(engine: Any, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
-    return engine not in ("fsdp", "fsdp2") and "R3" in map(of, keys)
+    return engine not in _FSDP[:2] and "R3" in map(of, keys)
 
 
 def _is_on_in_megatron(value: Any, of: Settings) -> bool:
@@ -119,7 +122,8 @@ _REFUSALS = (
         "trainer.use_v1", lambda value, _: value is not None and not value, "verl-trainer-not-v1"
     ),
     Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
-    Refusal(MANAGER_KEY, lambda name, _: name not in (None, MANAGER), "verl-manager-unsupported"),
+    Refusal(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
+    untested("trainer.device", (None, "cuda", "cpu"), "npu"),
     Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Refusal(

@@ -109,7 +109,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if self._tandem.config.lambda_jun:
+        distills = (self.config.get("distillation") or {}).get("enabled")
+        if self._tandem.config.lambda_jun or distills:
             from tandem_verl import loss
 
             loss.replace_workers(self.role_worker_mapping)

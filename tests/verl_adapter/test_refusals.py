@@ -78,7 +78,10 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {"unproven": ["megatron"]}),
     ({**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": False}}}, {}),
     ({f"{MODEL}.mtp": {"enable": True}}, {}),  # which Megatron alone has
-    ({ESTIMATOR: "grpo", "critic.strategy": "veomni"}, {}),  # no critic is trained
+    ({ESTIMATOR: "grpo", "critic.strategy": "automodel"}, {}),  # no critic is trained
+    ({f"{ACTOR}.strategy": "veomni"}, {"lambda_jun": 0.1}),
+    ({f"{ACTOR}.strategy": "fsdp_turbo"}, {}),
+    ({"trainer.device": "npu"}, {"unproven": ["npu"]}),
     ({ESTIMATOR: "gae", "critic.strategy": "fsdp2"}, {}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": MANAGER}}, {}),
@@ -96,8 +99,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(({ESTIMATOR: one}, {}, "trainer-setting-incorrect") for one in BROKEN_ESTIMATORS),
     ({ESTIMATOR: "my_estimator"}, {}, "trainer-setting-untested"),
     ({LOSS: "bypass_mode"}, {}, "trainer-setting-untested"),
-    ({f"{ACTOR}.strategy": "veomni"}, {}, "trainer-setting-untested"),
-    ({ESTIMATOR: "gae", "critic.strategy": "veomni"}, {}, "trainer-setting-untested"),
+    ({f"{ACTOR}.strategy": "automodel"}, {}, "trainer-setting-untested"),
+    ({ESTIMATOR: "gae", "critic.strategy": "automodel"}, {}, "trainer-setting-untested"),
     *(
         ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-setting-untested")
         for name in ("dynamic_context_parallel", "use_megatron_fsdp", "vanilla_mbridge")
@@ -119,11 +122,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"unproven": ["megatron"]},
         "verl-adapter-backend-unsupported",
     ),
-    (
-        {f"{ROLLOUT}.agent": {"agent_loop_manager_class": "my.Manager"}},
-        {},
-        "verl-manager-unsupported",
-    ),
+    ({f"{ROLLOUT}.disaggregation": {"enabled": True}}, {}, "verl-disaggregation-unsupported"),
+    ({"trainer.device": "npu"}, {}, "trainer-setting-untested"),
     ({"trainer.use_v1": False}, {}, "verl-trainer-not-v1"),
     ({f"{ROLLOUT}.name": "sglang"}, {}, "verl-engine-not-vllm"),
     (
