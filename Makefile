@@ -7,32 +7,23 @@ OUT ?= runs/demo
 STEPS ?=
 STUDY ?= runs/study
 BENCHMARKS ?= runs/benchmarks
-TRAINER_TESTS = $(addprefix integration_tests/test_verl_, fail_closed.py training.py)
+TRAINER_TESTS = $(addprefix integration_tests/adapters/tandem_verl/test_, fail_closed.py training.py)
 # In an environment of their own: all of them by `make test-openrlhf`, the first line by `make test`.
-OPENRLHF_CORE = tests/openrlhf_adapter tests/conformance integration_tests/test_openrlhf_training.py
+OPENRLHF_CORE = tests/adapters/tandem_openrlhf tests/conformance integration_tests/adapters/tandem_openrlhf/test_training.py
 # TRL's runs in the same environment: verl does not start beside TRL. How the demo's model learns is left
 # to `make test-openrlhf`.
-TRL_TESTS = $(wildcard integration_tests/test_trl_*.py)
-TRL_CORE = integration_tests/test_trl_training.py
-OPENRLHF_TESTS = $(wildcard integration_tests/test_*openrlhf*.py)
-LONG_TESTS = $(addprefix integration_tests/test_, benchmarks.py evaluation_command.py \
-  first_commands.py grading_torture.py plugin_example.py rollout_command.py \
-  speculative_verl.py study.py verl_lora.py \
-  verl_admission.py verl_agent_loops.py verl_modes.py verl_loss_terms.py verl_learning.py \
-  verl_page.py verl_recipes.py real_model.py)
+TRL_TESTS = integration_tests/adapters/tandem_trl
+TRL_CORE = integration_tests/adapters/tandem_trl/test_training.py
+OPENRLHF_TESTS = integration_tests/adapters/tandem_openrlhf
+LONG_TESTS = $(addprefix integration_tests/, benchmarks/test_benchmarks.py lab/commands/test_eval.py examples/test_first_commands.py grading/test_torture.py examples/test_plugin_example.py lab/commands/test_rollout.py adapters/tandem_verl/test_speculative.py examples/test_study.py adapters/tandem_verl/test_lora.py adapters/tandem_verl/test_admission.py adapters/tandem_verl/test_agent_loop.py adapters/tandem_verl/test_modes.py adapters/tandem_verl/test_loss_terms.py adapters/tandem_verl/test_learning.py adapters/tandem_verl/test_page.py adapters/tandem_verl/test_recipes.py engine/test_real_model.py)
 # What runs on every vLLM: all of it by `make test-vllm`; of the first line, the hooks and one engine's
 # greedy tokens by `make test` on the newest and by `make test-long` on the oldest, which moves no more.
 # `make test` runs the first line whole on the stack of most tests, and of these engines those of V1_TESTS
 # on Model Runner V1.
-CORE_TESTS = $(addprefix integration_tests/test_, engine.py engine_compilation.py vllm_hooks.py)
-V1_TESTS = $(addprefix integration_tests/test_, engine_graphs.py engine_weights.py)
-RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/test_, engine_families.py engine_lora.py \
-  engine_measures.py engine_sleep.py engine_variants.py engine_weight_transfer.py \
-  drafts_command.py plan_command.py \
-  serving_conditions.py speculative_table.py speculative_benchmarks.py speculative_engine.py \
-  speculative_greedy.py speculative_law.py)
-ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/test_, engine_refusals.py \
-  generation_ends.py) $(RUNNER_TESTS)
+CORE_TESTS = $(addprefix integration_tests/, engine/test_engine.py engine/test_compilation.py engine/test_vllm_hooks.py)
+V1_TESTS = $(addprefix integration_tests/, engine/test_graphs.py engine/test_weights.py)
+RUNNER_TESTS = $(V1_TESTS) $(addprefix integration_tests/, engine/test_families.py engine/test_lora.py engine/test_measures.py engine/test_sleep.py engine/test_variants.py engine/test_weight_transfer.py lab/commands/test_drafts.py lab/commands/test_plan.py engine/test_serving_conditions.py engine/speculative/test_table.py benchmarks/test_speculative.py engine/speculative/test_engine.py engine/speculative/test_greedy.py engine/speculative/test_law.py)
+ENGINE_TESTS = $(CORE_TESTS) $(addprefix integration_tests/, engine/test_refusals.py engine/test_generation_ends.py) $(RUNNER_TESTS)
 OLDEST_VLLM = 0.24.0
 NEWEST_VLLM = 0.32.0
 # The stack of most tests and of the demo: see constraints/.
@@ -152,7 +143,7 @@ test-vllm: $(VLLM_VENV)/.ready
 # The hooks, one engine's greedy tokens, and one run of verl's trainer.
 test-lane: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest -m "not long" $(CORE_TESTS) \
-	  integration_tests/test_verl_training.py -k "hooks or (v1 and greedy) or agree_on_every"
+	  integration_tests/adapters/tandem_verl/test_training.py -k "hooks or (v1 and greedy) or agree_on_every"
 
 test-newest-vllm:
 	$(MAKE) VLLM=$(NEWEST_VLLM) test-lane
@@ -170,7 +161,7 @@ test-vllm-sources: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -c "import sys, zipfile; wheel = zipfile.ZipFile(sys.argv[1]); \
 	  wheel.extractall('build/vllm', [name for name in wheel.namelist() \
 	  if name.endswith(('.py', '/METADATA'))])" build/vllm-*.whl
-	PYTHONPATH=build/vllm $(VLLM_VENV)/bin/python -m pytest integration_tests/test_vllm_hooks.py
+	PYTHONPATH=build/vllm $(VLLM_VENV)/bin/python -m pytest integration_tests/engine/test_vllm_hooks.py
 
 # Hooks and patched symbols in the newest release of each library, beside the packages of a stack that is
 # tested: a newer library may move what tandem touches.
@@ -179,7 +170,7 @@ test-newest-vllm-sources:
 
 # verl's real trainer on a speculative engine.
 test-speculative-verl: $(VLLM_VENV)/.ready
-	$(VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_verl.py
+	$(VLLM_VENV)/bin/python -m pytest integration_tests/adapters/tandem_verl/test_speculative.py
 
 # OpenRLHF wants another transformers than verl does, so it has an environment of its own. It requires
 # flash-attn, which is compiled for CUDA: what it needs besides is in our extras, and it comes alone.
@@ -200,15 +191,15 @@ $(OPENRLHF_VLLM_VENV)/.ready: pyproject.toml constraints/openrlhf-vllm-$(VLLM).t
 
 # OpenRLHF's real trainer on a speculative engine.
 test-speculative-openrlhf: $(OPENRLHF_VLLM_VENV)/.ready
-	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/test_speculative_openrlhf.py
+	$(OPENRLHF_VLLM_VENV)/bin/python -m pytest integration_tests/adapters/tandem_openrlhf/test_speculative.py
 
 test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest tests/trl_adapter \
+	$(OPENRLHF_VENV)/bin/python -m pytest tests/adapters/tandem_trl \
 	  $(sort $(OPENRLHF_CORE) $(OPENRLHF_TESTS) $(TRL_TESTS))
 
 test-openrlhf-core: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/trl_adapter $(OPENRLHF_CORE) $(TRL_CORE) --deselect \
-	  integration_tests/test_openrlhf_training.py::test_a_resumed_run_goes_on_with_the_seeds_that_come_next
+	$(OPENRLHF_VENV)/bin/python -m pytest -m "not long" tests/adapters/tandem_trl $(OPENRLHF_CORE) $(TRL_CORE) --deselect \
+	  integration_tests/adapters/tandem_openrlhf/test_training.py::test_a_resumed_run_goes_on_with_the_seeds_that_come_next
 
 # As test-newest-vllm-sources, for trainers. $(1): the library. $(2): the environment. $(3): the tests.
 define test-newest
@@ -218,13 +209,13 @@ PYTHONPATH=build/newest-$(1) $(2)/bin/python -m pytest -k "hooks or patched_symb
 endef
 
 test-newest-verl: $(VENV)/.test-ready
-	$(call test-newest,verl,$(VENV),tests/verl_adapter)
+	$(call test-newest,verl,$(VENV),tests/adapters/tandem_verl)
 
 test-newest-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(call test-newest,openrlhf,$(OPENRLHF_VENV),tests/openrlhf_adapter)
+	$(call test-newest,openrlhf,$(OPENRLHF_VENV),tests/adapters/tandem_openrlhf)
 
 test-newest-trl: $(OPENRLHF_VENV)/.ready
-	$(call test-newest,trl,$(OPENRLHF_VENV),tests/trl_adapter)
+	$(call test-newest,trl,$(OPENRLHF_VENV),tests/adapters/tandem_trl)
 
 # A long soak on each runner, without and under CUDA graphs: reports under runs/.
 soak: $(VENV)/.test-ready
@@ -256,7 +247,7 @@ test-engines: $(VENV)/.test-ready
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest $(LONG_TESTS) $(RUNNER_TESTS)
 	$(BIN)/python -m pytest -m long $(TRAINER_TESTS) $(CORE_TESTS) \
-	  $(addprefix integration_tests/test_, first_steps.py serving.py)
+	  $(addprefix integration_tests/, examples/test_first_steps.py engine/test_serving.py)
 	$(MAKE) test-oldest-vllm
 
 # What is published, into dist/.

@@ -21,7 +21,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Functions sent there are found by name.
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # refused.py
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))  # refused.py
 os.environ["PYTHONPATH"] = os.pathsep.join(
     part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH")) if part
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -121,3 +122,32 @@ def test_every_adapter_has_the_same_files_for_the_same_duties() -> None:
 def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
     placed = [part for parts in LAYERS for part in parts]
     assert sorted(placed) == sorted({part_of(module) for module in graph})
+
+
+IMPORTERS = {
+    "vllm": {
+        "tandem_plugin.engine",
+        "tandem_plugin.lab.rollouts.engine",  # starts one
+        "tandem_plugin.lab.rollouts.generate",  # asks it
+        "tandem_plugin.cli.doctor",  # tries it
+        "tandem_trl.lora",  # sends it adapters
+    },
+    "verl": {"tandem_verl"},
+    "openrlhf": {"tandem_openrlhf"},
+    "trl": {"tandem_trl"},
+}
+"""The only modules and folders that import a framework, for type checkers as well."""
+
+
+@pytest.mark.parametrize("framework", IMPORTERS)
+def test_a_framework_is_imported_in_these_places_alone(framework: str) -> None:
+    found = set()
+    for folder in (ROOT / "tandem_plugin", *sorted((ROOT / "adapters").iterdir())):
+        for module, file in modules(folder).items():
+            statement = rf"^\s*(?:from|import) {framework}\b"
+            if re.search(statement, file.read_text(encoding="utf-8"), re.MULTILINE):
+                inside = (
+                    place for place in IMPORTERS[framework] if f"{module}.".startswith(f"{place}.")
+                )
+                found.add(next(inside, module))
+    assert found == IMPORTERS[framework]

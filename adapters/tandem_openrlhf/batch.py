@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,10 @@ from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, Resp
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 
+if TYPE_CHECKING:
+    import torch
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
 
 class OpenRLHFRun(TandemRun):
     """A run of OpenRLHF's: its settings and rules, the last admitted batch, and its engines."""
@@ -22,13 +27,13 @@ class OpenRLHFRun(TandemRun):
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which report their drafts."""
 
-    def __init__(self, config: TandemConfig, rules: TandemRules, args: Any) -> None:
+    def __init__(self, config: TandemConfig, rules: TandemRules, args: Namespace) -> None:
         """args: OpenRLHF's arguments."""
         super().__init__(config, rules)
         self._group_size = int(args.rollout.n_samples_per_prompt)
         self._rows: Sequence[Row] = ()
 
-    def admit(self, samples: Sequence[Any]) -> dict[str, float]:
+    def admit(self, samples: Sequence[Experience]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on.
 
         samples: OpenRLHF's experiences of one response each, grouped by prompt. With ``lambda_jun``
@@ -46,7 +51,7 @@ class OpenRLHFRun(TandemRun):
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
         return metrics
 
-    def dump(self, samples: Sequence[Any], step: int, decode: Callable[[Any], str]) -> None:
+    def dump(self, samples: Sequence[Experience], step: int, decode: Callable[[Any], str]) -> None:
         """Write the last admitted samples as those of a step, if the run dumps rollouts.
 
         decode: the text of token ids.
@@ -61,7 +66,7 @@ class OpenRLHFRun(TandemRun):
             write_step(self.config.rollouts, step, dumps)
 
 
-def row_of_sample(sample: Any, name: str, group: str) -> Row:
+def row_of_sample(sample: Experience, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
     tokens = sample.sequences[0].numpy()
     facts = ResponseAuthorship.from_wire(getattr(sample, AUTHORSHIP, None))
@@ -76,7 +81,7 @@ def row_of_sample(sample: Any, name: str, group: str) -> Row:
     )
 
 
-def check_sample(sample: Any, row: Row) -> None:
+def check_sample(sample: Experience, row: Row) -> None:
     """Raise :class:`AuthorshipError` if a sample's mask has a token before the response.
 
     :mod:`tandem_plugin.training.checks` verifies the mask of the response itself.
@@ -92,7 +97,7 @@ def check_sample(sample: Any, row: Row) -> None:
         )
 
 
-def mask_of_the_junior(sample: Any, row: Row) -> Any:
+def mask_of_the_junior(sample: Experience, row: Row) -> torch.Tensor:
     """The tokens of an admitted sample to imitate, int64 of the shape of its ``action_mask``."""
     import torch
 
@@ -102,5 +107,5 @@ def mask_of_the_junior(sample: Any, row: Row) -> Any:
     return torch.from_numpy(mask[1:]).unsqueeze(0)
 
 
-def _mask(sample: Any) -> NDArray[np.bool_]:
+def _mask(sample: Experience) -> NDArray[np.bool_]:
     return sample.action_mask[0].numpy().astype(np.bool_)  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from tandem_plugin.training.authorship_wire import (
 from tandem_plugin.training.response_authorship import Call
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, StartedCall, Trajectory
+
+if TYPE_CHECKING:
+    from openrlhf.utils.agent import AgentExecutorBase
+    from transformers import PreTrainedTokenizerBase
 
 _RUNNING: ContextVar[Trajectory | None] = ContextVar("_RUNNING", default=None)
 """The trajectory whose task runs; None in threads that an agent starts, such as a server's."""
@@ -81,14 +85,20 @@ class SharedCalls:
 class TandemExecutor(Delegate):
     """Wraps OpenRLHF's executor or the user's: calls are in tandem, responses are narrowed."""
 
-    def __init__(self, executor: Any, config: TandemConfig) -> None:
+    def __init__(self, executor: AgentExecutorBase, config: TandemConfig) -> None:
         super().__init__(executor)
         self._config = config
         self._rules: TandemRules | None = None
         self._shared = SharedCalls()
 
     async def execute(
-        self, *, label: Any, sampling_params: Any, hf_tokenizer: Any, llm_engine: Any, **call: Any
+        self,
+        *,
+        label: Any,
+        sampling_params: Any,
+        hf_tokenizer: PreTrainedTokenizerBase,
+        llm_engine: Any,
+        **call: Any,
     ) -> dict[str, Any]:
         """One response to a prompt, as OpenRLHF requests it.
 
@@ -113,7 +123,7 @@ class TandemExecutor(Delegate):
         finally:
             self._shared.end(trajectory)
 
-    def _engines_rules(self, engine: Any, tokenizer: Any) -> TandemRules:
+    def _engines_rules(self, engine: Any, tokenizer: PreTrainedTokenizerBase) -> TandemRules:
         if self._rules is None:
             from tandem_plugin.engine.runners import check_engine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl.engine import LLMInTandem
 from tandem_trl.loss import AdmittedTexts, Inputs
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
 
 Ids = Sequence[int]
 
@@ -63,7 +66,7 @@ class TRLRun(TandemRun):
     """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
     def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: Any, engine: LLMInTandem
+        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: LLMInTandem
     ) -> None:
         """trainer: TRL's."""
         super().__init__(config, rules)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
 from tandem_trl.batch import TRLRun
 
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from trl import GRPOTrainer
+
 _STATE = "tandem"
 """The note's name in ``trainer_state.json``: TRL does not keep the folder of a checkpoint that a
 training resumes, which may be any."""
 
 
-def note_checkpoints(tandem: TRLRun, trainer: Any) -> None:
+def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     """Check where a training begins, and let every checkpoint say with which settings it was made.
 
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
@@ -40,16 +44,20 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
     def __init__(self, note: CheckpointNote) -> None:
         self._note = note
 
-    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
         if state.is_world_process_zero:
             self._note.write(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
         if state.is_world_process_zero:
             self._note.write(args.output_dir)
 
 
-def _resumed_folder(args: Any, step: int) -> Path:
+def _resumed_folder(args: TrainingArguments, step: int) -> Path:
     """The checkpoint that a training resumes, which TRL does not keep: the named or the usual."""
     named = args.resume_from_checkpoint
     if isinstance(named, str) and Path(named).is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
@@ -13,6 +13,9 @@ from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import lora
+
+if TYPE_CHECKING:
+    from trl.generation.vllm_generation import VLLMGeneration
 
 _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
@@ -66,7 +69,7 @@ def start_next_engine_in_tandem(
     """
     from trl.generation import vllm_generation
 
-    def start(initialise: Callable[[], None], generation: Any) -> None:
+    def start(initialise: Callable[[], None], generation: VLLMGeneration) -> None:
         warn_of_changed_sampling(_sampling(generation, arguments))
 
         def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:
@@ -87,7 +90,7 @@ def start_next_engine_in_tandem(
     wrap_once(vllm_generation.VLLMGeneration, "_init_vllm", _start_engine)
 
 
-def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
+def _start_engine(initialise: Callable[[Any], None], generation: VLLMGeneration) -> None:
     own = functools.partial(initialise, generation)
     if _next and generation.mode == "colocate":
         _next.pop()(own, generation)
@@ -95,7 +98,7 @@ def _start_engine(initialise: Callable[[Any], None], generation: Any) -> None:
         own()
 
 
-def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _sampling(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """How TRL samples, by vLLM's names; arguments: of ``vllm.LLM``."""
     own = {name: getattr(generation, name, None) for name in NEUTRAL}
     options = {**own, **generation.generation_kwargs}
@@ -108,7 +111,7 @@ def _sampling(generation: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _how_to_send(
-    generation: Any, arguments: Mapping[str, Any], config: TandemConfig
+    generation: VLLMGeneration, arguments: Mapping[str, Any], config: TandemConfig
 ) -> tuple[Callable[[LLMInTandem], None], dict[str, Any]]:
     """What prepares weight syncs of a started engine, and the arguments that the engine needs.
 
@@ -128,6 +131,6 @@ def _how_to_send(
     return functools.partial(lora.send_adapters, generation), lora.lora_arguments(model)
 
 
-def _say(generation: Any, what: str) -> None:
+def _say(generation: VLLMGeneration, what: str) -> None:
     if generation.accelerator.is_main_process:
         print(f"tandem: {what}.", file=sys.stderr, flush=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tandem_plugin.training.rows import Row
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Inputs = Mapping[str, Any]
 """What TRL gives its loss: tensors ``[rows, length]`` by name."""
@@ -17,7 +20,7 @@ Inputs = Mapping[str, Any]
 def checked_loss(
     check: Callable[[Inputs], None],
     loss: Callable[..., Any],
-    model: Any,
+    model: nn.Module,
     inputs: Inputs,
     *args: Any,
     **more: Any,

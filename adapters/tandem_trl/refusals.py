@@ -7,7 +7,7 @@ mask.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.training.refusals import (
@@ -17,6 +17,9 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
 
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
@@ -38,7 +41,7 @@ _REFUSALS = (
 )
 
 
-def check_trainer(trainer: Any, tandem: TandemConfig) -> Unproven:
+def check_trainer(trainer: GRPOTrainer, tandem: TandemConfig) -> Unproven:
     """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
     trainer: a ``GRPOTrainer``. Returns the unverified settings that the run uses.

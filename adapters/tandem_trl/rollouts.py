@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
@@ -18,6 +18,9 @@ from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import LLMInTandem, start_next_engine_in_tandem
 from tandem_trl.loss import checked_loss
 from tandem_trl.refusals import UNPROVEN, check_trainer
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
 
 
 def tandem_rollouts(engine: Mapping[str, Any] | None = None, **settings: Any) -> TandemRollouts:
@@ -55,7 +58,7 @@ class TandemRollouts:
     def _engine_started(self, engine: LLMInTandem) -> None:
         self._engine = engine
 
-    def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+    def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         """One response to each prompt of this process, as TRL requests them.
 
         Raises :class:`ConfigError` for incompatible settings of the trainer, :class:`EngineError`
@@ -82,7 +85,7 @@ class TandemRollouts:
             response["env_mask"] = [row.response_mask.astype(int).tolist() for row in rows]
         return response
 
-    def _begin(self, trainer: Any) -> TRLRun:
+    def _begin(self, trainer: GRPOTrainer) -> TRLRun:
         """Verify the setup before the first rollout."""
         check_trainer(trainer, self.config).log_warnings()
         if self._engine is None or trainer.vllm_generation.llm is not self._engine:
@@ -97,7 +100,7 @@ class TandemRollouts:
         return self._tandem
 
 
-def know_ends(trainer: Any, engine: LLMInTandem) -> None:
+def know_ends(trainer: GRPOTrainer, engine: LLMInTandem) -> None:
     """Let TRL know the junior's ends, at which the engine ends responses as well.
 
     It counts a response that ends otherwise as truncated, and ``mask_truncated_completions`` keeps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAu
 from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, dumped_columns
 
+if TYPE_CHECKING:
+    from transfer_queue import KVBatchMeta
+
 _LISTS = ("inputs", "outputs", "gts", "scores")
 """The columns that verl dumps for each row."""
 
 
-def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
+def rows_of_keys(batch: KVBatchMeta, tq: ModuleType) -> list[Row]:
     """The rows of a V1 batch, which contains keys of TransferQueue."""
     if not batch.keys:
         return []

@@ -7,8 +7,9 @@ verl's loss; nothing of verl is patched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from verl.single_controller.base.decorator import Dispatch, register
@@ -20,6 +21,11 @@ from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
+    from transfer_queue import KVBatchMeta
+    from verl.workers.engine import BaseEngine
 
 LAMBDA_JUN = "tandem_lambda_jun"
 """The weight of the junior-imitation term, among a batch's settings on its way to the workers."""
@@ -88,7 +94,11 @@ def distilling(
 
 
 def imitating(
-    loss_function: Callable[..., Any], *, data: Any, model_output: Any = None, **more: Any
+    loss_function: Callable[..., Any],
+    *,
+    data: TensorDict,
+    model_output: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Any:
     """verl's loss and metrics of a micro-batch, with the term if its batch carries the weight."""
     computed = loss_function(model_output=model_output, data=data, **more)
@@ -105,7 +115,9 @@ def imitating(
     return loss + weight * term, metrics
 
 
-def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more: Any) -> Any:
+def counting(
+    run: Callable[..., Any], engine: BaseEngine, data: TensorDict, *rest: Any, **more: Any
+) -> Any:
     """Count a mini-batch's tokens to imitate, over all ranks, before it is split and ``run``."""
     if tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0):
         from verl.utils.device import get_device_id
@@ -117,7 +129,9 @@ def counting(run: Callable[..., Any], engine: Any, data: Any, *rest: Any, **more
     return run(data, *rest, **more)
 
 
-def send_to_workers(batch: Any, rows: Sequence[Row], tq: Any, lambda_jun: float) -> Any:
+def send_to_workers(
+    batch: KVBatchMeta, rows: Sequence[Row], tq: ModuleType, lambda_jun: float
+) -> KVBatchMeta:
     """A V1 batch that carries what is to be imitated, and with which weight.
 
     rows: the batch's, which were admitted; padding imitates nothing. tq: TransferQueue, where the

@@ -1,13 +1,13 @@
 """Settings of verl that are rejected in tandem, before any worker starts.
 
 The values listed as sound under a mask with holes were checked by reading verl 0.9.1's
-``core_algos.py`` and are verified by ``tests/verl_adapter/test_masks_with_holes.py``.
+``core_algos.py`` and are verified by ``tests/adapters/tandem_verl/test_masks_with_holes.py``.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
@@ -22,6 +22,9 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 SUMMING_ESTIMATORS = (
     "grpo",
@@ -68,7 +71,7 @@ SOUND_LOSSES = (
 """Policy losses that neither depend on nor affect tokens outside the mask."""
 
 _FSDP = ("fsdp", "fsdp2", "fsdp_turbo", "veomni")
-"""FSDP's engine, and those built on it: ``tests/verl_adapter/test_engines.py`` pins how."""
+"""FSDP's engine, and those built on it: ``tests/adapters/tandem_verl/test_engines.py`` pins how."""
 
 _SOUND_ENGINES = (*_FSDP, "megatron")
 """Training engines (``actor.strategy``) whose gradients were compared with a plain loop's."""
@@ -92,13 +95,13 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
 
 
-def _sends_adapter(rank: Any, of: Settings) -> bool:
+def _sends_adapter(rank: int | None, of: Settings) -> bool:
     """Whether an adapter (LoRA) of this rank is sent by a backend that cannot send one."""
     is_sent = bool(rank) and not of(f"{_MODEL}.lora.merge")
     return is_sent and of(_BACKEND) not in (None, "naive")
 
 
-def _replays_r3(engine: Any, of: Settings) -> bool:
+def _replays_r3(engine: str, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
     return engine not in _FSDP[:2] and "R3" in map(of, keys)
 
@@ -176,7 +179,7 @@ _REFUSALS = (
 """The table, in the order in which settings are checked."""
 
 
-def engine_options(config: Any) -> dict[str, Any]:
+def engine_options(config: DictConfig) -> dict[str, Any]:
     """The arguments of vLLM that a run's settings lead to, as far as tandem may reject them.
 
     config: verl's whole configuration.
@@ -198,7 +201,7 @@ def engine_options(config: Any) -> dict[str, Any]:
     return implied | {name: value for name, value in given.items() if value is not None}
 
 
-def check_run(config: Any, tandem: TandemConfig, unproven: Unproven) -> None:
+def check_run(config: DictConfig, tandem: TandemConfig, unproven: Unproven) -> None:
     """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
 
     config: verl's whole configuration. unproven: what the run allows; it records what it uses.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
@@ -18,6 +18,11 @@ from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from tensordict import TensorDict
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
 
@@ -27,7 +32,7 @@ class TandemClient(ClientDelegate):
 
     async def generate(
         self,
-        request_id: Any,
+        request_id: str,
         *,
         prompt_ids: list[int],
         sampling_params: dict[str, Any],
@@ -50,7 +55,7 @@ class TandemClient(ClientDelegate):
         return output
 
 
-def narrow(output: Any, trajectory: Trajectory) -> None:
+def narrow(output: AgentLoopOutput, trajectory: Trajectory) -> None:
     """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
 
     output: verl's ``AgentLoopOutput``, which changes; its ``response_logprobs`` become zero outside
@@ -116,7 +121,9 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
             failed = _failed_output(error, self.config)
             return await self._agent_loop_postprocess(failed, trajectory["validate"], **fields)
 
-    async def _agent_loop_postprocess(self, output: Any, validate: Any, **fields: Any) -> Any:
+    async def _agent_loop_postprocess(
+        self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **fields: Any
+    ) -> Any:
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
             for part in parts:
@@ -159,7 +166,7 @@ def check_outputs(config: Any, count: int) -> None:
         raise AuthorshipError("agent-loop-outputs-unsupported", count=count, where=where)
 
 
-def _failed_output(error: TandemError, config: Any) -> Any:
+def _failed_output(error: TandemError, config: DictConfig) -> AgentLoopOutput:
     """A stand-in that carries an error's type and sentence to the trainer process, to be raised."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
@@ -188,7 +195,7 @@ class TandemAgentLoopManager:
     """The class that a run's configuration names as its ``agent_loop_manager_class``."""
 
     @classmethod
-    def create(cls, *args: Any, config: Any, **options: Any) -> Any:
+    def create(cls, *args: Any, config: DictConfig, **options: Any) -> Any:
         """The manager that verl would have created, the user's own if there is one, in tandem.
 
         config: verl's whole configuration. Raises like :func:`running_config`, and
@@ -223,7 +230,7 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
         """(step, prompts so far), for validation and training: prompts of a step may still come
         after a validation at the same step."""
 
-    def generate_sequences(self, prompts: Any) -> Any:
+    def generate_sequences(self, prompts: TensorDict) -> Any:
         import torch
 
         if ROW not in prompts:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,8 +31,14 @@ from tandem_verl.refusals import TOKEN_ESTIMATORS
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from transfer_queue import KVBatchMeta
+    from transformers import PreTrainedTokenizerBase
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 
-def restore_mode(config: Any) -> None:
+
+def restore_mode(config: DictConfig) -> None:
     """Give the trainer's mode the name back that verl compares it to, in the trainer's process.
 
     Raises :class:`ConfigError` for a mode of ours that the driver did not choose.
@@ -43,7 +49,7 @@ def restore_mode(config: Any) -> None:
     config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 
-def started_run(config: Any, tokenizer: Any) -> TandemRun:
+def started_run(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> TandemRun:
     """A tandem run that the driver checked, announced in its log.
 
     config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises like
@@ -60,7 +66,7 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
 class AddressedPrompts(Delegate):
     """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
 
-    def __init__(self, batches: Any, answerer: Answerer) -> None:
+    def __init__(self, batches: Collection[dict[str, Any]], answerer: Answerer) -> None:
         super().__init__(batches)
         self._answerer = answerer
 
@@ -89,7 +95,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     _tandem_answerer: Answerer | None = None
     """Who answers the current validation; None at any other time."""
 
-    def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
+    def __init__(self, config: DictConfig, *rest: Any, **options: Any) -> None:
         restore_mode(config)
         self._tandem_rows: dict[str, Row] = {}
         """The rows for the next dump, by key."""
@@ -158,7 +164,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         wrap_once(buffer, "sample", watched)
         return buffer
 
-    def _tandem_examine(self, batch: Any) -> dict[str, float]:
+    def _tandem_examine(self, batch: KVBatchMeta) -> dict[str, float]:
         """Check a batch that the trainer has just been given; return a training batch's metrics."""
         validates = batch.partition_id != "train"
         rows = rows_of_keys(batch, queue())
@@ -172,11 +178,11 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
             self._tandem_rows.update(zip(batch.keys, rows, strict=True))
         return metrics
 
-    def fit(self, agent_loop_manager: Any) -> Any:
+    def fit(self, agent_loop_manager: AgentLoopManager) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
 
-    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Let estimators that use a reward at its token find it on one that is trained.
 
         To them a response is the sequence of its trained tokens; all else is the environment.
@@ -185,12 +191,12 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
             move_scores(batch, queue())
         return super()._compute_advantage(batch, metrics)
 
-    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
         self._tandem.check_update(rows_of_keys(batch, queue()))
         return super()._update_critic(batch, metrics)
 
-    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Check the masks of the next update, and attach the tokens to imitate."""
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)

@@ -1,4 +1,4 @@
-"""The tandem engine: two models in one vLLM engine. Nothing outside this folder imports vllm.
+"""The tandem engine: two models in one vLLM engine.
 
 ``TandemLLM`` is imported from here; importing this package alone imports no vllm.
 """

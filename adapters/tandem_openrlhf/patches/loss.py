@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, make_dataclass
 from itertools import tee
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, Patch, in_place_of
@@ -17,6 +17,11 @@ from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
+    from openrlhf.utils.deepspeed import DeepspeedStrategy
+    from torch import Tensor
 
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
 
@@ -43,7 +48,7 @@ def give_experiences_a_junior_mask(module: Any) -> None:
 def counted_windows(
     windows: Callable[..., Iterable[Any]],
     micro_batches: Iterable[Any],
-    strategy: Any,
+    strategy: DeepspeedStrategy,
     size: int,
     mask_of: Callable[[Any], Any],
 ) -> Iterator[Any]:
@@ -70,22 +75,22 @@ class Imitation:
     """
 
     weight: float
-    mask: Any
-    tokens: Any
+    mask: Tensor
+    tokens: Tensor
     ranks: int
-    log_probs: Any = None
-    loss: Any = None
+    log_probs: Tensor | None = None
+    loss: Tensor | None = None
     """The term without its weight, once the backward pass took it."""
 
     def forward(
-        self, original: Callable[..., Any], sequences: Any, mask: Any, *rest: Any, **more: Any
+        self, original: Callable[..., Any], sequences: Tensor, mask: Tensor, *rest: Any, **more: Any
     ) -> Any:
         """The actor's forward pass; also keeps the log-probabilities of what the junior wrote."""
         log_probs, output = original(sequences, mask.bool() | self.mask.bool(), *rest, **more)
         self.log_probs = log_probs
         return log_probs * mask.float(), output
 
-    def backward(self, original: Callable[..., Any], loss: Any, *rest: Any, **more: Any) -> Any:
+    def backward(self, original: Callable[..., Any], loss: Tensor, *rest: Any, **more: Any) -> Any:
         """The backward pass of the loss with the weighted term.
 
         Raises :class:`EngineError` without a forward pass.
@@ -103,7 +108,7 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
     which it computes log-probabilities, zero outside the mask, and spends the loss.
     """
 
-    def training_step(self, experience: Any, kl_ctl: float, step: int, *rest: Any) -> Any:
+    def training_step(self, experience: Experience, kl_ctl: float, step: int, *rest: Any) -> Any:
         imitation = self._tandem_imitation(experience)
         with (
             replaced(self.actor, "forward", imitation.forward),
@@ -116,7 +121,7 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
         status["weights"][IMITATION_METRIC] = "sample"
         return status
 
-    def _tandem_imitation(self, experience: Any) -> Imitation:
+    def _tandem_imitation(self, experience: Experience) -> Imitation:
         from openrlhf.utils.loss_utils import get_loss_batch_info
 
         mask, tokens = getattr(experience, JUNIOR_MASK), getattr(experience, TOKENS)

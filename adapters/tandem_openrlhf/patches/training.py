@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
@@ -14,6 +14,10 @@ from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.metrics import counters_of_engines
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
+    from torch import Tensor
 
 _NO_TOKENS = 1e-30
 """Replaces 0 when OpenRLHF divides by the number of trained tokens; changes no other sum."""
@@ -32,7 +36,7 @@ class Maker(ForeignBase):  # type: ignore[misc]
         vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
         self.tandem = OpenRLHFRun.start(running_config(), vocabulary, self.args)
 
-    def make_experience_batch(self, rollout_samples: Any) -> Any:
+    def make_experience_batch(self, rollout_samples: Sequence[Experience]) -> Any:
         import torch
 
         counters = partial(counters_of_engines, self.tandem.engines)
@@ -72,7 +76,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         check_part(self.experience_maker, Maker)
         self.experience_maker.tandem.engines = self.vllm_engines
 
-    def train_step(self, rollout_samples: Any, *rest: Any, **more: Any) -> Any:
+    def train_step(self, rollout_samples: Sequence[Experience], *rest: Any, **more: Any) -> Any:
         status, step = super().train_step(rollout_samples, *rest, **more)
         tandem, decode = self.experience_maker.tandem, self.tokenizer.decode
         tandem.dump(rollout_samples, int(step), partial(decode, skip_special_tokens=True))
@@ -168,7 +172,7 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
         super().__init__(*rest, vllm_engines=vllm_engines, **more)
 
     def training_step(
-        self, experience: Any, kl_ctl: float, step: int, loss_batch_info: Any = None
+        self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: Any = None
     ) -> Any:
         counts = counts_above_0(self, experience, step, loss_batch_info)
         status = super().training_step(experience, kl_ctl, step, counts)
@@ -211,7 +215,9 @@ class Critic(ForeignBase):  # type: ignore[misc]
         check_part(self.trainer, MaskedCritic)
 
 
-def masked_mean(original: Callable[..., Any], tensor: Any, mask: Any, dim: Any = None) -> Any:
+def masked_mean(
+    original: Callable[..., Any], tensor: Tensor, mask: Tensor | None, dim: int | None = None
+) -> Any:
     """The mean over no tokens is 0 instead of NaN.
 
     Touches: ``masked_mean``, before other modules import it. Why: a response that the junior wrote

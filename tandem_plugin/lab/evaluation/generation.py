@@ -11,6 +11,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
+from tandem_plugin.lab.rollouts.generate import sampling_parameters
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, RowCheck, placed_rows
 from tandem_plugin.plugins.selection import make_schedule
@@ -52,16 +53,14 @@ class Sampling:
             derive_seed(self.seed, "evaluation draws", *place),
         )
 
-    def parameters(self, seed: int, max_tokens: int, **stops: Any) -> Any:
-        """vLLM's ``SamplingParams`` of one request."""
-        from vllm import SamplingParams
-
-        return SamplingParams(
+    def parameters(self, seed: int, max_tokens: int | None = None, **stops: Any) -> Any:
+        """vLLM's ``SamplingParams`` of one request; max_tokens: if fewer are left for it."""
+        return sampling_parameters(
+            seed,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k or 0,
-            max_tokens=max_tokens,
-            seed=seed,
+            max_tokens=self.max_tokens if max_tokens is None else max_tokens,
             **stops,
         )
 

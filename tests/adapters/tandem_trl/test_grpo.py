@@ -1,0 +1,306 @@
+"""``python -m tandem_trl.grpo`` and the three trainers started from one settings file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refused import refused
+
+from tandem_plugin import TandemConfig
+from tandem_plugin.training.command import PREFIX, split_arguments
+from tandem_trl import grpo
+
+ROOT = Path(__file__).parents[3]
+TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
+VERL = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem."
+
+
+def command(backend: str, tmp_path: Path) -> list[str]:
+    """What the example would start, without the interpreter."""
+    settings = json.loads(TRAIN.with_name("settings.json").read_text())
+    settings["tandem"] = {"schedule": "word", "p": 0.25, "cap": 9, "seed": 5, "junior": "a/b"}
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(settings))
+    arguments = ["--backend", backend, "--data", "data", "--settings", file, "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, TRAIN, *arguments], capture_output=True, text=True, check=True
+    )
+    return shlex.split(done.stdout)[1:]
+
+
+def settings_of(backend: str, started: list[str]) -> dict[str, Any]:
+    """Tandem's settings as the trainer's adapter reads them off its command."""
+    if backend != "verl":
+        return split_arguments(started)[0]
+    flags = [f"{PREFIX}{one.removeprefix(VERL)}" for one in started if one.startswith(VERL)]
+    return split_arguments(flags)[0]
+
+
+def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> None:
+    given = {}
+    for backend in ("verl", "openrlhf", "trl"):
+        settings = settings_of(backend, command(backend, tmp_path))
+        settings.pop("rollouts", None)
+        given[backend] = TandemConfig.from_mapping(settings)
+    assert given["verl"] == given["openrlhf"] == given["trl"]
+    assert given["trl"].parameters == {"p": 0.25, "cap": 9}
+    assert (given["trl"].seed, given["trl"].junior) == (5, "a/b")
+
+
+def test_command_without_trl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpo, "running_version", lambda name: None)
+    with pytest.raises(SystemExit, match=r"trl is not installed .* \[trainer-not-installed\]"):
+        grpo.main(["--tandem.schedule", "word"])
+
+
+def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    from trl.scripts.grpo import make_parser
+
+    _, others = split_arguments(command("trl", tmp_path)[2:])
+    cpu = ["--use_cpu", "True", "--bf16", "False"]
+    _, training, model, _ = make_parser().parse_args_and_config([*others, *cpu])[:4]
+    assert model.model_name_or_path == "Qwen/Qwen3-1.7B"
+    assert training.generation_batch_size == 16 * 8
+    assert training.gradient_accumulation_steps * training.per_device_train_batch_size == 16 * 8
+    assert (training.vllm_mode, training.use_vllm) == ("colocate", True)
+
+
+@pytest.mark.parametrize("arguments", [["--max_steps", "1"], ["--tandem.engine", '{"a": 1}']])
+def test_command_without_settings_is_rejected(arguments: list[str]) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl.grpo import prepare
+
+    with refused("tandem-settings-missing"):
+        prepare(arguments)
+
+
+def test_command_gives_trls_script_a_trainer_in_tandem(monkeypatch: pytest.MonkeyPatch) -> None:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import engine
+    from tandem_trl.grpo import prepare
+
+    original = trl.GRPOTrainer
+    monkeypatch.setattr(trl, "GRPOTrainer", original)
+    monkeypatch.setattr(engine, "_next", [])
+    others = prepare(["--tandem.schedule=word", "--tandem.p", "0.25", "--max_steps", "1"])
+    assert others == ["--max_steps", "1"]
+    assert trl.GRPOTrainer.func is original
+    rollouts = trl.GRPOTrainer.keywords["rollout_func"]
+    assert rollouts.config.parameters == {"p": 0.25}
+    assert len(engine._next) == 1
+
+
+def started(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, yaml: str, *arguments: str, variable: str = ""
+) -> tuple[dict[str, Any], Any]:
+    """The settings, engine arguments among them, and TRL's arguments of a run with a file."""
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import grpo
+
+    file = folder / "run.yaml"
+    file.write_text(f"output_dir: out\nuse_cpu: true\nbf16: false\n{yaml}")
+    found: dict[str, Any] = {}
+
+    def rollouts(engine: Any, **settings: Any) -> Any:
+        found.update(settings, **({} if engine is None else {"engine": engine}))
+        return TandemConfig.from_mapping(settings)
+
+    monkeypatch.setenv("TANDEM_CONFIG", variable)
+    monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
+    monkeypatch.setattr(grpo, "tandem_rollouts", rollouts)
+    parser = trl.scripts.grpo.make_parser()
+    others = grpo.prepare(["--config", str(file), *arguments])
+    return found, grpo.parsed_whole(parser, others)[1]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "arguments", "variable", "settings"),
+    [
+        ("tandem: {schedule: word, p: 0.3}", [], "", {"schedule": "word", "p": 0.3}),
+        ("tandem.p: 0.3\ntandem: {schedule: word}", [], "", {"schedule": "word", "p": 0.3}),
+        ("env: {TANDEM_CONFIG: '{\"p\": 0.3}'}", [], "", {"p": 0.3}),
+        ("env: {TANDEM_CONFIG: {p: 0.3}}\ntandem: {p: 0.4}", [], "", {"p": 0.4}),
+        ("tandem: {p: 0.3, cap: 5}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("env: {TANDEM_CONFIG: {p: 0.3, cap: 5}}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("tandem.p: 0.3", ["--tandem.p", "0.5"], '{"p": 0.4}', {"p": 0.5}),
+        (
+            "tandem: {p: 0.3, engine: {enforce_eager: true}}",
+            [],
+            "",
+            {"p": 0.3, "engine": {"enforce_eager": True}},
+        ),
+        ("tandem:", ["--tandem.p=0.5"], "", {"p": 0.5}),
+    ],
+)
+def test_file_is_read_before_the_environment_and_flags(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    yaml: str,
+    arguments: list[str],
+    variable: str,
+    settings: dict[str, Any],
+) -> None:
+    found, training = started(
+        monkeypatch, tmp_path, f"max_steps: 3\n{yaml}", *arguments, variable=variable
+    )
+    assert found == settings
+    assert training.max_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("yaml", "arguments", "code", "fields"),
+    [
+        ("tandem_p: 0.3", [], "tandem-flag-invalid", {"name": "p"}),
+        ("Tandem: {p: 0.3}", [], "tandem-flag-invalid", {}),
+        ("vllm.tandem.p: 0.3", [], "tandem-flag-invalid", {"name": "p"}),
+        ("tandem: word", [], "trl-config-not-mapping", {"value": "word"}),
+        ("tandem: {p: 0.3}\ntandem.p: 0.4", [], "tandem-flag-twice", {"name": "p"}),
+        ("tandem: {q: 0.3}", [], "setting-unknown", {"key": "q"}),
+        ("env: {TANDEM_CONFIG: word}", [], "tandem-variable-not-json", {"text": "word"}),
+        (
+            "max_step: 3",
+            [],
+            "trl-config-key-unknown",
+            {"name": "max_step", "meant": " Did you mean max_steps?"},
+        ),
+        (
+            "",
+            ["--leraning_rate", "1"],
+            "trl-config-key-unknown",
+            {"meant": " Did you mean learning_rate?"},
+        ),
+        ("", ["oops"], "trl-config-key-unknown", {"name": "oops"}),
+        ("  - nothing: [", [], "trl-config-unreadable", {}),
+        ("3: 4", [], "trl-config-unreadable", {}),
+    ],
+)
+def test_what_nobody_reads_in_a_file_or_command_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    yaml: str,
+    arguments: list[str],
+    code: str,
+    fields: dict[str, Any],
+) -> None:
+    with refused(code, **fields):
+        started(monkeypatch, tmp_path, yaml, "--tandem.schedule", "word", *arguments)
+
+
+def test_file_of_a_command_may_follow_an_equals_sign(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from tandem_trl import grpo
+
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    with refused("trl-config-unreadable", path=str(tmp_path / "none.yaml")):
+        grpo.prepare([f"--config={tmp_path / 'none.yaml'}"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--model_name_or_path", "{vl}"], "multimodal-model-unsupported"),
+        (["--tandem.junior={vl}"], "multimodal-model-unsupported"),
+        (["--tandem.junior=/nonexistent"], "junior-not-checkpoint"),
+        (["--tandem.engine", '{"pipeline_parallel_size": 2}'], "pipeline-parallel-unsupported"),
+        (
+            ["--tandem.engine", '{"speculative_config": {"method": "ngram"}}'],
+            "speculative-config-unsupported",
+        ),
+    ],
+)
+def test_command_ends_before_a_model_is_loaded(
+    arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    from trl.scripts import grpo as script
+
+    from tandem_trl import engine, grpo
+
+    monkeypatch.setattr(script, "main", lambda *parsed: pytest.fail("TRL's script was started"))
+    monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
+    monkeypatch.setattr(engine, "_next", [])
+    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    own = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--bf16", "False"]
+    given = [one.replace("{vl}", str(tmp_path)) for one in arguments]
+    with pytest.raises(SystemExit, match=code):
+        grpo.main(["--tandem.schedule=word", *own, *given])
+
+
+def test_rewards_are_those_of_the_columns_that_a_data_set_has() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    texts = ["so \\boxed{4}", "so \\boxed{5}", "nothing"]
+    chats = [[{"role": "assistant", "content": text}] for text in texts]
+    logged: dict[str, float] = {}
+    golds = {"reward_model": [{"ground_truth": "4"}] * 3}
+    assert math_reward(chats, log_metric=logged.__setitem__, **golds) == [1.0, 0.0, 0.0]
+    assert logged["grading/correct"] == pytest.approx(1 / 3)
+    assert logged["grading/no_answer"] == pytest.approx(1 / 3)
+    assert math_reward(texts, answer=["4", "#### 5", "6"]) == [1.0, 1.0, 0.0]
+    with refused("answers-column-missing", columns="question"):
+        math_reward(texts, question=["a", "b", "c"])
+
+
+def test_a_row_takes_its_gold_from_its_own_first_column_that_is_not_blank() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    columns = {
+        "answer": ["4", "", None, float("nan"), [], " "],
+        "solution": ["5", "so \\boxed{5}", "We add. The answer is 5.", "5", None, None],
+        "ground_truth": [None, None, "", None, "5", None],
+    }
+    shares: dict[str, float] = {}
+    texts = ["\\boxed{4}", *["\\boxed{5}"] * 5]
+    rewards = math_reward(texts, log_metric=shares.__setitem__, **columns)
+    assert rewards == [1.0, 1.0, 1.0, 1.0, 1.0, None]
+    assert shares["grading/correct"] == 1.0
+    assert math_reward(["\\boxed{5}"] * 2, answer=[None, ""]) == [None, None]
+    assert math_reward([], answer=[], log_metric=shares.__setitem__) == []
+
+
+def test_completions_come_as_texts_chats_and_parts() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "\\boxed{5}"}]
+    right: list[Any] = [
+        "\\boxed{5}",
+        parts,
+        [{"role": "assistant", "content": parts}],
+        [{"role": "assistant", "content": "\\boxed{5}"}, {"role": "tool", "content": "\\boxed{6}"}],
+    ]
+    none: list[Any] = ["", None, [], [{"role": "assistant", "content": None}]]
+    none += [[{"role": "assistant", "content": []}], [{"role": "tool", "content": "\\boxed{5}"}]]
+    rewards = math_reward([*right, *none], answer=["5"] * (len(right) + len(none)))
+    assert rewards == [1.0] * len(right) + [0.0] * len(none)
+
+
+def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+    asked = "17\\cdot 23\nPut your answer within \\boxed{}."
+    chat = [{"role": "user", "content": asked}]
+    in_parts = [{"role": "user", "content": [{"type": "text", "text": asked}]}]
+    copied = ["\\boxed{17\\cdot 23}"]
+    for prompt in (asked, chat, in_parts):
+        assert math_reward(copied, prompts=[prompt], answer=["391"]) == [0.0]
+    assert math_reward(copied, extra_info=[{"problem": asked}], answer=["391"]) == [0.0]
+    assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]
