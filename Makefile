@@ -34,7 +34,7 @@ VLLM_VENV = $(VENV)-verl-vllm-$(VLLM)
 
 .PHONY: help constraints demo demo-real study study-real bench bench-speculative test-gpu bench-gpu soak \
   soak-speculative test test-vllm test-lane \
-  test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl \
+  test-oldest-vllm test-newest-vllm test-vllm-sources test-newest-vllm-sources test-newest-verl test-verl-branch \
   test-newest-openrlhf test-newest-trl test-openrlhf test-speculative-verl \
   test-speculative-openrlhf test-openrlhf-core test-fast test-trainers test-engines \
   test-long browser release docs lint format clean
@@ -210,6 +210,14 @@ endef
 
 test-newest-verl: $(VENV)/.test-ready
 	$(call test-newest,verl,$(VENV),tests/adapters/tandem_verl)
+
+# The hooks in a branch of verl's that is not released: main, or neo, whose trainer has no TransferQueue.
+BRANCH ?= main
+test-verl-branch: $(VENV)/.test-ready
+	rm -rf build/verl-$(BRANCH)
+	$(BIN)/python -m pip install --quiet --no-deps --target build/verl-$(BRANCH) \
+	  "verl @ git+https://github.com/verl-project/verl@$(BRANCH)"
+	PYTHONPATH=build/verl-$(BRANCH) $(BIN)/python -m pytest tests/adapters/tandem_verl/test_hooks.py
 
 test-newest-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(call test-newest,openrlhf,$(OPENRLHF_VENV),tests/adapters/tandem_openrlhf)

@@ -155,7 +155,7 @@ _REFUSALS = (
         fields={"sound": ", ".join(_SOUND_ENGINES)},
     ),
     *(
-        Refusal(key, _is_on_in_megatron, "verl-setting-untested", "megatron")
+        Refusal(key, _is_on_in_megatron, "verl-megatron-setting-untested", "megatron")
         for key in _MEGATRON_UNTESTED
     ),
     Refusal(

@@ -102,15 +102,15 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({f"{ACTOR}.strategy": "automodel"}, {}, "trainer-setting-untested"),
     ({ESTIMATOR: "gae", "critic.strategy": "automodel"}, {}, "trainer-setting-untested"),
     *(
-        ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-setting-untested")
+        ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-megatron-setting-untested")
         for name in ("dynamic_context_parallel", "use_megatron_fsdp", "vanilla_mbridge")
     ),
     (
         {**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": True}}},
         {},
-        "verl-setting-untested",
+        "verl-megatron-setting-untested",
     ),
-    ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-setting-untested"),
+    ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-megatron-setting-untested"),
     ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {}, "verl-megatron-adapter-untested"),
     (
         {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
