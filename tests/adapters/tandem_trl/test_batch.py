@@ -24,7 +24,6 @@ from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
-from tandem_trl.loss import checked_loss  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 
 FOLDER = Path(__file__).parent  # no checkpoint
@@ -181,22 +180,6 @@ def test_one_token_more_or_less_stops_before_the_loss(admitted: Any) -> None:
         changed["tool_mask"][row, column] ^= 1
         with refused("mask-changed-after-check"):
             run.check_loss(changed)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_inputs_of_a_loss_are_checked_before_it_and_in_training_alone(training: bool) -> None:
-    order: list[Any] = []
-
-    def loss(model: Any, inputs: Any, *args: Any, **more: Any) -> float:
-        order.append((inputs, args, more))
-        return 0.5
-
-    def check(inputs: Any) -> None:
-        order.append(inputs)
-
-    model = SimpleNamespace(training=training)
-    assert checked_loss(check, loss, model, {"a": 1}, 2, num_items=3) == 0.5
-    assert order == [*([{"a": 1}] if training else []), ({"a": 1}, (2,), {"num_items": 3})]
 
 
 def test_mask_that_is_lost_or_a_response_that_nobody_admitted_stops_before_the_loss(
