@@ -256,7 +256,7 @@ def send_adapters(generation: VLLMGeneration, engine: Any) -> None:
 
 def _send_adapter(generation: VLLMGeneration, engine: Any) -> None:
     """Send the engine the current adapter, in place of ``sync_weights``."""
-    from vllm.lora.request import LoRARequest
+    from tandem_plugin.engine.llm import LoRARequest
 
     version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
     with tempfile.TemporaryDirectory(prefix="tandem-adapter-") as folder:

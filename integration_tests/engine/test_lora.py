@@ -18,7 +18,10 @@ from support.reading import Readers
 from support.reference import algorithm_1, along
 from support.requests import PROMPTS
 
-pytestmark = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer")
+pytestmark = [
+    pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer"),
+    pytest.mark.long,
+]
 CAP = 4
 LENGTH = 24
 SEEDS = [1, 2, 3]

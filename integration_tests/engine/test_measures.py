@@ -19,6 +19,8 @@ from support.speculation import ENGINES
 from tandem_plugin.engine.wire import MeasureSums
 from tandem_plugin.training.metrics import EngineLog
 
+pytestmark = pytest.mark.long
+
 EXACT = 1e-5
 # What these requests need at once does not fit into this many blocks.
 TIGHT = {"block_size": 32, "num_gpu_blocks_override": 9, "max_num_seqs": 8}

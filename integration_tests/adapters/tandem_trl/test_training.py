@@ -138,7 +138,7 @@ def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
     ("sabotage", "code"),
     [
         ("without_mask", "mask-changed-after-check"),
-        ("foreign_fingerprint", "request-rules-differ"),
+        pytest.param("foreign_fingerprint", "request-rules-differ", marks=pytest.mark.long),
         pytest.param("complemented_mask", "mask-changed-after-check", marks=pytest.mark.long),
         pytest.param("second_trainer", "trl-engine-not-in-tandem", marks=pytest.mark.long),
     ],
@@ -150,6 +150,7 @@ def test_wrong_run_stops_before_its_first_update(
     assert_stopped(run, f"[{code}")
 
 
+@pytest.mark.long
 def test_engine_that_does_not_know_tandem_stops_the_run(
     bench: TRLBench, settings: dict[str, Any]
 ) -> None:

@@ -13,7 +13,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import Rule
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 BENCH, STEPS = VerlBench, 2
 
 

@@ -18,6 +18,8 @@ from support.reading import Readers
 from support.recipes import EVALUATION, follow
 from support.verl_run import VerlBench
 
+pytestmark = pytest.mark.long
+
 SCRIPT = str(Path(__file__).parents[3] / "examples" / "verl" / "train.sh")
 BENCH = VerlBench
 TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"

@@ -14,7 +14,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import Rule
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 STEPS, SESSIONS = 2, 8
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from support.commands import ENGINE, TANDEM, run, stopped
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
 SAMPLES = 4
 SIZES = {"sums": 6, "more": 4}

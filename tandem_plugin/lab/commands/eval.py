@@ -12,11 +12,15 @@ import typer
 
 from tandem_plugin.lab.commands.options import (
     MOST_SAMPLES,
+    ContextOption,
     EngineOption,
     MaxTokensOption,
     OverOption,
     ProtocolOption,
     SeedOption,
+    TeamTemperatureOption,
+    TeamTopKOption,
+    TeamTopPOption,
     TemperatureOption,
     TemplateOption,
     TopKOption,
@@ -30,6 +34,7 @@ from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_j
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.graders import FileGrader
     from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
     from tandem_plugin.lab.evaluation.measures import Over
 
@@ -118,13 +123,31 @@ FrequentOption = Annotated[
         help="How often the junior must have written a token for it to count as frequent.",
     ),
 ]
+GraderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE",
+        help="Another grader, whose pass@k is shown beside that of this package's own: a file "
+        "with verl's compute_score, such as release=Tandem-RLVR/reward/math_boxed_reward.py of "
+        "the paper's release, which needs the extra `release`. Can be repeated.",
+    ),
+]
 
-_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine", "template_args"}
+_TEAM = {
+    "samples": "team_samples",
+    "temperature": "team_temperature",
+    "top_p": "team_top_p",
+    "top_k": "team_top_k",
+}
+"""The team's own option beside each one of the senior alone."""
+
+_SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
+_SAMPLING |= {"template_args"}
 _OPTIONS: dict[Part, set[str]] = {
-    "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
+    "solo": {*_SAMPLING, "protocol", "benchmark", "samples", "grader"},
     "handoff": {
-        *(*_SAMPLING, "protocol", "benchmark"),
-        *("junior", "schedule", "parameters", "team_samples"),
+        *(*_SAMPLING, "protocol", "benchmark", "grader"),
+        *("junior", "schedule", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
     "drift": {"junior", "frequent"},
@@ -147,13 +170,18 @@ def evaluate(
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
     top_k: TopKOption = None,
+    team_temperature: TeamTemperatureOption = None,
+    team_top_p: TeamTopPOption = None,
+    team_top_k: TeamTopKOption = None,
     max_tokens: MaxTokensOption = 3000,
+    context: ContextOption = None,
     seed: SeedOption = 0,
     template_args: TemplateOption = None,
     engine: EngineOption = None,
     read: ReadOption = None,
     dtype: DtypeOption = "auto",
     frequent: FrequentOption = 10,
+    grader: GraderOption = None,
     over: OverOption = "problems",
     protocol: ProtocolOption = None,
     json: JsonOption = False,
@@ -167,17 +195,16 @@ def evaluate(
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
+    from tandem_plugin.lab.evaluation.graders import read_grader
 
-    _check_options(ctx, part)
-    if part == "handoff" and "samples" in _given(ctx) and "team_samples" not in _given(ctx):
-        team_samples = samples
-    alone, team = (
-        Sampling(count, temperature, top_p, max_tokens, seed, top_k)
-        for count in (samples, team_samples)
-    )
+    settings = _settings(ctx, part)
+    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k, context)
+    team = replace(alone, **_teams_own(settings))
     rendering, arguments = template_arguments(template_args), engine_arguments(engine)
     benchmarks = _benchmarks(benchmark or (), protocol, rendering)
-    noted = _noted({**ctx.params, "team_samples": team_samples}, part, benchmarks)
+    graders = [read_grader(one) for one in grader or ()]
+    _check_names([one.name for one in graders], "--grader")
+    noted = _noted(settings, part, benchmarks)
     seniors, juniors = [], []
     if part != "drift":
         seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
@@ -198,6 +225,7 @@ def evaluate(
         dtype=dtype,
         frequent=frequent,
         noted=noted,
+        graders=graders,
     )
     written = _evaluated(asked, tuple(_PARTS) if part == "all" else (part,))
     _show(written, json, over)
@@ -223,6 +251,7 @@ class _Evaluation:
     frequent: int
     noted: Mapping[str, Any] | None
     """The results' record of the protocol."""
+    graders: Sequence[FileGrader]
 
 
 def _evaluated(asked: _Evaluation, parts: Sequence[str]) -> list[Path]:
@@ -254,7 +283,9 @@ def _solo(asked: _Evaluation) -> Iterator[Path]:
     base = asked.juniors[:1]
     names = {one.name for one in base}
     for one in [*base, *(one for one in asked.seniors if one.name not in names)]:
-        yield run_solo(asked.out, one, asked.benchmarks, asked.alone, asked.engine, asked.noted)
+        yield run_solo(
+            asked.out, one, asked.benchmarks, asked.alone, asked.engine, asked.noted, asked.graders
+        )
 
 
 def _check_handoff(asked: _Evaluation) -> None:
@@ -270,7 +301,7 @@ def _handoff(asked: _Evaluation) -> Iterator[Path]:
     for pair in product(asked.seniors, asked.juniors):
         yield from run_handoff(
             asked.out, *pair, asked.schedules, asked.benchmarks, asked.team, asked.engine,
-            asked.noted,
+            asked.noted, asked.graders,
         )  # fmt: skip
 
 
@@ -314,17 +345,33 @@ def _given(ctx: typer.Context) -> set[str]:
     }
 
 
-def _check_options(ctx: typer.Context, part: Part) -> None:
-    """Reject a missing option, or one without effect on this part.
+def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
+    """A command's settings; rejects a missing option, or one without effect on this part.
 
-    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``.
+    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``, and likewise
+    the temperature, top-p and top-k.
     """
-    used, given = _OPTIONS[part], _given(ctx) - ({"samples"} if part == "handoff" else set())
+    settings, given, used = dict(ctx.params), _given(ctx), _OPTIONS[part]
+    if part == "handoff":
+        settings |= {
+            _TEAM[name]: settings[name] for name in _TEAM.keys() & given if _TEAM[name] not in given
+        }
+        given.discard("samples")
     for name, option in ((str(one.name), one.opts[0]) for one in ctx.command.params):
-        if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
+        if name in ("junior", "benchmark") and name in used and not settings[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
         if name in given & _OPTIONS["all"] - used:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
+    return settings
+
+
+def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The team's samples, temperature, top-p and top-k where they differ from the senior's.
+
+    Top-k 0 is all tokens.
+    """
+    own = {name: params[team] for name, team in _TEAM.items() if params[team] is not None}
+    return own | ({"top_k": own["top_k"] or None} if "top_k" in own else {})
 
 
 def _benchmarks(

@@ -165,8 +165,13 @@ def rollout(
             if todo:
                 llm = start_engine(senior, arguments, config.settings(), max_tokens)
                 report_unused(llm.get_tokenizer(), rendering)
-                parameters = partial(sampling_parameters, **sampling)
-                generator = Generator(llm, [one], parameters, 1, rendering)
+                generator = Generator(
+                    llm,
+                    [one],
+                    lambda seed, _: sampling_parameters(seed, **sampling),
+                    lambda _: 1,
+                    rendering,
+                )
                 generator.check_prompts(todo)
                 write_rows(generator.rows(todo), [one], [file], "rollout", grader)
         except KeyboardInterrupt:

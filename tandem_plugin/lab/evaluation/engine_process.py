@@ -135,7 +135,11 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         template_args = first.benchmark.template_args  # the same for all benchmarks of a command
         report_unused(started.get_tokenizer(), template_args)
         generator = Generator(
-            started, sets, sampling.parameters, sampling.max_tokens, template_args
+            started,
+            sets,
+            lambda seed, tokens: sampling.parameters(seed, sampling.budget(tokens)),
+            sampling.budget,
+            template_args,
         )
         generator.check_prompts(todo)
         handoff = TextHandoff(started, sampling, generator.most, template_args)

@@ -21,9 +21,7 @@ from tandem_plugin.lab.rollouts.engine import response_progress
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 if TYPE_CHECKING:
-    from vllm import RequestOutput, SamplingParams
-
-    from tandem_plugin.engine.llm import TandemLLM
+    from tandem_plugin.engine.llm import RequestOutput, SamplingParams, TandemLLM
     from tandem_plugin.grading import Grade, Grader
 
 Row: TypeAlias = dict[str, Any]
@@ -69,7 +67,7 @@ class ResponseSet:
 
 def sampling_parameters(seed: int | None, **settings: Any) -> SamplingParams:
     """vLLM's sampling parameters of one request; seed: None for one without its own."""
-    from vllm import SamplingParams
+    from tandem_plugin.engine.llm import SamplingParams
 
     return SamplingParams(**settings, seed=seed)
 
@@ -89,16 +87,17 @@ class Generator:
     """The requests for responses of some sets, and the rows of what the engine answers.
 
     engine: one in tandem, or vLLM's own ``LLM`` if the senior answers all sets alone. parameters:
-    the sampling parameters of a request, by its sampling seed. room: the tokens that must fit
-    beside a prompt. template_args: arguments of the chat template.
+    the sampling parameters of a request, by its sampling seed and the number of its prompt's
+    tokens. room: the tokens that must fit beside a prompt of so many; below one if none may.
+    template_args: arguments of the chat template.
     """
 
     def __init__(
         self,
         engine: TandemLLM,
         sets: Sequence[ResponseSet],
-        parameters: Callable[[int], SamplingParams],
-        room: int,
+        parameters: Callable[[int, int], SamplingParams],
+        room: Callable[[int], int],
         template_args: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._engine = engine
@@ -117,14 +116,15 @@ class Generator:
         longest = self._engine.llm_engine.model_config.max_model_len
         for place in places:
             tokens = len(self.prompt_ids(place))
-            if tokens + self._room > longest:
+            room = self._room(tokens)
+            if room < 1 or tokens + room > longest:
                 raise DataError(
                     "problem-too-long",
                     problem=place.problem,
                     name=self._sets[place.file].name,
                     tokens=tokens,
-                    room=self._room,
-                    longest=longest,
+                    room=max(room, 1),
+                    longest=min(longest, tokens + room) if room < 1 else longest,
                 )
 
     def prompt_ids(self, place: Place) -> list[int]:
@@ -149,7 +149,8 @@ class Generator:
         seed, draws = one.seeds(place.problem, place.sample)
         prompt = {"prompt_token_ids": list(self.prompt_ids(place))}
         tandem = None if one.schedule is None else {**one.schedule, "seed": draws}
-        return place, prompt, self._parameters(seed), tandem
+        tokens = len(prompt["prompt_token_ids"])
+        return place, prompt, self._parameters(seed, tokens), tandem
 
     def _row(self, place: Place, output: RequestOutput) -> Row:
         (response,) = output.outputs

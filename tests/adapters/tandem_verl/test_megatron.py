@@ -16,7 +16,7 @@ pytest.importorskip(
 
 from megatron_ranks import Layout, errors_of
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 ALONE = [Layout(), Layout(packed=False)]
 PAIRS = [

@@ -1,7 +1,8 @@
-"""Which models ``tandem eval`` evaluates in each part, and in which order."""
+"""Which models ``tandem eval`` evaluates in each part, in which order, and what it rejects."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -115,3 +116,19 @@ def test_interrupted_evaluation_says_how_to_go_on(
     done = CliRunner().invoke(app, ["eval", "all", *MODELS])
     assert (done.exit_code, "Run the same command again" in done.output) == (130, True)
     assert calls[-1] == ("solo", "a", 32)
+
+
+def test_one_name_stands_for_one_model_and_one_benchmark(tmp_path: Path) -> None:
+    problems = tmp_path / "sums.jsonl"
+    problems.write_text(json.dumps({"problem": "1+1?", "answer": "2"}) + "\n")
+    senior = tmp_path / "senior"
+    senior.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (senior / name).write_text("{}")
+    (senior / "model.safetensors").write_bytes(b"w")
+    given = ("--senior", senior, "--benchmark", problems, "--benchmark", problems)
+    command = ["eval", "solo", *map(str, given), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "--benchmark uses the name 'sums' twice" in result.stderr
+    assert "[option-name-used-twice]" in result.stderr

@@ -91,8 +91,14 @@ class Engine:
         return [SimpleNamespace(finished=False), done]
 
 
-def made(engine: Any, *sets: ResponseSet, room: int = 1) -> Generator:
-    return Generator(engine, sets, lambda seed: f"sampled with {seed}", room)
+def made(engine: Any, *sets: ResponseSet, room: int = 1, context: int = 99) -> Generator:
+    """room, context: a response may have so many tokens, and so many with its prompt."""
+    return Generator(
+        engine,
+        sets,
+        lambda seed, tokens: f"{tokens} sampled with {seed}",
+        lambda tokens: min(room, context - tokens),
+    )
 
 
 @pytest.mark.parametrize(("room", "fits"), [(1, 9), (7, 3)])
@@ -102,6 +108,10 @@ def test_prompt_without_room_for_its_response_is_refused_before_any_request(room
     generator.check_prompts([Place(0, 0, 0), Place(1, 0, 0)])
     with refused("problem-too-long", problem=1, name="sums", tokens=fits + 1, room=room):
         generator.check_prompts([Place(0, 0, 0), Place(1, 1, 0)])
+    short = made(engine, responses("x" * 4), responses("x" * 5), room=7, context=5)
+    short.check_prompts([Place(0, 0, 0)])
+    with refused("problem-too-long", tokens=5, room=1, longest=5):
+        short.check_prompts([Place(1, 0, 0)])
     assert engine.sent == []
 
 
@@ -111,11 +121,11 @@ def test_request_has_its_own_seeds_and_the_schedule_of_its_file():
     places = [Place(0, 0, 0), Place(1, 1, 5)]
     rows = dict(made(engine, *sets).rows(places))
     assert engine.sent == [
-        (places[0], {"prompt_token_ids": [0, 1]}, "sampled with 0", {"seed": 1000}),
+        (places[0], {"prompt_token_ids": [0, 1]}, "2 sampled with 0", {"seed": 1000}),
         (
             places[1],
             {"prompt_token_ids": [0, 1, 2, 3]},
-            "sampled with 105",
+            "4 sampled with 105",
             {"schedule": "step", "seed": 1105},
         ),
     ]
@@ -138,7 +148,7 @@ def test_senior_alone_answers_on_vllms_own_engine_with_two_requests_per_slot():
     alone = responses("a", "ab", "abc", schedule=None, has_prompt_ids=True)
     places = [Place(0, problem, 0) for problem in range(3)]
     rows = dict(made(engine, alone).rows(places))
-    assert engine.sent[2] == ({"prompt_token_ids": [0, 1, 2]}, "sampled with 200")
+    assert engine.sent[2] == ({"prompt_token_ids": [0, 1, 2]}, "3 sampled with 200")
     assert list(rows) == [places[1], places[2], places[0]]
     assert list(rows[places[2]].items()) == [
         ("prompt", "abc"),

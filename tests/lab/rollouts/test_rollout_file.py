@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,15 @@ from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import report_unused
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
+from tandem_plugin.lab.rollouts.rollout import check_row
+from tandem_plugin.lab.rollouts.rollout_file import (
+    Grades,
+    RolloutFile,
+    find_tokenizer,
+    placed_rows,
+    rollout_files,
+    run_file,
+)
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -216,7 +225,7 @@ def token_ids(
 class Tokenizer:
     chat_template = "a template"
 
-    def encode(self, text: str) -> list[str]:
+    def encode(self, text: str, **_: Any) -> list[str]:
         return [text]
 
     def apply_chat_template(self, turns: list[dict[str, str]], **_: Any) -> list[str]:
@@ -349,3 +358,51 @@ def test_wrong_settings_are_refused_before_anything_is_written(
     assert (done.exit_code, done.stdout) == (1, "")
     assert said in done.stderr
     assert not out.exists()
+
+
+def test_what_holds_no_rollouts_is_told_apart(tmp_path: Path):
+    with refused("path-missing", path=str(tmp_path / "none")):
+        rollout_files(tmp_path / "none")
+    with refused("folder-without-rollouts", path=str(tmp_path)):
+        rollout_files(tmp_path)
+    file = tmp_path / "rollouts.jsonl"
+    file.touch()
+    with refused("rollout-file-empty", file=str(file)):
+        find_tokenizer(file)
+    file.write_text("\n{}\n")
+    with refused("rollout-file-without-rollouts", file=str(file), line=2):
+        find_tokenizer(file)
+    with refused("rollout-file-name-invalid", path="/"):
+        run_file(Path("/"))
+    with refused("file-unreadable", path=str(tmp_path / "none")):
+        Grades(tmp_path / "none")
+
+
+@pytest.mark.parametrize("note", ["[]", "{", '{"a": 1, "a": 2}'])
+def test_settings_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Path, note: str):
+    path = tmp_path / "out.jsonl"
+    write(path)
+    before = path.read_bytes()
+    run_file(path).write_text(note)
+    with refused("rollout-note-unreadable", note=str(run_file(path))):
+        RolloutFile(path, SETTINGS)
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    with RolloutFile(path, SETTINGS) as file:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            with refused("file-write-failed", path=str(path)):
+                file.append(0, 0, {"response": "a"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_schedules_of_segments_are_one_for_each():
+    row = {"response_ids": [1, 2], "authorship": [True, False], "tandem_seed": 1}
+    row |= {"tandem_fingerprint": "0" * 16, "tandem_segments": [[1, 0, 2]]}
+    with refused("rollout-segment-schedules-invalid", segments=1):
+        check_row(row | {"tandem_segment_schedules": [None, None]})
