@@ -184,7 +184,16 @@ def initialised(name: str, shape: Sequence[int]) -> Any:
     return weight + 1 if "norm" in name and "weight" in name else weight
 
 
-def build(layout: Layout, per_token: bool = False) -> tuple[Any, Any, dict[str, Any]]:
+class ValueHead(torch.nn.Linear):
+    """A critic's last layer, as Megatron-Bridge puts it in place of the output layer."""
+
+    def forward(self, hidden: Any, *_: Any, **__: Any) -> Any:
+        return super().forward(hidden), None
+
+
+def build(
+    layout: Layout, per_token: bool = False, critic: bool = False
+) -> tuple[Any, Any, dict[str, Any]]:
     """This rank's part of the model: its configuration, the model, and its parameters by name."""
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
@@ -229,6 +238,8 @@ def build(layout: Layout, per_token: bool = False) -> tuple[Any, Any, dict[str, 
         share_embeddings_and_output_weights=False,
         position_embedding_type="rope",
     ).double()
+    if critic and model.post_process:
+        model.output_layer = ValueHead(WIDTH, 1, bias=False, dtype=torch.float64)
     first = parallel_state.get_pipeline_model_parallel_rank() * (LAYERS // layout.pp)
     parameters = {}
     for local, parameter in model.named_parameters():
@@ -297,11 +308,27 @@ def plain_gradients(rows: Sequence[Response], mode: str, weight: float) -> dict[
     return {name: parameter.grad.clone() for name, parameter in parameters.items()}
 
 
-def engine_of(layout: Layout, config: Any, model: Any) -> Any:
-    """verl's engine with this rank's part, as far as its forward and backward passes read it."""
-    from verl.workers.engine.megatron.transformer_impl import MegatronEngineWithLMHead
+def plain_gradients_of_critic(rows: Sequence[Response]) -> dict[str, Any]:
+    """The definition of the critic's loss: a mean over the senior's tokens of all rows."""
+    _, model, parameters = build(Layout(), critic=True)
+    losses = []
+    for row in rows:
+        ids = torch.tensor([[*row.prompt, *row.tokens]])
+        values = model(ids, torch.arange(ids.shape[1])[None], None)[0, len(row.prompt) - 1 : -1, 0]
+        old = torch.tensor(row.old, dtype=torch.float64)
+        clipped = torch.minimum(torch.maximum(values, old - CLIP), old + CLIP)
+        errors = torch.maximum((values - row.advantage) ** 2, (clipped - row.advantage) ** 2)
+        losses.append(0.5 * errors[torch.from_numpy(row.senior)])
+    torch.cat(losses).mean().backward()
+    return {name: parameter.grad.clone() for name, parameter in parameters.items()}
 
-    engine = object.__new__(MegatronEngineWithLMHead)
+
+def engine_of(layout: Layout, config: Any, model: Any, critic: bool = False) -> Any:
+    """verl's engine with this rank's part, as far as its forward and backward passes read it."""
+    from verl.workers.engine.megatron import transformer_impl as engines
+
+    kind = engines.MegatronEngineWithValueHead if critic else engines.MegatronEngineWithLMHead
+    engine = object.__new__(kind)
     engine.engine_config = SimpleNamespace(
         context_parallel_size=layout.cp,
         dynamic_context_parallel=False,
@@ -371,6 +398,8 @@ def batch_of(rows: Sequence[Response], every: int, dynamic: bool) -> Any:
             "old_log_probs": floats(lambda row: row.old),
             "ref_log_prob": floats(lambda row: [REFERENCE] * len(row.tokens)),
             "advantages": floats(lambda row: [row.advantage] * len(row.tokens)),
+            "values": floats(lambda row: row.old),
+            "returns": floats(lambda row: [row.advantage] * len(row.tokens)),
         },
         batch_size=len(rows),
     )
@@ -412,6 +441,16 @@ def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
     run(batch, loss)
 
 
+def run_critics_update(engine: Any, batch: Any) -> None:
+    """One mini-batch of the critic through verl's engine and loss."""
+    from verl.workers.utils.losses import value_loss
+
+    config = SimpleNamespace(
+        cliprange_value=CLIP, loss_agg_mode="token-mean", loss_scale_factor=None
+    )
+    engine.forward_backward_batch(batch, partial(value_loss, config))
+
+
 def relative_error(parameters: Mapping[str, Any], expected: Mapping[str, Any], of: Layout) -> float:
     """Of all parameters of all ranks together."""
     sums = torch.zeros(2, dtype=torch.float64)
@@ -437,6 +476,7 @@ def measure(rank: int, layouts: Sequence[Layout], port: int, results: Any) -> No
     cases = list(product(MODES, (0.0, LAMBDA_JUN)))
     parallel_state.initialize_model_parallel()
     plain = {case: plain_gradients(rows, *case) for case in cases}
+    plain_critic = plain_gradients_of_critic(rows)
     parallel_state.destroy_model_parallel()
     for layout in layouts:
         parallel_state.initialize_model_parallel(
@@ -454,6 +494,14 @@ def measure(rank: int, layouts: Sequence[Layout], port: int, results: Any) -> No
             if rank == 0:
                 named = f"{layout} per_token={per_token} dynamic={dynamic} {case[0]} {case[1]}"
                 results[named] = error
+        for dynamic in (False, True):
+            config, model, parameters = build(layout, critic=True)
+            config.finalize_model_grads_func = finalizing(layout, parameters)
+            engine = engine_of(layout, config, model, critic=True)
+            run_critics_update(engine, batch_of(own, len(rows), dynamic))
+            error = relative_error(parameters, plain_critic, layout)
+            if rank == 0:
+                results[f"{layout} dynamic={dynamic} critic"] = error
         parallel_state.destroy_model_parallel()
     distributed.destroy_process_group()
 

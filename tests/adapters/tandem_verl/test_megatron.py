@@ -35,6 +35,6 @@ FOURS = [Layout(cp=2, dp=2), Layout(tp=2, cp=2), Layout(pp=2, cp=2)]
 def test_gradients_are_those_of_a_loop_over_the_seniors_tokens(layouts: list[Layout]) -> None:
     """To the rounding of Megatron's cross entropy, which is float32."""
     errors = errors_of(layouts)
-    assert len(errors) >= 12 * len(layouts)
+    assert len(errors) >= 14 * len(layouts)  # two of them are the critic's
     worst = max(errors, key=errors.__getitem__)
     assert 0 < errors[worst] < 5e-7, f"{worst}: {errors[worst]:.1e}"
