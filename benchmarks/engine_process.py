@@ -65,7 +65,7 @@ class Stretch:
 
 def draft_figures(counters: Mapping[str, int]) -> dict[str, Any]:
     """What became of drafts, of counters that may be summed over stretches; {} without any."""
-    from tandem_plugin.engine.speculative.draft_stats import DraftStats
+    from tandem_plugin.engine.wire import DraftStats
 
     if not counters:
         return {}
@@ -295,6 +295,6 @@ def _runner(llm: Any) -> str:
 
 
 def _drafted(llm: Any) -> dict[str, int]:
-    from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
+    from tandem_plugin.engine.wire import RPC_DRAFT_STATS
 
     return dict(llm.collective_rpc(RPC_DRAFT_STATS)[0])

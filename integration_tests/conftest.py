@@ -27,12 +27,42 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+FOLDERS = {
+    "engine": ("engine",),
+    "adapters/tandem_verl": ("trainer",),
+    "adapters/tandem_openrlhf": ("trainer", "openrlhf"),
+    "adapters/tandem_trl": ("trainer", "trl"),
+}
+"""The markers of the tests in a folder."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "gpu(gib, devices=1): runs on GPUs with this much free memory"
-    )
+    # Where these tests lie without the project's pyproject.toml, as on a machine with a GPU.
+    for marker in ("engine", "trainer", "openrlhf", "trl", "speculative", "v1", "v2", "lane"):
+        config.addinivalue_line("markers", marker)
+    for marker in ("hooks", "long", "gpu(gib, devices=1)"):
+        config.addinivalue_line("markers", marker)
     if not config.pluginmanager.hasplugin("timeout"):  # pytest-timeout
         config.addinivalue_line("markers", "timeout(seconds): has no effect here")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder, and by the model runner among their parameters."""
+    here = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(here):
+            continue
+        place = item.path.relative_to(here).as_posix()
+        callspec = getattr(item, "callspec", None)
+        values = list(callspec.params.values()) if callspec else []
+        values += [value[0] for value in values if isinstance(value, tuple) and value]
+        chosen = [value for value in values if isinstance(value, str) and value in ("v1", "v2")]
+        for folder, markers in FOLDERS.items():
+            if place.startswith(f"{folder}/"):
+                chosen += markers
+        for marker in chosen:
+            item.add_marker(marker)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -31,19 +31,14 @@ class Span:
 class Authorship:
     """One bool per response token, true where the senior is the author.
 
-    senior: bool ``[length]``. Raises :class:`AuthorshipError` for anything but a flat sequence of
-    bools, zeros and ones.
+    senior: bool ``[length]``, or the zeros and ones used in files and tensors. Raises
+    :class:`AuthorshipError` for anything but a flat sequence of these.
     """
 
     senior: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "senior", _as_bools(self.senior))
-
-    @classmethod
-    def from_bits(cls, bits: ArrayLike) -> Authorship:
-        """Create from bools, or from the zeros and ones used in files and tensors."""
-        return cls(_as_bools(bits))
 
     def __len__(self) -> int:
         return int(self.senior.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,7 +86,7 @@ class TandemRequest:
         return cls(seed, schedule, fields, fingerprint, prompt_length)
 
     def to_wire(self) -> dict[str, Any]:
-        """The mapping that :meth:`parse` accepts."""
+        """The mapping that :meth:`parse` accepts, also as JSON, as vLLM's ``vllm_xargs`` has it."""
         wire: dict[str, Any] = {"seed": self.seed}
         if self.schedule is not None:
             wire["schedule"] = self.schedule
@@ -97,10 +96,6 @@ class TandemRequest:
         if self.fingerprint is not None:
             wire["fingerprint"] = self.fingerprint
         return wire
-
-    def to_json(self) -> str:
-        """The same as JSON, for the field ``vllm_xargs`` of vLLM's server."""
-        return json.dumps(self.to_wire())
 
 
 def _check_length(value: object) -> int | None:

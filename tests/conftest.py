@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,18 @@ ROOT = Path(__file__).parents[1]
 
 BYTE_LEVEL = ("a", "b", "Ġa", "Ġb", ".ĊĊ", "c", "Ġ", ".")
 """A byte-level vocabulary; its word boundaries are the ids 2, 3 and 6."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the environment of OpenRLHF and TRL, and tests of hooks, by their place."""
+    for item in items:
+        place = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
+        for trainer in ("openrlhf", "trl"):
+            if re.match(rf"tests/(adapters/tandem_{trainer}/|conformance/.*_{trainer}\b)", place):
+                item.add_marker(trainer)
+        if re.fullmatch(r"tests/adapters/\w+/test_(hooks|patched_symbols)\.py", place):
+            item.add_marker("hooks")
 
 
 @pytest.fixture

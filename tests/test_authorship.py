@@ -21,7 +21,7 @@ def test_spans_handoffs_and_share_equal_a_loop(bits: list[int]):
             spans[-1].append(bit)
         else:
             spans.append([bit])
-    authorship = Authorship.from_bits(bits)
+    authorship = Authorship(bits)
     assert [len(span) for span in authorship.spans] == [len(span) for span in spans]
     assert [span.author == "senior" for span in authorship.spans] == [bool(s[0]) for s in spans]
     edges = [0, *(span.stop for span in authorship.spans)]
@@ -35,19 +35,19 @@ def test_spans_handoffs_and_share_equal_a_loop(bits: list[int]):
 
 @given(BITS)
 def test_bits_survive_a_round_trip(bits: list[int]):
-    authorship = Authorship.from_bits(bits)
+    authorship = Authorship(bits)
     assert authorship.tolist() == bits
     assert all(type(bit) is int for bit in authorship.tolist())
     assert list(authorship) == [bool(bit) for bit in bits]
     assert len(authorship) == len(bits)
-    assert authorship == Authorship.from_bits(authorship.tolist())
-    assert hash(authorship) == hash(Authorship.from_bits(bits))
-    assert authorship != Authorship.from_bits([*bits, 1])
+    assert authorship == Authorship(authorship.tolist())
+    assert hash(authorship) == hash(Authorship(bits))
+    assert authorship != Authorship([*bits, 1])
     assert authorship != bits
 
 
 def test_share_of_an_empty_response_is_not_a_number():
-    assert math.isnan(Authorship.from_bits([]).senior_share)
+    assert math.isnan(Authorship([]).senior_share)
 
 
 def test_authorship_cannot_be_written_to():
@@ -62,10 +62,10 @@ def test_authorship_cannot_be_written_to():
 @pytest.mark.parametrize("bits", [[0, 2], [-1], [0.5], ["1"], [float("nan")], [None]])
 def test_anything_but_zeros_and_ones_is_refused(bits: list[object]):
     with refused("authorship-not-binary"):
-        Authorship.from_bits(bits)
+        Authorship(bits)
 
 
 @pytest.mark.parametrize("bits", [[[1], [0]], 1, [[1], [1, 0]]])
 def test_anything_but_a_flat_sequence_is_refused(bits: object):
     with refused("authorship-not-bools", "authorship-not-flat"):
-        Authorship.from_bits(bits)
+        Authorship(bits)

@@ -142,7 +142,7 @@ def test_fingerprints_are_equal_where_schedules_are_and_only_there(
         # What travels with a request makes the same schedule again.
         rules = TandemRules(TandemConfig(), Vocabulary(("a", "Ġb", "Ċ", ".ĊĊ"), "made up"))
         rule = rules.for_schedule(first)
-        resolved = rules.for_request(rule.request(1).to_json())
+        resolved = rules.for_request(rule.request(1).to_wire())
         assert resolved is not None
         assert resolved.rule.fingerprint == rule.fingerprint
 

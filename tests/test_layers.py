@@ -1,11 +1,12 @@
-"""The imports of the project: no circle, and no arrow from a lower layer to a higher one."""
+"""The imports of the project: no circle, no arrow to a higher layer, and who imports vLLM."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -38,6 +39,12 @@ LAYERS = (
 Graph = Mapping[str, frozenset[str]]
 
 
+class Import(NamedTuple):
+    name: str
+    is_typing: bool
+    """Whether it is for type checkers only."""
+
+
 def modules(folder: Path) -> dict[str, Path]:
     """The file of each module of a package, by its dotted name."""
     found = {}
@@ -47,32 +54,67 @@ def modules(folder: Path) -> dict[str, Path]:
     return found
 
 
-def imported(tree: ast.Module, package: list[str]) -> Iterator[str]:
-    """Every name that a module imports, in functions and for type checkers as well.
+def imported(tree: ast.AST, package: list[str], *, typing: bool = False) -> Iterator[Import]:
+    """Every name that a module imports, in functions as well.
 
-    package: the parts of the package's name that relative imports start from.
+    package: the parts of the package's name that relative imports start from. typing: whether the
+    tree is for type checkers only, under ``if TYPE_CHECKING``.
     """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            whole = ".".join([*base, *([node.module] if node.module else [])])
-            yield from (f"{whole}.{alias.name}" for alias in node.names)
+    if isinstance(tree, ast.Import):
+        yield from (Import(alias.name, typing) for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom):
+        base = package[: len(package) - tree.level + 1] if tree.level else []
+        whole = ".".join([*base, *([tree.module] if tree.module else [])])
+        yield from (Import(f"{whole}.{alias.name}", typing) for alias in tree.names)
+    elif isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING"):
+        for part in tree.body:
+            yield from imported(part, package, typing=True)
+        for part in tree.orelse:
+            yield from imported(part, package, typing=typing)
+    else:
+        for part in ast.iter_child_nodes(tree):
+            yield from imported(part, package, typing=typing)
 
 
-def import_graph(files: Mapping[str, Path]) -> Graph:
-    """Which of these modules each of them imports."""
+def imports_of(module: str, file: Path) -> Iterator[Import]:
+    package = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    yield from imported(ast.parse(file.read_text(encoding="utf-8")), package)
+
+
+def import_graph(files: Mapping[str, Path], *, with_types: bool) -> Graph:
+    """Which of these modules each of them imports.
+
+    with_types: whether imports for type checkers count within a folder; between folders they always
+    do.
+    """
     graph = {}
     for module, file in files.items():
-        package = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
         found = set()
-        for name in imported(ast.parse(file.read_text(encoding="utf-8")), package):
+        for name, is_typing in imports_of(module, file):
             while name not in files and "." in name:
                 name = name.rpartition(".")[0]  # a function or class of the module
-            found.add(name)
+            is_near = name in files and files[name].parent == file.parent
+            if with_types or not (is_typing and is_near):
+                found.add(name)
         graph[module] = frozenset(found & files.keys() - {module})
     return graph
+
+
+def folder_graph(graph: Graph, folder: str) -> Graph:
+    """The arrows between what lies in a folder: its files, and the folders in it as a whole."""
+
+    def place(module: str) -> str | None:
+        if module == folder:
+            return f"{module}.__init__"
+        inside = module.removeprefix(f"{folder}.")
+        return f"{folder}.{inside.partition('.')[0]}" if inside != module else None
+
+    found: dict[str, set[str]] = {}
+    for module, others in graph.items():
+        if (start := place(module)) is not None:
+            ends = {end for other in others if (end := place(other)) is not None}
+            found.setdefault(start, set()).update(ends - {start})
+    return {start: frozenset(ends) for start, ends in found.items()}
 
 
 def part_of(module: str) -> str:
@@ -96,21 +138,97 @@ def upward_arrows(graph: Graph) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def graph() -> Graph:
-    files = {}
+def files() -> dict[str, Path]:
+    """The file of each module of the plugin, the lab and the adapters."""
+    found = {}
     for folder in (ROOT / "tandem_plugin", *sorted((ROOT / "adapters").iterdir())):
-        files.update(modules(folder))
-    return import_graph(files)
+        found.update(modules(folder))
+    return found
 
 
-def test_no_modules_import_each_other_in_a_circle(graph: Graph) -> None:
+@pytest.fixture(scope="module")
+def graph(files: dict[str, Path]) -> Graph:
+    return import_graph(files, with_types=True)
+
+
+def test_no_modules_import_each_other_in_a_circle(files: dict[str, Path]) -> None:
+    """Within a folder, files may name each other's classes to type checkers."""
+    graph = import_graph(files, with_types=False)
     list(TopologicalSorter(graph).static_order())  # raises an error that names the circle
+
+
+def test_no_folders_import_each_other_in_a_circle(files: dict[str, Path]) -> None:
+    graph = import_graph(files, with_types=False)
+    folders = [module for module, file in files.items() if file.name == "__init__.py"]
+    assert len(folders) > 20
+    for folder in folders:
+        list(TopologicalSorter(folder_graph(graph, folder)).static_order())
+
+
+def test_a_circle_through_two_folders_is_found_where_no_file_is_in_one() -> None:
+    """As a -> b.x, b.y -> c.z, c.w -> a: three arrows between folders."""
+    arrows = {"p.a": {"p.b.x"}, "p.b.y": {"p.c.z"}, "p.c.w": {"p.a"}, "p": {"p.a"}}
+    graph = {module: frozenset(others) for module, others in arrows.items()}
+    list(TopologicalSorter(graph).static_order())
+    with pytest.raises(CycleError):
+        list(TopologicalSorter(folder_graph(graph, "p")).static_order())
+
+
+def test_files_of_one_folder_may_name_each_other_to_type_checkers_only(tmp_path: Path) -> None:
+    """Between two folders such an import counts like any other."""
+    types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+    texts = {
+        "p.__init__": "",
+        "p.a": types + "from p.b import B",
+        "p.b": "from p import a",
+        "p.c": types + "from p.q.d import D",
+        "p.q.__init__": "",
+        "p.q.d": "def f():\n    import p.c",
+    }
+    for name, text in texts.items():
+        file = tmp_path / (name.replace(".", "/") + ".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    graph = import_graph(modules(tmp_path / "p"), with_types=False)
+    assert (graph["p.a"], graph["p.b"]) == (frozenset(), {"p.a"})
+    assert (graph["p.c"], graph["p.q.d"]) == ({"p.q.d"}, {"p.c"})
 
 
 def test_every_import_points_to_a_lower_layer(graph: Graph) -> None:
     assert not upward_arrows(graph)
 
 
+def test_every_adapter_has_the_same_files_for_the_same_duties() -> None:
+    for adapter in ("tandem_verl", "tandem_openrlhf", "tandem_trl"):
+        files = {file.name for file in (ROOT / "adapters" / adapter).rglob("*.py")}
+        duties = {"settings.py", "refusals.py", "rollouts.py", "batch.py", "loss.py"}
+        assert not duties - files, adapter
+
+
 def test_every_part_has_its_place_among_the_layers(graph: Graph) -> None:
     placed = [part for parts in LAYERS for part in parts]
     assert sorted(placed) == sorted({part_of(module) for module in graph})
+
+
+def test_only_the_engine_imports_vllm(files: dict[str, Path]) -> None:
+    """In functions and for type checkers as well; everything else takes vLLM's names from it."""
+    importers = {
+        module
+        for module, file in files.items()
+        if any(name.partition(".")[0] == "vllm" for name, _ in imports_of(module, file))
+    }
+    assert {part_of(module) for module in importers} == {"engine"}
+
+
+IMPORTERS = {"verl": "tandem_verl", "openrlhf": "tandem_openrlhf", "trl": "tandem_trl"}
+"""Each trainer, and the only folder that imports it."""
+
+
+@pytest.mark.parametrize("framework", IMPORTERS)
+def test_only_its_adapter_imports_a_trainer(framework: str, files: dict[str, Path]) -> None:
+    importers = {
+        module
+        for module, file in files.items()
+        if any(name.partition(".")[0] == framework for name, _ in imports_of(module, file))
+    }
+    assert {part_of(module) for module in importers} == {IMPORTERS[framework]}

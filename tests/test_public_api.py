@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tandem_plugin
+import tandem_plugin.training
 
 
 @pytest.mark.parametrize("name", tandem_plugin.__all__)
@@ -55,6 +57,11 @@ def package_of(file: Path) -> tuple[str, ...]:
         "tandem_plugin.cli",
         "tandem_plugin.cli.doctor",
         "tandem_plugin.engine",
+        "tandem_plugin.engine.wire",
+        *(
+            f"tandem_plugin.training.{module.name}"
+            for module in pkgutil.iter_modules(tandem_plugin.training.__path__)
+        ),
         "tandem_plugin.lab.evaluation",
     ],
 )

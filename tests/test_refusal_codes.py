@@ -37,6 +37,8 @@ ROW_FIELDS = {"key", "value", "setting"}
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 """Two words or more. A class of errors and a maker of rows take nothing else of this form."""
 
+CODE_WORD = re.compile(r"(?<![\w-])[a-z0-9]+(?:-[a-z0-9]+)+(?![\w-])")
+
 
 def calls() -> Iterator[tuple[str, str, set[str]]]:
     """Where each code stands in the source, what is called with it, and the fields that it gets."""
@@ -73,6 +75,18 @@ def test_every_code_stands_in_one_group_and_is_words() -> None:
 
 def test_every_code_is_raised_somewhere_and_every_raised_one_is_declared() -> None:
     assert {code for _, code, _ in calls()} == REFUSALS.keys()
+
+
+def test_every_code_is_in_a_test() -> None:
+    folders = (ROOT / name for name in ("tests", "integration_tests", "examples"))
+    files = (file for folder in folders for file in sorted(folder.rglob("test_*.py")))
+    words = {
+        word
+        for file in files
+        if file != Path(__file__)
+        for word in CODE_WORD.findall(file.read_text(encoding="utf-8"))
+    }
+    assert REFUSALS.keys() - words == set()
 
 
 def test_fields_of_every_place_are_those_of_its_sentences() -> None:

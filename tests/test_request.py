@@ -75,7 +75,7 @@ def test_json_in_a_string_is_the_same_request():
     request = TandemRequest.parse(wire)
     assert request is not None
     assert TandemRequest.parse(json.dumps(wire)) == request
-    assert TandemRequest.parse(request.to_json()) == request
+    assert TandemRequest.parse(json.dumps(request.to_wire())) == request
     assert TandemRequest.parse('{"schedule": "off"}') is None
 
 

@@ -17,16 +17,12 @@ import sys
 from collections.abc import Sequence
 
 from tandem_openrlhf import patches
+from tandem_openrlhf.ray_workers import start_jobs_in_tandem
 from tandem_openrlhf.refusals import ARGUMENTS, check_run
+from tandem_openrlhf.settings import flags_of_command, settings_of_command
 from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import TandemError
-from tandem_plugin.training.command import (
-    VARIABLE,
-    flags_of_command,
-    running_config,
-    settings_of_command,
-)
-from tandem_plugin.training.ray_workers import start_jobs_in_tandem
+from tandem_plugin.training.command import VARIABLE, running_config
 from tandem_plugin.training.refusals import check_settings
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 
@@ -53,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         others = prepare(arguments)
         given, config = flags_of_command(others, ARGUMENTS), running_config()
         if not given("--help"):
-            check_run(given, config).say()
+            check_run(given, config).log_warnings()
             # OpenRLHF has no arguments of the engine that tandem rejects.
             check_before_start(config, given("--actor.model_name_or_path"), lambda _: None)
             warn_of_changed_sampling({"--rollout.top_p": given("--rollout.top_p")})

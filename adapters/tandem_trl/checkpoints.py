@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
-from tandem_trl.trainer import TandemTrainer
+from tandem_trl.batch import TRLRun
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from trl import GRPOTrainer
 
 _STATE = "tandem"
 """The note's name in ``trainer_state.json``: TRL does not keep the folder of a checkpoint that a
 training resumes, which may be any."""
 
 
-def note_checkpoints(tandem: TandemTrainer, trainer: Any) -> None:
+def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     """Check where a training begins, and let every checkpoint say with which settings it was made.
 
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
     :func:`check_start` and :func:`check_resumed` do.
     """
-    start = str(trainer.model.name_or_path)
-    note = tandem.note(start)
-    kept = trainer.state.stateful_callbacks
-    if step := trainer.state.global_step:
-        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
-        check_resumed(_resumed_folder(trainer.args, step), note, before)
-    else:
-        check_start(start, tandem.config)
-    kept[_STATE] = asdict(note)
+    note = tandem.note(str(trainer.model.name_or_path))
+    _check_begin(note, tandem.config, trainer.args, trainer.state)
     trainer.add_callback(_Notes(note))
+
+
+def _check_begin(
+    note: CheckpointNote, config: TandemConfig, args: TrainingArguments, state: TrainerState
+) -> None:
+    kept = state.stateful_callbacks
+    if step := state.global_step:
+        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
+        check_resumed(_resumed_folder(args, step), note, before)
+    else:
+        check_start(note.start, config)
+    kept[_STATE] = asdict(note)
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
@@ -40,16 +50,34 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
     def __init__(self, note: CheckpointNote) -> None:
         self._note = note
 
-    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
         if state.is_world_process_zero:
             self._note.write(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
         if state.is_world_process_zero:
             self._note.write(args.output_dir)
 
 
-def _resumed_folder(args: Any, step: int) -> Path:
+class NotedCheckpoints(_Notes):
+    """The same for a trainer that is not known before it begins, with the checks of a start."""
+
+    def __init__(self, note: CheckpointNote, config: TandemConfig) -> None:
+        super().__init__(note)
+        self._config = config
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Raises :class:`ConfigError` as :func:`check_start` and :func:`check_resumed` do."""
+        _check_begin(self._note, self._config, args, state)
+
+
+def _resumed_folder(args: TrainingArguments, step: int) -> Path:
     """The checkpoint that a training resumes, which TRL does not keep: the named or the usual."""
     named = args.resume_from_checkpoint
     if isinstance(named, str) and Path(named).is_dir():

@@ -15,13 +15,16 @@ import difflib
 import functools
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
-from tandem_trl.settings_file import is_tandems, settings_of_file
+from tandem_trl.settings import is_tandems, settings_of_file
+
+if TYPE_CHECKING:
+    from trl import TrlParser
 
 
 def prepare(arguments: Sequence[str]) -> list[str]:
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     grpo.main(*parsed)
 
 
-def parsed_whole(parser: Any, arguments: Sequence[str]) -> Sequence[Any]:
+def parsed_whole(parser: TrlParser, arguments: Sequence[str]) -> Sequence[Any]:
     """What TRL's parser reads of a command and its file.
 
     Raises :class:`ConfigError` for an argument or a key of the file that it does not know.

@@ -16,11 +16,18 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import ConfigError, EngineError
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftModel
+    from peft.tuners.lora import LoraLayer
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from transformers import PreTrainedModel
+    from trl.generation.vllm_generation import VLLMGeneration
 
 Weights = Iterator[tuple[str, Any]]
 
@@ -37,7 +44,7 @@ _MERGED_VARIANTS = ("BdLora", "Dora", "Kasa", "MiCA", "Monteclora", "Velora")
 QA-LoRA have no merged weights."""
 
 
-def is_adapted(model: Any) -> bool:
+def is_adapted(model: PreTrainedModel | PeftModel) -> bool:
     """Whether a model is one of PEFT's, with an adapter."""
     if not hasattr(model, "peft_config"):
         return False
@@ -46,7 +53,7 @@ def is_adapted(model: Any) -> bool:
     return isinstance(model, PeftModel)
 
 
-def check_adapter(model: Any) -> None:
+def check_adapter(model: PreTrainedModel | PeftModel) -> None:
     """Raise :class:`ConfigError` for an adapter that the engine's senior could not have.
 
     model: TRL's, with or without an adapter.
@@ -86,13 +93,13 @@ _EXPERTS = "nobody has verified that the engine loads the merged weights of expe
 _NOT_MERGED = "vLLM does not apply it, and PEFT cannot merge it into the model's weights"
 
 
-def _adapted_layers(model: Any) -> Iterator[tuple[str, Any]]:
+def _adapted_layers(model: PeftModel) -> Iterator[tuple[str, BaseTunerLayer]]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     return ((n, one) for n, one in model.named_modules() if isinstance(one, BaseTunerLayer))
 
 
-def _unmergeable(layer: Any) -> str:
+def _unmergeable(layer: BaseTunerLayer) -> str:
     """What of an adapted layer PEFT cannot merge; empty if it can."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -107,7 +114,7 @@ def _unmergeable(layer: Any) -> str:
     return ""
 
 
-def _changed_of_tied(base: Any) -> list[str]:
+def _changed_of_tied(base: PreTrainedModel) -> list[str]:
     """Which of a tied embedding and head the adapter changes, unless both change as one weight."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
@@ -125,7 +132,9 @@ def _changed_of_tied(base: Any) -> list[str]:
     return [] if is_one else changed
 
 
-def why_merged(generation: Any, arguments: Mapping[str, Any], config: TandemConfig) -> str:
+def why_merged(
+    generation: VLLMGeneration, arguments: Mapping[str, Any], config: TandemConfig
+) -> str:
     """Why an adapter cannot be sent alone to an engine whose junior is its base; empty if it can.
 
     generation: TRL's ``VLLMGeneration``. arguments: of ``vllm.LLM``.
@@ -145,7 +154,7 @@ def why_merged(generation: Any, arguments: Mapping[str, Any], config: TandemConf
     return _unread(generation.model) or _changed_base(generation, arguments)
 
 
-def _unread(model: Any) -> str:
+def _unread(model: PeftModel) -> str:
     """What of an adapter vLLM would not read; empty for plain LoRA of linear layers."""
     from peft.tuners.lora import LoraLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
@@ -166,7 +175,7 @@ def _unread(model: Any) -> str:
     return ""
 
 
-def _is_plain(layer: Any, adapter: Any, model: Any) -> bool:
+def _is_plain(layer: LoraLayer, adapter: LoraConfig, model: PeftModel) -> bool:
     """Whether vLLM computes a layer as PEFT does, with the adapter's one rank and scaling."""
     from peft.tuners.lora import Linear
     from torch import nn
@@ -182,7 +191,7 @@ def _is_plain(layer: Any, adapter: Any, model: Any) -> bool:
     )
 
 
-def _changed_base(generation: Any, arguments: Mapping[str, Any]) -> str:
+def _changed_base(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> str:
     """Which weight of the base is not the one that the engine loads; empty if there is none.
 
     PiSSA, OLoRA, LoftQ, CorDA and KaSA change the base when the adapter is created, and a model
@@ -234,20 +243,20 @@ def _weight_files(model: str, revision: str | None) -> dict[str, Path]:
         return dict.fromkeys(file.keys(), single)
 
 
-def lora_arguments(model: Any) -> dict[str, Any]:
+def lora_arguments(model: PeftModel) -> dict[str, Any]:
     """Engine arguments to apply the adapter."""
     rank = model.peft_config[_NAME].r
     return {"enable_lora": True, "max_lora_rank": next(most for most in _RANKS if most >= rank)}
 
 
-def send_adapters(generation: Any, engine: Any) -> None:
+def send_adapters(generation: VLLMGeneration, engine: Any) -> None:
     """Let weight syncs send the adapter alone; generation: TRL's, whose model has one."""
     generation.sync_weights = functools.partial(_send_adapter, generation, engine)
 
 
-def _send_adapter(generation: Any, engine: Any) -> None:
+def _send_adapter(generation: VLLMGeneration, engine: Any) -> None:
     """Send the engine the current adapter, in place of ``sync_weights``."""
-    from vllm.lora.request import LoRARequest
+    from tandem_plugin.engine.llm import LoRARequest
 
     version = 1 if engine.adapter is None else engine.adapter.lora_int_id + 1
     with tempfile.TemporaryDirectory(prefix="tandem-adapter-") as folder:
@@ -261,7 +270,7 @@ def _send_adapter(generation: Any, engine: Any) -> None:
     engine.reset_prefix_cache()
 
 
-def send_merged(generation: Any) -> None:
+def send_merged(generation: VLLMGeneration) -> None:
     """Let weight syncs send the weights of a merged adapter under the names of the model alone.
 
     Touches: ``_iter_named_params`` of one ``VLLMGeneration`` (TRL 1.16). Why: TRL does not know all
@@ -275,7 +284,7 @@ def send_merged(generation: Any) -> None:
     )
 
 
-def _names_without_adapter(base: Any) -> frozenset[str]:
+def _names_without_adapter(base: PreTrainedModel) -> frozenset[str]:
     import torch
 
     with torch.device("meta"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
@@ -18,10 +18,13 @@ from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.lora import check_adapter
 from tandem_verl.refusals import UNPROVEN, check_run, engine_options
-from tandem_verl.switch import MANAGER, MANAGER_KEY, OUR_MODE, running_config
+from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
-def prepare(config: Any) -> None:
+def prepare(config: DictConfig) -> None:
     """Check a tandem run, and name tandem's classes in its configuration.
 
     config: verl's whole configuration. Raises :class:`ConfigError` for settings that are
@@ -33,17 +36,19 @@ def prepare(config: Any) -> None:
     check_versions("verl", unproven, "development_version" if is_development else "")
     check_run(config, tandem, unproven)
     check_adapter(config.actor_rollout_ref.model)
-    unproven.say()
+    unproven.log_warnings()
     model, options = str(config.actor_rollout_ref.model.path), engine_options(config)
     check_before_start(tandem, model, options.get)
     check_start(model, tandem)
     warn_of_changed_sampling(sampling_options(config))
     read_the_base(config, tandem)
+    if (named := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
+        OmegaConf.update(config, OWN_MANAGER_KEY, named, force_add=True)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
 
 
-def sampling_options(config: Any) -> dict[str, Any]:
+def sampling_options(config: DictConfig) -> dict[str, Any]:
     """How a run samples its training responses, by vLLM's names after a dot."""
     # verl's agent loops fix the penalty of repetitions at 1.
     names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
@@ -51,7 +56,7 @@ def sampling_options(config: Any) -> dict[str, Any]:
     return {place: OmegaConf.select(config, place) for place in places}
 
 
-def check_runner(config: Any, runner: Any, supported: Any) -> None:
+def check_runner(config: DictConfig, runner: object, supported: object) -> None:
     """Raise :class:`ConfigError` unless verl is about to start its trainer V1 for a tandem run.
 
     config: verl's whole configuration, prepared here if no main of verl's has validated it.
@@ -69,7 +74,7 @@ def trainer_class(mode: type) -> Any:
     return in_tandem(mode, trainer.TrainerInTandem)
 
 
-def read_the_base(config: Any, tandem: TandemConfig) -> None:
+def read_the_base(config: DictConfig, tandem: TandemConfig) -> None:
     """Let the engine load a base model that also serves as the junior from the checkpoint.
 
     config: verl's whole configuration, which changes. By default, verl starts from dummy weights

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 _SENT = frozenset({
     "r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "init_lora_weights",
@@ -36,7 +39,7 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _ENDS = ("lm_head", "model.embed_tokens")
 
 
-def check_adapter(model: Any) -> None:
+def check_adapter(model: DictConfig) -> None:
     """Raise :class:`ConfigError` for an adapter that the engine would not have as the actor has it.
 
     model: ``actor_rollout_ref.model`` of verl's configuration. An adapter that is to be continued
@@ -85,7 +88,7 @@ def _unsupported(adapter: Mapping[str, Any], rank: int, is_merged: bool, is_tied
     return ""
 
 
-def _ends(targets: Any) -> str:
+def _ends(targets: str | Iterable[object] | None) -> str:
     """The first of head and embedding that PEFT would adapt; empty if it adapts neither."""
     if isinstance(targets, str):
         return next((end for end in _ENDS if re.fullmatch(targets, end)), "")

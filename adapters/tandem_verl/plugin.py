@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.switch import FLAG, MODES, OUR_MODE, check_places, tandem_node
+from tandem_verl.settings import FLAG, MODES, OUR_MODE, check_places, tandem_node
 
 
 def activate() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +13,9 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
-from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
-from tandem_plugin.training.metrics import counters_of_engines, graded
-from tandem_plugin.training.rows import Row, dumped_columns
+from tandem_plugin.training.metrics import counters_of_engines
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
     ANSWERED_BY,
@@ -27,66 +25,20 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.agent_loop import ROW, ManagerInTandem
-from tandem_verl.server import ReplicaInTandem, register_replica
-from tandem_verl.switch import OUR_MODE, running_config, tandem_node
+from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
+from tandem_verl.engine import ReplicaInTandem, register_replica
+from tandem_verl.refusals import TOKEN_ESTIMATORS
+from tandem_verl.rollouts import ROW, ManagerInTandem
+from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 
-_LISTS = ("inputs", "outputs", "gts", "scores")
-"""The columns that verl dumps for each row."""
-
-
-def rows_of_keys(batch: Any, tq: Any) -> list[Row]:
-    """The rows of a V1 batch, which contains keys of TransferQueue."""
-    if not batch.keys:
-        return []
-    fields = ["responses", "response_mask", "loss_mask", "extra_fields"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-
-    def column(name: str) -> Sequence[Any]:
-        if name not in data.keys():  # noqa: SIM118  # a TensorDict is no mapping
-            return [None] * len(batch.keys)
-        return [None if row is None else row.numpy() for row in data[name].unbind()]
-
-    extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
-    return [
-        Row(
-            facts=Facts.from_wire(extra.get(FACTS)),
-            name=f"Row {key}",
-            group=str(key).rsplit("_", 2)[0],
-            response_ids=responses,
-            response_mask=response_mask.astype(np.bool_),
-            loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
-            error=extra.get(ERROR),
-            graded=graded(extra.get("reward_extra_info")),
-        )
-        for key, responses, response_mask, loss_mask, extra in zip(
-            batch.keys, *map(column, fields[:3]), extras, strict=True
-        )
-    ]
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from transfer_queue import KVBatchMeta
+    from transformers import PreTrainedTokenizerBase
+    from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 
 
-def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, Any]:
-    """The arguments of a dump with tandem's columns, without padding, whose rows are None."""
-    kept = [i for i, row in enumerate(rows) if row is not None]
-    if not kept:
-        return dump
-    columns = {
-        name: [values[i] for i in kept] if len(values) == len(rows) else values
-        for name, values in dump["reward_extra_infos_dict"].items()
-    }
-    columns |= dumped_columns([row for row in rows if row is not None])
-    lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
-    return {**dump, **lists, "reward_extra_infos_dict": columns}
-
-
-def queue() -> ModuleType:
-    """TransferQueue, which holds the batches of trainer V1."""
-    import transfer_queue
-
-    return transfer_queue  # type: ignore[no-any-return]
-
-
-def restore_mode(config: Any) -> None:
+def restore_mode(config: DictConfig) -> None:
     """Give the trainer's mode the name back that verl compares it to, in the trainer's process.
 
     Raises :class:`ConfigError` for a mode of ours that the driver did not choose.
@@ -97,7 +49,7 @@ def restore_mode(config: Any) -> None:
     config.trainer.v1.trainer_mode = mode.removeprefix(OUR_MODE)
 
 
-def started_run(config: Any, tokenizer: Any) -> TandemRun:
+def started_run(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> TandemRun:
     """A tandem run that the driver checked, announced in its log.
 
     config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises like
@@ -114,7 +66,7 @@ def started_run(config: Any, tokenizer: Any) -> TandemRun:
 class AddressedPrompts(Delegate):
     """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
 
-    def __init__(self, batches: Any, answerer: Answerer) -> None:
+    def __init__(self, batches: Collection[dict[str, Any]], answerer: Answerer) -> None:
         super().__init__(batches)
         self._answerer = answerer
 
@@ -143,7 +95,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     _tandem_answerer: Answerer | None = None
     """Who answers the current validation; None at any other time."""
 
-    def __init__(self, config: Any, *rest: Any, **options: Any) -> None:
+    def __init__(self, config: DictConfig, *rest: Any, **options: Any) -> None:
         restore_mode(config)
         self._tandem_rows: dict[str, Row] = {}
         """The rows for the next dump, by key."""
@@ -163,10 +115,11 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if self._tandem.config.lambda_jun:
-            from tandem_verl import imitation
+        distills = (self.config.get("distillation") or {}).get("enabled")
+        if self._tandem.config.lambda_jun or distills:
+            from tandem_verl import loss
 
-            imitation.replace_workers(self.role_worker_mapping)
+            loss.replace_workers(self.role_worker_mapping)
 
     @property
     def _tandem_note(self) -> CheckpointNote:
@@ -211,7 +164,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         wrap_once(buffer, "sample", watched)
         return buffer
 
-    def _tandem_examine(self, batch: Any) -> dict[str, float]:
+    def _tandem_examine(self, batch: KVBatchMeta) -> dict[str, float]:
         """Check a batch that the trainer has just been given; return a training batch's metrics."""
         validates = batch.partition_id != "train"
         rows = rows_of_keys(batch, queue())
@@ -225,23 +178,32 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
             self._tandem_rows.update(zip(batch.keys, rows, strict=True))
         return metrics
 
-    def fit(self, agent_loop_manager: Any) -> Any:
+    def fit(self, agent_loop_manager: AgentLoopManager) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
 
-    def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
+        """Let estimators that use a reward at its token find it on one that is trained.
+
+        To them a response is the sequence of its trained tokens; all else is the environment.
+        """
+        if self.config.algorithm.adv_estimator in TOKEN_ESTIMATORS:
+            move_scores(batch, queue())
+        return super()._compute_advantage(batch, metrics)
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""
         self._tandem.check_update(rows_of_keys(batch, queue()))
         return super()._update_critic(batch, metrics)
 
-    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Check the masks of the next update, and attach the tokens to imitate."""
         rows = rows_of_keys(batch, queue())
         self._tandem.check_update(rows)
         if weight := self._tandem.config.lambda_jun:
-            from tandem_verl import imitation
+            from tandem_verl import loss
 
-            batch = imitation.send_to_workers(batch, rows, queue(), weight)
+            batch = loss.send_to_workers(batch, rows, queue(), weight)
         result = super()._update_actor(batch, metrics)
         self._tandem.check_imitation(metrics, "actor/")
         return result

@@ -3,19 +3,22 @@
 The numbers are small on purpose. A solution takes three reasoning steps, separated by blank
 lines, and ends with the answer in ``\\boxed{}``.
 
-The texts a model learns from are never perfect, so a worked solution may contain slips: with
-probability ``slip_rate`` the result of a step is a little off, and the rest of the solution goes
-on from it. A model taught on such text reasons in clean sentences and is sometimes wrong, which
-is what reinforcement learning is there to repair. ``WordProblem.answer`` is always the right one.
+The texts a model learns from are never perfect. Here they hold *misconceptions*: some products
+have one and the same wrong result in most solutions. A model taught on such text reasons in clean
+sentences, and its likeliest answer is wrong, so that no lower temperature corrects it. The right
+result is there in a minority of solutions, for reinforcement learning to find.
+``WordProblem.answer`` is always the right one.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -30,7 +33,9 @@ from tandem_plugin.lab.data.problem import prompt_ids
 NAMES = ("Mia", "Tom", "Ana", "Leo", "Ida", "Max", "Eva", "Ben", "Zoe", "Sam", "Ada", "Kai")
 OBJECTS = ("apples", "books", "coins", "shells", "cards", "pens", "stamps", "beads", "nuts", "cups")
 CONTAINERS = ("bags", "boxes", "jars", "packs")
-SLIPS = (-10, -2, -1, 1, 2, 10)
+FACTORS = range(2, 6)
+WRONG_BY = (-2, -1, 1, 2, 10)
+"""How far a misconceived product is off."""
 
 TEMPLATES = (
     (
@@ -70,7 +75,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, slots=True)
 class WordProblem:
-    """One question with its right answer and one worked solution, which may contain slips."""
+    """One question with its right answer and one worked solution, which may be wrong."""
 
     question: str
     answer: str
@@ -87,26 +92,56 @@ class WordProblem:
         return PromptTemplate().messages(self.problem)
 
 
-def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> WordProblem:
-    """One problem; each step of its solution slips with probability ``slip_rate``."""
+@dataclass(frozen=True, slots=True)
+class Misconceptions:
+    """Which products the texts get wrong, how, and how often.
 
-    def work_out(result: int) -> int:
-        if rng.random() >= slip_rate:
-            return result
-        return max(1, result + rng.choice(SLIPS))
+    A misconceived product has its wrong result with probability ``believed``. Behind a wrong
+    result, the next step goes on from the right one with probability ``repaired``.
+    """
 
+    products: Mapping[tuple[int, int], int]
+    """The wrong result by the two factors."""
+    believed: float
+    repaired: float
+
+    @classmethod
+    def draw(cls, share: float, believed: float, repaired: float, seed: int) -> Misconceptions:
+        """Wrong results for a ``share`` of all products."""
+        rng = random.Random(seed)
+        pairs = list(itertools.product(FACTORS, FACTORS))
+        chosen = rng.sample(pairs, round(share * len(pairs)))
+        wrong = {(a, b): max(1, a * b + rng.choice(WRONG_BY)) for a, b in chosen}
+        return cls(MappingProxyType(wrong), believed, repaired)
+
+    def work_out(self, count: int, each: int, rng: random.Random) -> tuple[int, int]:
+        """(the product as the first step states it, the number that the second goes on from)."""
+        right = count * each
+        if (count, each) not in self.products or rng.random() >= self.believed:
+            return right, right
+        wrong = self.products[count, each]
+        return wrong, right if rng.random() < self.repaired else wrong
+
+
+NO_MISCONCEPTIONS = Misconceptions({}, 0.0, 0.0)
+
+
+def draw_problem(rng: random.Random, beliefs: Misconceptions = NO_MISCONCEPTIONS) -> WordProblem:
+    """One problem, with a solution by someone of these beliefs."""
     first, second = rng.sample(NAMES, 2)
     words = {"first": first, "second": second}
     words |= {"things": rng.choice(OBJECTS), "containers": rng.choice(CONTAINERS)}
-    question, *steps = rng.choice(TEMPLATES)
+    question, multiply, *rest = rng.choice(TEMPLATES)
     # There is always enough for what is used.
-    base, count, each, used = (rng.randint(*ends) for ends in ((5, 14), (2, 5), (2, 5), (2, 8)))
-    product = work_out(count * each)
-    total = work_out(base + product)
-    left = work_out(total - used)
+    base, used = rng.randint(5, 14), rng.randint(2, 8)
+    count, each = rng.choice(FACTORS), rng.choice(FACTORS)
+    product, carried = beliefs.work_out(count, each, rng)
+    total = base + carried
+    left = total - used
     numbers = {"base": base, "count": count, "each": each, "used": used}
-    numbers |= {"product": product, "total": total, "left": left}
-    lines = [step.format(**words, **numbers) for step in steps]
+    numbers |= {"total": total, "left": left}
+    lines = [multiply.format(**words, **numbers, product=product)]
+    lines += [step.format(**words, **numbers, product=carried) for step in rest]
     return WordProblem(
         question.format(**words, **numbers),
         str(base + count * each - used),
@@ -115,57 +150,57 @@ def draw_problem(rng: random.Random, slip_rate: float = 0.0) -> WordProblem:
 
 
 def draw_distinct(
-    count: int, seed: int, *, slip_rate: float = 0.0, without: frozenset[str] = frozenset()
+    count: int,
+    seed: int,
+    beliefs: Misconceptions = NO_MISCONCEPTIONS,
+    *,
+    without: frozenset[str] = frozenset(),
 ) -> list[WordProblem]:
     """``count`` problems with different questions, none of them in ``without``."""
     rng, drawn = random.Random(seed), dict[str, WordProblem]()
     while len(drawn) < count:
-        problem = draw_problem(rng, slip_rate)
+        problem = draw_problem(rng, beliefs)
         if problem.question not in without:
             drawn.setdefault(problem.question, problem)
     return list(drawn.values())
+
+
+def questions(problems: Iterable[WordProblem]) -> frozenset[str]:
+    """What they ask, to draw others."""
+    return frozenset(problem.question for problem in problems)
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """How the model is built and taught.
 
-    First come ``clean_steps`` of solutions without slips, then ``slipping_steps`` of solutions
-    each of whose steps slips with probability ``slip_rate``. The model knows what is right and
-    does as it was shown last: with three steps a solution it solves somewhat less than
-    ``(1 - slip_rate) ** 3`` of new problems at temperature 1.
+    A ``misconceived`` share of the products is wrong in a ``believed`` share of their solutions;
+    in a ``repaired`` share of these the next step goes on from the right number all the same. So
+    the likeliest solution of about three problems in four is wrong.
     """
 
     vocab_size: int = 640
     hidden_size: int = 128
     layers: int = 3
     batch_size: int = 32
-    clean_steps: int = 480
-    slipping_steps: int = 120
-    slip_rate: float = 0.34
+    steps: int = 400
+    misconceived: float = 0.75
+    believed: float = 0.65
+    repaired: float = 0.15
     learning_rate: float = 3e-3
     seed: int = 7
 
-    @property
-    def steps(self) -> int:
-        return self.clean_steps + self.slipping_steps
+    def problems(self, held_out: Sequence[WordProblem]) -> list[WordProblem]:
+        """What is taught, in order; no question of ``held_out``."""
+        shares = (self.misconceived, self.believed, self.repaired)
+        beliefs = Misconceptions.draw(*shares, seed=1000 + self.seed)
+        count = self.steps * self.batch_size
+        return draw_distinct(count, self.seed, beliefs, without=questions(held_out))
 
 
-def teach(lesson: Lesson, held_out: Sequence[WordProblem], out: Path) -> None:
-    """Teaches a fresh model and saves it to ``out`` as a Hugging Face checkpoint.
-
-    No question of ``held_out`` is taught.
-    """
+def teach(lesson: Lesson, taught: Sequence[WordProblem], out: Path) -> None:
+    """Teaches a fresh model and saves it to ``out`` as a Hugging Face checkpoint."""
     torch.manual_seed(lesson.seed)
-    without = frozenset(problem.question for problem in held_out)
-    clean = draw_distinct(lesson.clean_steps * lesson.batch_size, lesson.seed, without=without)
-    slipping = draw_distinct(
-        lesson.slipping_steps * lesson.batch_size,
-        lesson.seed + 1,
-        slip_rate=lesson.slip_rate,
-        without=without | {problem.question for problem in clean},
-    )
-    taught = [*clean, *slipping]
     texts = (f"{one.messages[0]['content']}\n{one.solution}" for one in taught[:4000])
     tokenizer = train_tokenizer(texts, lesson.vocab_size)
     model = build_model(lesson, tokenizer)
@@ -216,6 +251,7 @@ def build_model(lesson: Lesson, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForC
         head_dim=32,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
+        initializer_range=0.09,  # about 1 / sqrt(hidden_size): learns in half the steps of 0.02
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

@@ -19,16 +19,34 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 import real_model
+from evaluation import (
+    AUTHORS,
+    BEFORE,
+    DECODINGS,
+    GRPO,
+    RESULTS,
+    TANDEM,
+    Decoding,
+    Score,
+    markdown,
+    other_method,
+    read_scores,
+    table,
+    write_scores,
+)
 from matplotlib.figure import Figure
-from model import Lesson, draw_distinct, teach
+from model import Lesson, draw_distinct, questions, teach
+from rich import box
 from rich.console import Console
+from rich.table import Table
 from train import REAL, Metrics, Training, TrainingError, end_of_log, read_metrics, train
 
 from tandem_plugin.errors import TandemError
@@ -39,21 +57,21 @@ from tandem_plugin.progress import waiting
 EVALUATION_PROBLEMS = 256
 EVALUATION_SEED, TRAINING_SEED = 11, 13
 REAL_EVALUATION_PROBLEMS = 64
-AUTHORS = {"solo": "senior alone", "word": "team"}
-"""Who answers, by the schedule of the evaluation."""
 REAL_PROMPT = PromptTemplate("{problem}")
 """The sum alone, as the real model was taught."""
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
 CONSOLE = Console(highlight=False)
 TRAINING_REWARD = "critic/score/mean"
 JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
-OVERLAP = "tandem/overlap"
 
 Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """(training, evaluation)."""
 
 Records = Sequence[tuple[int, Mapping[str, Any]]]
-"""(step, metrics) in order; of evaluations, the pass rates by who answers."""
+"""(step, metrics) in order."""
+
+SMOOTHED = 3
+"""Rewards are shown as means over so many steps: each step has other problems."""
 
 
 def main() -> int:
@@ -96,22 +114,26 @@ def run(options: argparse.Namespace) -> None:
         for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
 
-    def on_step(step: int, metrics: Metrics) -> None:
-        reward = metrics.get(TRAINING_REWARD, float("nan"))
-        CONSOLE.print(f"Step {step} of {training.steps}: reward {reward:.3f}.")
+    rewards: dict[int, float] = {}
 
-    before = evaluate(0, out / "model", evaluation_file, out, training)
+    def on_step(step: int, metrics: Metrics) -> None:
+        rewards[step] = metrics.get(TRAINING_REWARD, float("nan"))
+        mean = smoothed(rewards)[step]
+        CONSOLE.print(f"Step {step} of {training.steps}: reward {mean:.3f} (mean of the last 3).")
+
+    measured = Evaluation(evaluation_file, out, training)
+    scores = measured.before(out / "model")
+    method = GRPO if options.solo else TANDEM
     with meanwhile("Training with verl"):
         senior = train(out / "model", train_file, out, training, not options.solo, on_step)
-    after = evaluate(training.steps, senior, evaluation_file, out, training)
-    evaluations = [(0, before), (training.steps, after)]
+    scores += measured.after(senior, method)
+    write_scores(out / "scores.jsonl", scores)
     records = read_metrics(out / "metrics.jsonl")
     if not options.solo:
         check_tandem(records)
         run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
-    draw_curves(records, evaluations, out / "curves.png")
-    for line in sentences(records, evaluations):
-        CONSOLE.print(line, style="bold")
+    kept = read_scores(RESULTS / ("sums.jsonl" if options.real else "words.jsonl"))
+    show(records, [*scores, *other_method(scores, kept)], method, out)
     CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
     for line in next_commands(out, options):
         CONSOLE.print(line, soft_wrap=True, markup=False)
@@ -133,14 +155,16 @@ def meanwhile(what: str) -> Iterator[None]:
 
 
 def word_problems(model: Path, training: Training) -> Problems:
-    """Generated ones, and a model in the folder ``model`` that was taught others of their kind."""
+    """Generated ones, and a model in the folder ``model`` that was taught others of their kind.
+
+    What is evaluated is neither taught nor trained on, and what is trained on is not taught.
+    """
+    lesson = Lesson(seed=training.seed)
     held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
-    teach(Lesson(seed=training.seed), held_out, model)
-    drawn = draw_distinct(
-        training.steps * training.prompts,
-        TRAINING_SEED,
-        without=frozenset(problem.question for problem in held_out),
-    )
+    taught = lesson.problems(held_out)
+    teach(lesson, taught, model)
+    seen = questions([*held_out, *taught])
+    drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=seen)
     return [one.problem for one in drawn], [one.problem for one in held_out]
 
 
@@ -150,6 +174,7 @@ def real_problems(model: Path, training: Training) -> Problems:
     That is done in a process of its own, which gives its memory back.
     """
     command = [sys.executable, str(real_model.__file__), str(model), "--taught", "5"]
+    command += ["--held-out", str(REAL_EVALUATION_PROBLEMS)]
     with meanwhile("Getting SmolLM2-135M-Instruct and teaching it to box an answer"):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
@@ -158,42 +183,68 @@ def real_problems(model: Path, training: Training) -> Problems:
     return real_model.different_sums(REAL_EVALUATION_PROBLEMS)
 
 
-def evaluate(
-    step: int, senior: Path, data: Path, out: Path, training: Training
-) -> dict[str, float]:
-    """Pass rates of the senior alone and of the team by `tandem eval`, in one engine.
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluations of a run by `tandem eval`: responses stay in ``evaluation/TEMPERATURE``."""
 
-    Responses are sampled as in training; they stay in ``evaluation/step-N``.
-    """
-    name = f"step-{step}"
-    engine = ("dtype=float32", f"max_model_len={training.length}", "max_num_seqs=256")
-    engine += ("gpu_memory_utilization=0.1", "enforce_eager=true")
-    arguments = [
-        ("--senior", f"{name}={senior}"),
-        ("--junior", f"junior={out / 'model'}"),
-        ("--benchmark", f"problems={data}"),
-        ("--out", out / "evaluation"),
-        ("--team-n", 2),
-        ("--temperature", 1),
-        ("--top-p", 1),
-        ("--seed", training.seed),
-        ("--max-tokens", training.max_response_length),
-        *(("--schedule", schedule) for schedule in AUTHORS),
-        *(("--engine", setting) for setting in engine),
-    ]
-    given = [part for option in arguments for part in option]
-    with meanwhile(f"Evaluating the senior alone and the team, step {step}"):
-        run_program("eval", "handoff", *given, log=out / f"evaluation-{step}.log")
-    rates = {}
-    for schedule, authors in AUTHORS.items():
-        folder = run_folder(out / "evaluation", "handoff", name, "junior", schedule)
-        metrics = read_summary(folder / "summary.json").content["metrics"]["problems"]
-        if failed := metrics["outcomes"].get("error"):
-            raise TrainingError(f"The grader failed on {failed} responses: see {folder}.")
-        rates[authors] = float(metrics["pass_at_k"]["1"])
-    shown = ", ".join(f"{authors} {rate:.1%}" for authors, rate in rates.items())
-    CONSOLE.print(f"Evaluation problems solved at step {step}: {shown}.")
-    return rates
+    data: Path
+    out: Path
+    training: Training
+
+    def before(self, model: Path) -> list[Score]:
+        """Of the taught model.
+
+        Its team is itself twice, and writes as it does alone.
+        """
+        alone = [score for one in DECODINGS for score in self._run(BEFORE, 0, model, one, ["solo"])]
+        return [*alone, *(replace(score, authors=AUTHORS["word"]) for score in alone)]
+
+    def after(self, senior: Path, method: str) -> list[Score]:
+        """Of the trained senior, alone and with its junior."""
+        steps = self.training.steps
+        return [
+            score
+            for one in DECODINGS
+            for score in self._run(method, steps, senior, one, list(AUTHORS))
+        ]
+
+    def _run(
+        self, trained: str, steps: int, senior: Path, decoding: Decoding, schedules: Sequence[str]
+    ) -> list[Score]:
+        """One temperature, in one engine."""
+        training, name = self.training, f"step-{steps}"
+        out = self.out / "evaluation" / f"temperature-{decoding.temperature:g}"
+        engine = ("dtype=float32", f"max_model_len={training.length}", "max_num_seqs=256")
+        engine += ("gpu_memory_utilization=0.1", "enforce_eager=true")
+        arguments = [
+            ("--senior", f"{name}={senior}"),
+            ("--junior", f"junior={self.out / 'model'}"),
+            ("--benchmark", f"problems={self.data}"),
+            ("--out", out),
+            ("--team-n", decoding.samples),
+            ("--temperature", decoding.temperature),
+            ("--top-p", decoding.top_p),
+            ("--seed", training.seed),
+            ("--max-tokens", training.max_response_length),
+            *(("--schedule", schedule) for schedule in schedules),
+            *(("--engine", setting) for setting in engine),
+        ]
+        given = [part for option in arguments for part in option]
+        with meanwhile(f"Evaluating {name} at {decoding.name}"):
+            log = self.out / f"evaluation-{steps}-{decoding.temperature:g}.log"
+            run_program("eval", "handoff", *given, log=log)
+        scores = []
+        for schedule in schedules:
+            folder = run_folder(out, "handoff", name, "junior", schedule)
+            summary = read_summary(folder / "summary.json")
+            if failed := summary.content["metrics"]["problems"]["outcomes"].get("error"):
+                raise TrainingError(f"The grader failed on {failed} responses: see {folder}.")
+            solved = tuple(row["correct"] for row in summary.problems["problems"])
+            rest = (training.seed, AUTHORS[schedule], decoding.name, decoding.samples, solved)
+            scores.append(Score(trained, steps, *rest))
+        rates = (f"{one.authors} {one.rates.mean():.1%}" for one in scores)
+        CONSOLE.print(f"Solved at {decoding.name}, step {steps}: {', '.join(rates)}.")
+        return scores
 
 
 def run_program(*arguments: object, log: Path) -> None:
@@ -250,59 +301,88 @@ def check_tandem(records: Records) -> None:
             )
 
 
-def draw_curves(records: Records, evaluations: Records, path: Path) -> None:
-    """Reward, pass rates of evaluations and the junior's cross-entropy over steps, as a PNG."""
-    read = curve(records, JUNIOR_CROSS_ENTROPY)
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    panels = figure.subplots(2 if read else 1, sharex=True, squeeze=False)
-    axes = panels[0, 0]
-    training = curve(records, TRAINING_REWARD)
-    axes.plot(training.keys(), training.values(), color="0.6", label="training reward")
-    for authors in evaluations[0][1]:
-        rates = curve(evaluations, authors)
-        axes.plot(rates.keys(), rates.values(), marker="o", label=f"evaluation, {authors}")
-    axes.set(ylabel="mean reward", ylim=(0, 1))
-    if read:
-        name = "the junior's cross-entropy on the senior's tokens"
-        panels[1, 0].plot(read.keys(), read.values(), color="tab:purple", label=name)
-        panels[1, 0].set(ylabel="nats per token", ylim=(0, None))
-    for axes in panels[:, 0]:
-        axes.grid(alpha=0.3)
-        axes.legend()
-    panels[-1, 0].set_xlabel("step")
-    panels[-1, 0].locator_params(axis="x", integer=True)
-    figure.savefig(path, dpi=150)
+def smoothed(rewards: Mapping[int, float]) -> dict[int, float]:
+    """The mean of each step and the two before it."""
+    values = list(rewards.values())
+    return {
+        step: float(np.mean(values[max(0, place - SMOOTHED + 1) : place + 1]))
+        for place, step in enumerate(rewards)
+    }
 
 
-def sentences(records: Records, evaluations: Records) -> list[str]:
-    """What changed: the pass rates, and how well the junior predicts what the senior writes.
-
-    The latter are means over a third of the steps at either end, since a step measures some of its
-    tokens.
-    """
-    lines = []
-    gap = curve(records, "training/rollout_probs_diff_max")
-    if gap:
-        lines.append(
+def show(records: Records, scores: Sequence[Score], method: str, out: Path) -> None:
+    """The table of what changed, printed and as ``results.md``, with the chart ``curves.png``."""
+    rows = table(scores)
+    (out / "results.md").write_text("\n".join(markdown(rows)) + "\n", encoding="utf-8")
+    rewards = curve(records, TRAINING_REWARD)
+    draw_curves({method: rewards}, scores, out / "curves.png")
+    heading, *others = rows
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place, name in enumerate(heading):
+        two_lines = name.replace("after ", "after\n").replace(" - ", "\n- ")  # for 80 columns
+        shown.add_column(two_lines, justify="right" if place else "left", no_wrap=True)
+    for row in others:
+        shown.add_row(*row)
+    CONSOLE.print(shown)
+    problems = len(scores[0].solved)
+    CONSOLE.print(
+        f"{problems} problems that neither teaching nor training has seen, seed {scores[0].seed}; "
+        "2 samples each, greedily 1; at T = 0.6 top-p is 0.95. Rises are in points, ± one standard "
+        "error over problems."
+    )
+    if len({one.trained for one in scores}) == 3:
+        other = TANDEM if method == GRPO else GRPO
+        CONSOLE.print(f"{other}: an earlier run with the same seed, from the repository.")
+    means = list(smoothed(rewards).values())
+    if len(means) >= 2 * SMOOTHED:
+        who = "team" if method == TANDEM else "alone"
+        CONSOLE.print(
+            f"Training reward ({who}, T = 1): {means[SMOOTHED - 1]:.3f} in the first {SMOOTHED} "
+            f"steps, {means[-1]:.3f} in the last {SMOOTHED}."
+        )
+    if gap := curve(records, "training/rollout_probs_diff_max"):
+        CONSOLE.print(
             "Engine and trainer agree on every trained token's probability to within "
             f"{max(gap.values()):.1e}."
         )
-    (_, before), *_, (_, after) = evaluations
-    lines += [
-        f"{authors}: {rate:.1%} of the evaluation problems solved before, {after[authors]:.1%} "
-        f"after ({100 * (after[authors] - rate):+.1f} points)."
-        for authors, rate in before.items()
-    ]
-    for key, name in (
-        (JUNIOR_CROSS_ENTROPY, "The junior's cross-entropy (nats) on what the senior writes"),
-        (OVERLAP, "The overlap of both models where the senior writes"),
-    ):
-        values = list(curve(records, key).values())
-        if values:
-            few = max(1, len(values) // 3)
-            first, last = sum(values[:few]) / few, sum(values[-few:]) / few
-            lines.append(f"{name}: {first:.3f} in the first steps, {last:.3f} in the last.")
-    return lines
+
+
+def draw_curves(
+    rewards: Mapping[str, Mapping[int, float]], scores: Sequence[Score], path: Path
+) -> None:
+    """The reward over steps by method; who solves how many problems, before and after."""
+    colours = {BEFORE: "0.55", TANDEM: "tab:blue", GRPO: "tab:orange"}
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    above, below = figure.subplots(2, height_ratios=(2, 3))
+    for method, values in rewards.items():
+        means = smoothed(values)
+        label = f"{method} ({'team' if method == TANDEM else 'senior alone'})"
+        above.plot(values.keys(), values.values(), ".", color=colours[method], alpha=0.4)
+        above.plot(means.keys(), means.values(), color=colours[method], label=label)
+    above.set(xlabel="step (lines: mean of three)", ylabel="training reward, T = 1", ylim=(0, 1))
+    above.locator_params(axis="x", integer=True)
+    places = [(authors, one.name) for authors in AUTHORS.values() for one in DECODINGS]
+    for trained, colour in colours.items():
+        found = {(one.authors, one.decoding): one for one in scores if one.trained == trained}
+        if found:
+            rates = [100 * found[place].rates for place in places]
+            errors = [rate.std(ddof=1) / np.sqrt(len(rate)) for rate in rates]
+            offset = {BEFORE: 0, TANDEM: -0.12, GRPO: 0.12}[trained]
+            below.errorbar(
+                [rate.mean() for rate in rates],
+                np.arange(len(places)) + offset,
+                xerr=errors,
+                fmt="o",
+                color=colour,
+                label=trained if trained == BEFORE else f"after {trained}",
+            )
+    below.set(xlabel="evaluation problems solved (%), ± standard error", xlim=(0, 100))
+    below.set_yticks(range(len(places)), [", ".join(place) for place in places])
+    below.invert_yaxis()
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":

@@ -47,10 +47,10 @@ class Training:
     ``sync_bucket`` MiB.
     """
 
-    steps: int = 20
+    steps: int = 15
     prompts: int = 32
     group: int = 8
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-4
     warmup: int = 3
     max_prompt_length: int = 96
     max_response_length: int = 72

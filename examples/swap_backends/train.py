@@ -60,7 +60,7 @@ def verl(settings: Settings, data: Path, out: Path) -> list[str]:
     tandem = f"+{rollout}.engine_kwargs.vllm.additional_config.tandem"
     own |= {f"{tandem}.{name}": value for name, value in settings["tandem"].items()}
     # Without tandem-plugin, verl ignores these settings, but cannot import this class.
-    manager = "tandem_verl.agent_loop.TandemAgentLoopManager"
+    manager = "tandem_verl.rollouts.TandemAgentLoopManager"
     own[f"+{rollout}.agent.agent_loop_manager_class"] = manager
     return ["verl.trainer.main_ppo", *(f"{name}={value}" for name, value in own.items())]
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from support.drafting import has_drafting
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "run.py"
 GPU_SCRIPT = SCRIPT.with_name("gpu.py")
 CASES = {

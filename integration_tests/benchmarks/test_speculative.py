@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.speculation import needs_drafting
 
-pytestmark = [needs_drafting, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [needs_drafting, pytest.mark.long, pytest.mark.timeout(900), pytest.mark.engine]
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speculative.py"
 

@@ -99,6 +99,7 @@ def test_the_engine_is_the_one_that_was_asked_for(engine: Any, runner: str) -> N
     assert engine.llm_engine.vllm_config.use_v2_model_runner == (runner == "v2")
 
 
+@pytest.mark.lane
 def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
     engine: Any, runner: str, reference: Reference, tokenizer: Any, word_ids: set[int]
 ) -> None:

@@ -17,6 +17,8 @@ from support.reference import Reference, algorithm_1, always, every_token
 from support.requests import greedy
 from support.speculation import needs_drafting
 
+pytestmark = pytest.mark.long
+
 CAP = 4
 LENGTH = 12
 PROMPTS = [

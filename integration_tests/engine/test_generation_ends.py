@@ -14,7 +14,7 @@ from refused import refused
 from support.engine import tandem_engine
 from support.models import make_model
 
-from tandem_plugin.engine.wire_names import PREFIX
+from tandem_plugin.engine.wire import PREFIX
 
 LENGTH = 40
 BASE, CHAT = "<|endoftext|>", "<|im_end|>"

@@ -53,7 +53,7 @@ ENGINES = [
     on_gpu("v2", "speculative", "junior", "PIECEWISE", "float32", gib=5, marks=[LONG]),
     on_gpu("v1", "lockstep", "other", WHOLE, "float32", marks=[LONG]),
     ("v1", "lockstep", "junior", WHOLE, "float32"),
-    ("v2", "lockstep", "other", WHOLE, "float32"),
+    pytest.param(("v2", "lockstep", "other", WHOLE, "float32"), marks=LONG),
     # Juniors of the senior's shape, which would share its attention metadata.
     ("v1", "streams", "junior", WHOLE, "float32"),
     pytest.param(("v2", "streams", "junior", WHOLE, "float32"), marks=LONG),

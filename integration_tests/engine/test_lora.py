@@ -18,7 +18,10 @@ from support.reading import Readers
 from support.reference import algorithm_1, along
 from support.requests import PROMPTS
 
-pytestmark = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer")
+pytestmark = [
+    pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29 or newer"),
+    pytest.mark.long,
+]
 CAP = 4
 LENGTH = 24
 SEEDS = [1, 2, 3]
@@ -139,7 +142,7 @@ def test_records_and_measures_are_those_of_adapter_and_base(
     adapters: dict[str, tuple[Path, Path]],
     tokenizer: Any,
 ) -> None:
-    from tandem_plugin.engine.measures import MeasureSums
+    from tandem_plugin.engine.wire import MeasureSums
 
     running, folder = engine
     base, (adapter, merged) = checkpoints["senior"], adapters["first"]

@@ -16,8 +16,10 @@ from support.reading import Readers
 from support.requests import PROMPTS
 from support.speculation import ENGINES
 
-from tandem_plugin.engine.measures import MeasureSums
+from tandem_plugin.engine.wire import MeasureSums
 from tandem_plugin.training.metrics import EngineLog
+
+pytestmark = pytest.mark.long
 
 EXACT = 1e-5
 # What these requests need at once does not fit into this many blocks.

@@ -436,7 +436,7 @@ def test_a_trainers_engine_without_its_adapter_is_refused(
     monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", ModuleType("verl"))
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"OpenRLHF": ()})
     # Imported, as by whatever refers to it, is not yet in place.
-    monkeypatch.setitem(sys.modules, "tandem_verl.server", ModuleType("server"))
+    monkeypatch.setitem(sys.modules, "tandem_verl.engine", ModuleType("server"))
     with refused("trainer-adapter-inactive"):
         configure(checkpoints["senior"], {"schedule": "word"})
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {"verl": ()})

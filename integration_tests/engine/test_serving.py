@@ -73,7 +73,7 @@ def test_samples_replay_to_what_the_engine_recorded(
     seed = 200 + stream + 2 * path.count("chat")
     rule = rules.for_request({"seed": seed, "p": 0.6}).rule
     prompt = CHAT if "chat" in path else {"prompt": PROMPT}
-    asked = fields(rule.request(seed).to_json())
+    asked = fields(json.dumps(rule.request(seed).to_wire()))
     status, response = server.post(
         path, {"model": "team", **prompt, **SAMPLING, "n": 3, "stream": stream, **asked}
     )
@@ -227,7 +227,7 @@ def test_response_that_was_cut_goes_on(server: Server, rules: TandemRules):
     names: dict[str, Any] = {"rule": rule, "complete": complete, "prompt_ids": [5, 6, 7, 8]}
     exec(compile(example_with("prompt_length"), "docs/serving.md", "exec"), names)
     whole = complete(
-        {"prompt": [5, 6, 7, 8], "max_tokens": 32, **fields(rule.request(7).to_json())}
+        {"prompt": [5, 6, 7, 8], "max_tokens": 32, **fields(json.dumps(rule.request(7).to_wire()))}
     )
     (tokens,) = token_ids_of(whole)
     assert [*names["written"], *token_ids_of(names["second"])[0]] == tokens

@@ -17,6 +17,8 @@ from support.metrics import metric
 from support.reference import Reference
 from support.speculation import needs_drafting
 
+pytestmark = pytest.mark.long
+
 DRAFTS = 4
 SETTINGS = {"schedule": "word", "cap": 4}
 SCHEDULES: list[dict[str, Any]] = [{}, {"p": 0.3, "cap": 9}, {"schedule": "token"}]

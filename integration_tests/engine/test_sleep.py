@@ -14,6 +14,8 @@ from support.reference import Reference, alternating
 from support.requests import PROMPTS, greedy
 from support.speculation import ENGINES
 
+pytestmark = pytest.mark.long
+
 LENGTH = 6
 PROMPT = "import numpy\n"
 LEAST_GIB = 0.2

@@ -20,6 +20,8 @@ from support.speculation import needs_drafting
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
+pytestmark = pytest.mark.long
+
 CAP = 4
 ON_V2 = [("v2", "lockstep"), pytest.param("v2", "speculative", marks=needs_drafting)]
 ENGINES = [("v1", "lockstep"), *ON_V2]

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import operator
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ import vllm.plugins
 from support.drafting import has_drafting
 from support.lora import has_lora
 from support.speculation import needs_drafting
+
+pytestmark = [pytest.mark.hooks, pytest.mark.lane]
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
 needs_lora = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29")
@@ -433,12 +436,12 @@ def test_a_hook_that_moved_stops_engines_that_ask_for_tandem_and_no_others(
     if current_platform.is_unspecified():
         pytest.skip("vLLM's sources alone, of a wheel for other machines: no engine is configured")
     script = f"""
-from tandem_plugin.engine.patches import engine_config
+from tandem_plugin.engine import plugin
 
 def moved():
     raise ImportError("the registry moved")
 
-engine_config.register_architectures = moved
+plugin.register_architectures = moved
 
 from vllm.engine.arg_utils import EngineArgs
 
@@ -515,3 +518,24 @@ def test_both_runners_tell_attention_groups_apart_by_their_backends_name() -> No
         assert "attn_backend.full_cls_name()" in source_of(module)
     attention = source_of("vllm.model_executor.layers.attention.attention")
     assert "return self.attn_backend" in attention
+
+
+@needs_drafting
+def test_vllms_classes_that_the_speculative_mode_names_to_type_checkers_exist() -> None:
+    """What no import proves, because it is for type checkers only."""
+    from tandem_plugin.engine import speculative
+
+    (folder,) = speculative.__path__
+    named = set()
+    for file in Path(folder).glob("*.py"):
+        for block in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
+                continue
+            for node in block.body:
+                if isinstance(node, ast.ImportFrom) and str(node.module).startswith("vllm"):
+                    named.update((str(node.module), alias.name) for alias in node.names)
+    assert len(named) > 15
+    missing = {
+        (module, name) for module, name in named if not re.search(rf"\b{name}\b", source_of(module))
+    }
+    assert not missing

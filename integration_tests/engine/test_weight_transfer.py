@@ -17,7 +17,7 @@ from support.weight_transfer import ARGUMENTS, chunks
 
 from tandem_plugin.config import DEFAULT_DRAFT_TOKENS
 
-pytestmark = needs_drafting  # the life cycle of vLLM 0.29
+pytestmark = [needs_drafting, pytest.mark.long]  # the life cycle of vLLM 0.29
 SETTINGS = {"schedule": "word", "cap": 4}
 SCHEDULES: list[dict[str, Any]] = [
     {"schedule": "word"},

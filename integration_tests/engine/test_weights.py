@@ -11,12 +11,12 @@ from support.engine import tandem_engine
 from support.families import make_family, quantise
 from support.reference import Reference, alternating, always
 from support.requests import PROMPTS
-from support.speculation import ENGINES
+from support.speculation import V1_FIRST
 
 LENGTH = 16
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids="-".join)
+@pytest.fixture(scope="module", params=V1_FIRST, ids="-".join)
 def engine(request: pytest.FixtureRequest, checkpoints: dict[str, Path]) -> Any:
     """A senior of dummy weights, as trainers start it; strict alternation token by token."""
     runner, mode = request.param

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.commands import TANDEM
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -24,6 +24,7 @@ def typed(program: str, folder: Path) -> str:
     return run([sys.executable, str(file)], patience=600).stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]

@@ -19,7 +19,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin.authorship import Authorship
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "tandem-plugin-curriculum"
@@ -128,7 +128,7 @@ def test_engine_serves_the_plugins_schedule_by_name(
         expected = replayed(row["response_ids"], response["seed"], p, 4, words)
         assert row["authorship"] == expected
         assert row["tandem_schedule"]["training_step"] == step
-        shares.setdefault(step, []).append(Authorship.from_bits(expected).senior_share)
+        shares.setdefault(step, []).append(Authorship(expected).senior_share)
     assert len({row["tandem_fingerprint"] for row in rows.values()}) == 6
     assert sum(shares[0]) / len(shares[0]) > sum(shares[5]) / len(shares[5]) + 0.3
 

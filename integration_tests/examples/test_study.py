@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.commands import run
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
 STUDY = Path(__file__).parents[2] / "examples" / "study" / "run.py"
 

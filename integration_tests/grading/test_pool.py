@@ -27,8 +27,7 @@ def grader() -> Iterator[Grader]:
 
 def test_a_killed_worker_costs_its_answer_and_is_replaced():
     with Grader(GradingLimits(seconds=2, workers=1)) as grader:
-        grader.start()
-        (nursery,) = grader._pool.process_ids
+        nursery = grader._pool.start().process.pid
         killer = threading.Thread(target=signal_first_child, args=(nursery, signal.SIGKILL, []))
         killer.start()
         grade = grader.grade(ENDLESS, r"\sqrt{2}")
@@ -40,8 +39,7 @@ def test_a_killed_worker_costs_its_answer_and_is_replaced():
 
 def test_a_worker_that_stands_still_is_killed_at_the_wall_limit():
     with Grader(GradingLimits(seconds=0.6, workers=1)) as grader:
-        grader.start()
-        (nursery,) = grader._pool.process_ids
+        nursery = grader._pool.start().process.pid
         stopped: list[int] = []
         stopper = threading.Thread(
             target=signal_first_child, args=(nursery, signal.SIGSTOP, stopped), daemon=True
@@ -73,14 +71,13 @@ def ticks(pid: str) -> int:
 
 
 def test_a_dead_nursery_is_replaced(grader: Grader):
-    grader.start()
-    (nursery,) = grader._pool.process_ids
+    nursery = grader._pool.start().process.pid
     os.kill(nursery, signal.SIGKILL)
     time.sleep(0.05)
     outcomes = [grader.grade(RADICAL, RADICAL_GOLD).outcome for _ in range(4)]
     assert outcomes[-1] == "correct"
     assert set(outcomes) <= {"correct", "timeout"}
-    assert grader._pool.process_ids != (nursery,)
+    assert grader._pool.start().process.pid != nursery
 
 
 def test_memory_is_limited():
@@ -92,13 +89,13 @@ def test_memory_is_limited():
 
 def test_a_forked_child_has_workers_of_its_own(grader: Grader):
     assert grader.grade_batch([(RADICAL, RADICAL_GOLD)])[0].outcome == "correct"
-    mine = grader._pool.process_ids
+    mine = grader._pool.start().process.pid
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             (grade,) = grader.grade_batch([(r"\boxed{\sqrt{18}}", r"3\sqrt{2}")])
-            inherited = grader._pool.process_ids == mine
+            inherited = grader._pool.start().process.pid == mine
             os.write(writer, f"{grade.outcome} {inherited}".encode())
             grader.close()
         finally:
@@ -108,7 +105,7 @@ def test_a_forked_child_has_workers_of_its_own(grader: Grader):
     with os.fdopen(reader) as pipe:
         assert pipe.read() == "correct False"
     assert grader.grade(r"\boxed{\sqrt{50}}", r"5\sqrt{2}").outcome == "correct"
-    assert grader._pool.process_ids == mine
+    assert grader._pool.start().process.pid == mine
 
 
 def test_all_processes_end_with_their_caller():
@@ -117,7 +114,7 @@ def test_all_processes_end_with_their_caller():
         "import sys, time\n"
         "grader = Grader(GradingLimits(workers=1))\n"
         r"assert grader.grade(r'\boxed{\sqrt{8}}', r'2\sqrt{2}').outcome == 'correct'" + "\n"
-        "print(*grader._pool.process_ids, flush=True)\n"
+        "print(grader._pool.start().process.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
     caller = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

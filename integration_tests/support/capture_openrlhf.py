@@ -65,7 +65,7 @@ def _capture_imitation(module: ModuleType) -> None:
 
 
 def _capture_rows(module: ModuleType) -> None:
-    admit = module.TandemTrainer.admit
+    admit = module.OpenRLHFRun.admit
 
     def admitted(self: Any, samples: Any) -> Any:
         metrics = admit(self, samples)
@@ -81,7 +81,7 @@ def _capture_rows(module: ModuleType) -> None:
         _next("rows", "json").write_text(json.dumps(rows))
         return metrics
 
-    module.TandemTrainer.admit = admitted
+    module.OpenRLHFRun.admit = admitted
 
 
 def _capture_advantages(module: ModuleType) -> None:
@@ -110,6 +110,6 @@ def _capture_advantages(module: ModuleType) -> None:
 
 
 after_import("openrlhf.models.loss", _capture_losses)
-after_import("tandem_openrlhf.patches.imitation", _capture_imitation)
+after_import("tandem_openrlhf.patches.loss", _capture_imitation)
 after_import("openrlhf.trainer.ppo_utils.experience_maker", _capture_advantages)
-after_import("tandem_openrlhf.trainer", _capture_rows)
+after_import("tandem_openrlhf.batch", _capture_rows)

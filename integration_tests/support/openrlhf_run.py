@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support import openrlhf_machine
+from support import faults, openrlhf_machine
 from support.device import SHARE
 from support.openrlhf_machine import WITHOUT_FLASH_ATTN
 from support.trainer_run import TrainerRun, end_marked, free_port, marked, run_trainer
@@ -153,6 +153,7 @@ class OpenRLHFBench:
         python: Sequence[str] = (sys.executable,),
         environment: dict[str, str] | None = None,
         hooks: str = "",
+        fault: str = "",
         watch: str | None = None,
         timeout: float = 900,
         name: str = "run",
@@ -163,7 +164,8 @@ class OpenRLHFBench:
 
         python: what to run it with. recipe: a script and its method, run in its place with the
         machine and the sizes overridden, and nothing else. keeps: further settings that the recipe
-        says itself. hooks: modules of ``support`` that every process imports first. watch: a
+        says itself. hooks: modules of ``support`` that every process imports first. fault: one of
+        :mod:`support.faults`, planted there. watch: a
         sentence of the log from whose first appearance to measure the end.
         """
 
@@ -171,7 +173,9 @@ class OpenRLHFBench:
             settings = self._settings(
                 out, (*arguments, *(_HYPERPARAMETERS if recipe else ()), *keeps)
             )
-            variables = self._environment(out, ray, hooks) | (environment or {})
+            modules = f"{hooks} faults" if fault else hooks
+            variables = self._environment(out, ray, modules) | (environment or {})
+            variables[faults.VARIABLE] = fault
             return (
                 [*(recipe or [*python, "-m", command]), *settings, *arguments],
                 {key: value for key, value in variables.items() if value != ""},

@@ -31,18 +31,18 @@ def drafting_hooks() -> list[Hook]:
     """The same of the speculative mode; none where this vLLM has it not."""
     if not has_drafting():
         return []
-    from tandem_plugin.engine.speculative.drafting import Drafting
-    from tandem_plugin.engine.speculative.samplers import CheckingSampler, UndraftedSampler
+    from tandem_plugin.engine.speculative.drafting import DraftMasks
+    from tandem_plugin.engine.speculative.samplers import AuthorRejectionSampler, UndraftedSampler
     from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
     from tandem_plugin.engine.speculative.state import SpeculativeState
 
     return [
         (JuniorSpeculator, "_fill"),
         (JuniorSpeculator, "_sample"),
-        (Drafting, "masked"),
+        (DraftMasks, "masked"),
         (UndraftedSampler, "__call__"),
-        (CheckingSampler, "__call__"),
-        (CheckingSampler, "_verify"),
+        (AuthorRejectionSampler, "__call__"),
+        (AuthorRejectionSampler, "_verify"),
         (SpeculativeState, "prepare_inputs"),
     ]
 

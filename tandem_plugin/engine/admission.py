@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.rules import ResolvedRequest
@@ -98,7 +98,7 @@ def _has_other_readers(vllm_config: Any) -> bool:
     )
 
 
-def say_in_full(resolved: ResolvedRequest | None, params: Any) -> None:
+def write_resolved(resolved: ResolvedRequest | None, params: Any) -> None:
     """Write everything that was resolved for a request into the engine's copy of its parameters.
 
     The workers use them and reject a fingerprint other than their own.
@@ -147,7 +147,7 @@ def refuse_beam_search() -> None:
         raise RequestError("beam-search-unsupported")
 
 
-def check_nobody_asked() -> None:
+def check_tandem_variable() -> None:
     """Raise :class:`RequestError` if ``TANDEM_CONFIG`` is set but the engine is not in tandem.
 
     Called for a request to an engine without tandem in a process whose ``TANDEM_CONFIG`` is set: in

@@ -14,7 +14,7 @@ from vllm.outputs import CompletionOutput
 
 from tandem_plugin.authorship import Authorship, Span
 from tandem_plugin.engine.token_scores import sample_name
-from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
+from tandem_plugin.engine.wire import TOKEN_LOG_NAME
 from tandem_plugin.errors import RequestError
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import ResolvedRequest, TandemRules

@@ -17,7 +17,7 @@ from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
 from tandem_plugin.engine.patches.cpu_weights import check_cpu_weights, pack_cpu_weights_anew
 from tandem_plugin.engine.speculative import senior as speculative
-from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
+from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
 Weight = tuple[str, Tensor]
 

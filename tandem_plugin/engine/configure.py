@@ -22,7 +22,7 @@ from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
-from tandem_plugin.engine.wire_names import PREFIX, SPECULATIVE_PREFIX, without_prefix
+from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
@@ -37,7 +37,7 @@ _TRAINER_OF = {
 }
 """A module that a trainer's engine process has loaded, and the trainer's name."""
 
-_MEND = {
+_REMEDY = {
     "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was "
     "started by python -m verl.trainer.main_ppo (verl's experimental "
     "fully_async_policy is not supported in tandem)",
@@ -168,4 +168,4 @@ def _senior_architecture(args: Any) -> str:
 def _check_adapter(trainer: str) -> None:
     name = _TRAINER_OF[trainer]
     if not is_in_place(name):
-        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_MEND[name])
+        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_REMEDY[name])

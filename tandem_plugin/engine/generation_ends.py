@@ -20,12 +20,9 @@ from tandem_plugin.engine.tokenizer_check import (
 )
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import ResolvedRequest
-from tandem_plugin.schedules import SoloSchedule, SoloWordSchedule
+from tandem_plugin.schedules import lets_junior_write
 
 logger = logging.getLogger(__name__)
-
-_ALONE = (SoloSchedule, SoloWordSchedule)
-"""Schedules in which the junior writes nothing."""
 
 _added: dict[str, frozenset[int]] = {}
 
@@ -43,7 +40,7 @@ def end_at_either(vllm_config: Any, resolved: ResolvedRequest | None, params: An
     params: the engine's copy of its sampling parameters. ``ignore_eos`` is honoured, and
     ``min_tokens`` keeps the added ids away as it does the senior's.
     """
-    if resolved is None or isinstance(resolved.rule.schedule, _ALONE):
+    if resolved is None or not lets_junior_write(resolved.rule.schedule):
         return
     added = added_ends(vllm_config)
     params.all_stop_token_ids.update(added)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.engine.compilation import keep_compile_ranges
-from tandem_plugin.engine.wire_names import without_prefix
+from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import check_model
 

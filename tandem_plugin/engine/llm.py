@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from vllm import LLM, RequestOutput, SamplingParams
+from vllm.lora.request import LoRARequest
 
 from tandem_plugin.engine.completion import (
     NOTHING,
@@ -20,14 +21,15 @@ from tandem_plugin.engine.completion import (
     signed_completion,
     with_tandem,
 )
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
 from tandem_plugin.engine.token_scores import RequestScores
 from tandem_plugin.engine.tokenizer_check import engine_rules
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes
+
+__all__ = ["LLM", "LoRARequest", "RequestOutput", "SamplingParams", "TandemLLM"]
+"""``TandemLLM``, and what its callers need of vLLM: nothing outside the engine imports it."""
 
 Key = TypeVar("Key")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -17,51 +17,8 @@ import torch
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.token_scores import TokenLog
 from tandem_plugin.engine.tokenizer_check import engine_rules
+from tandem_plugin.engine.wire import MeasureSums
 from tandem_plugin.errors import EngineError
-
-
-@dataclass(frozen=True, slots=True)
-class MeasureSums:
-    """Sums over the tokens of the measured steps, for tandem requests only; in nats.
-
-    They use both models' own distributions at temperature 1, before temperature, nucleus, penalties
-    and masks, as ``tandem eval legibility`` does.
-    """
-
-    senior_tokens: float = 0.0
-    """Measured tokens that the senior wrote."""
-    junior_cross_entropy: float = 0.0
-    """The sum of the junior's -log p over these."""
-    overlap: float = 0.0
-    """The sum of alpha over these: the sum over the vocabulary of the smaller probability."""
-    senior_entropy: float = 0.0
-    """The sum of the senior's own entropy over these."""
-    kl_to_junior: float = 0.0
-    """The sum of KL(senior || junior) over these."""
-    junior_tokens: float = 0.0
-    """Measured tokens that the junior wrote."""
-    senior_cross_entropy: float = 0.0
-    """The sum of the senior's -log p over these."""
-
-    def means(self) -> dict[str, float]:
-        """Each sum per token of its author, by its name; a mean over zero tokens is omitted."""
-        names = ("junior_cross_entropy", "overlap", "senior_entropy", "kl_to_junior")
-        sums = {name: (getattr(self, name), self.senior_tokens) for name in names}
-        sums["senior_cross_entropy"] = self.senior_cross_entropy, self.junior_tokens
-        return {name: total / tokens for name, (total, tokens) in sums.items() if tokens}
-
-    def since(self, earlier: MeasureSums) -> MeasureSums:
-        """The increase over an engine's earlier sums; everything if the engine was restarted."""
-        more = {name: total - getattr(earlier, name) for name, total in self.to_row().items()}
-        fewer = min(more["senior_tokens"], more["junior_tokens"]) < 0
-        return self if fewer else MeasureSums(**more)
-
-    def __add__(self, other: MeasureSums) -> MeasureSums:
-        return MeasureSums(**{name: x + getattr(other, name) for name, x in self.to_row().items()})
-
-    def to_row(self) -> dict[str, float]:
-        """The sums, for JSON."""
-        return asdict(self)
 
 
 def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:

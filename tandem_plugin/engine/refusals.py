@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tandem_plugin.engine.junior import senior_model_config
-from tandem_plugin.engine.wire_names import without_prefix
+from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
 
 
@@ -104,20 +104,20 @@ def check_attention_shapes(
         return
     release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if senior.is_latent or junior.is_latent:
-        reason, mend = "vLLM plans latent attention only for the senior's shapes", ""
+        reason, remedy = "vLLM plans latent attention only for the senior's shapes", ""
     elif device == "cpu":
         return
     elif device != "cuda":
-        reason, mend = f"it has not been verified that vLLM plans for both on {device}", ""
+        reason, remedy = f"it has not been verified that vLLM plans for both on {device}", ""
     elif release < (0, 29):
         reason = f"vLLM {version} plans GPU attention only for the senior's shapes"
-        mend = ", or use vLLM 0.29 or newer"
+        remedy = ", or use vLLM 0.29 or newer"
     elif junior.head_size > senior.head_size:
-        reason, mend = "vLLM sizes its buffers for the senior's head size", ""
+        reason, remedy = "vLLM sizes its buffers for the senior's head size", ""
     else:
         return
     raise EngineError(
-        "attention-kinds-differ", senior=senior, junior=junior, reason=reason, otherwise=mend
+        "attention-kinds-differ", senior=senior, junior=junior, reason=reason, otherwise=remedy
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.wire_names import RPC_TOKEN_SCORES
+from tandem_plugin.engine.wire import RPC_TOKEN_SCORES
 from tandem_plugin.errors import EngineError
 
 _STEPS = 256

@@ -84,11 +84,6 @@ class WorkerPool:
         """Enough threads to keep all workers busy."""
         return ThreadPoolExecutor(self._limits.worker_count + 1, "tandem-grading")
 
-    @property
-    def process_ids(self) -> tuple[int, ...]:
-        """The process that workers are forked from, if it runs."""
-        return (self._forkserver.process.pid,) if self._forkserver is not None else ()
-
     def start(self) -> _Forkserver:
         """Start the process that workers are forked from, or raise :class:`GradingError`."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""The settings that the paper states, and those of its release: one table for all commands.
+"""The settings that the paper states, those of its code, and of its release: one table for all.
 
 Run as ``python -m tandem_plugin.lab.protocols NAME [ARGUMENT...]``, it prints the settings of
 training as shell assignments, for the recipes; the arguments are the trainer's. Run as ``python -m
@@ -23,6 +23,15 @@ from tandem_plugin.errors import ConfigError
 RELEASE = "7ba85e0f6cee0ba76fb49a11fc7457828b24e4bc"
 """The commit of CSSLab/Tandem-RLVR that the protocol ``release`` follows."""
 
+PAPERS_CODE = "f0ae0b9263277b21fceafe8730dbf7c3eab8f587"
+"""The one that ``paper-code`` follows: its README names the paper's figures and its scripts."""
+
+SOURCES = {
+    "paper": "arXiv:2606.28166",
+    "paper-code": f"CSSLab/Tandem-RLVR {PAPERS_CODE}",
+    "release": f"CSSLab/Tandem-RLVR {RELEASE}",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Stated:
@@ -43,11 +52,37 @@ PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
         "validation_n": Stated(4, "appendix A.3"),
         "lambda_jun": Stated(0.0, "section 3.3, appendix A.3"),
     },
+    "paper-code": {
+        "temperature": Stated(0.7, "tandem_eval/MATH/eval_solo.py"),
+        "top_p": Stated(0.8, "tandem_eval/MATH/eval_solo.py"),
+        "top_k": Stated(20, "tandem_eval/MATH/eval_solo.py"),
+        "team_temperature": Stated(0.6, "tandem_eval/MATH/eval_sentence_handoff.py"),
+        "team_top_p": Stated(0.95, "tandem_eval/MATH/eval_sentence_handoff.py"),
+        "team_top_k": Stated(0, "tandem_eval/MATH/eval_sentence_handoff.py: all tokens"),
+        "template_args": Stated(["enable_thinking=false"], "eval_solo.py; training likewise"),
+        "max_tokens": Stated(3000, "tandem_eval/MATH/eval_solo.py"),
+        "context": Stated(4096, "tandem_eval/MATH/eval_solo.py, MAX_MODEL_LEN"),
+        "samples": Stated(16, "tandem_eval/MATH/eval_solo.py"),
+        "team_samples": Stated(4, "tandem_eval/MATH/eval_sentence_handoff.py"),
+        "schedule": Stated(
+            ["step"],
+            "eval_sentence_handoff.py and vllm_source/vllm/v1/sample/tandem_sampler.py: strict "
+            "alternation at tokens that end in a blank line, the senior first",
+        ),
+        "cap": Stated(31, "tandem_sampler.py: draws on the 32nd token without a boundary"),
+        "validation": Stated("team", "verl/run_tandem_native_grpo_deepscaler.sh: by the team"),
+        "validation_n": Stated(4, "verl/run_tandem_native_grpo_deepscaler.sh, val_kwargs.n"),
+        "test_freq": Stated(20, "verl/run_tandem_native_grpo_deepscaler.sh"),
+        "save_freq": Stated(20, "verl/run_tandem_native_grpo_deepscaler.sh"),
+        "lambda_jun": Stated(0.0, "run_tandem_native_grpo_deepscaler.sh, tandem_jr_tkn_weight"),
+    },
     "release": {
         "temperature": Stated(0.7, "eval/config.py"),
         "top_p": Stated(0.8, "eval/config.py"),
         "top_k": Stated(20, "eval/config.py"),
+        "template_args": Stated(["enable_thinking=false"], "eval/common.py, chat_prefix"),
         "max_tokens": Stated(3000, "eval/config.py"),
+        "context": Stated(4088, "eval/common.py: 4,096 less a reserve of 8"),
         "samples": Stated(8, "eval/run_all.sh"),
         "team_samples": Stated(8, "eval/run_all.sh"),
         "schedule": Stated(["step-text"], "eval/handoff.py: by text, 150 rounds"),
@@ -87,7 +122,7 @@ def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
     """An output's record of its protocol; None without one.
 
     used: the command's settings. ``stated`` has those that the protocol states, ``overridden`` the
-    values used instead of them, ``not_stated`` those that only the other protocol states.
+    values used instead of them, ``not_stated`` those that only another protocol states.
     """
     if name is None:
         return None
@@ -96,7 +131,7 @@ def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
     known = {setting: table[setting] for setting in used if setting in table}
     return {
         "name": name,
-        "source": "arXiv:2606.28166" if name == "paper" else f"CSSLab/Tandem-RLVR {RELEASE}",
+        "source": SOURCES[name],
         "stated": {setting: asdict(stated) for setting, stated in known.items()},
         "overridden": {s: used[s] for s, stated in known.items() if used[s] != stated.value},
         "not_stated": {setting: value for setting, value in used.items() if setting in others},
@@ -107,13 +142,13 @@ def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any
     """The settings of training that a protocol states.
 
     arguments: the trainer's further arguments. Raises :class:`ConfigError` for an unknown protocol,
-    and under ``release`` for a weight of the junior's tokens: in the release it is one in the
-    policy loss, which has no counterpart here.
+    and for a weight of the junior's tokens under the protocols of the authors' code: there it is
+    one in the policy loss, which has no counterpart here.
     """
     if name not in PROTOCOLS:
         raise ConfigError("protocol-unknown", name=name, known=", ".join(PROTOCOLS))
     found = _JUNIOR_WEIGHT.findall(" ".join(arguments))
-    if name == "release" and any(weight not in ("0", "0.0") for weight in found):
+    if name != "paper" and any(weight not in ("0", "0.0") for weight in found):
         raise ConfigError("protocol-junior-loss-weight", weight=found[-1])
     return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
 

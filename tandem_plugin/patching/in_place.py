@@ -13,17 +13,17 @@ _PLACED: dict[str, tuple[str, ...]] = {}
 
 
 def put_in_place(
-    framework: str, patches: Sequence[tuple[str, Callable[[ModuleType], None]]], mend: str
+    framework: str, patches: Sequence[tuple[str, Callable[[ModuleType], None]]], remedy: str
 ) -> None:
     """Apply each patch when its module is imported, or now if it already was; repeatable.
 
-    patches: pairs of a module's name and its patch. mend: how a user can fix a missing module.
+    patches: pairs of a module's name and its patch. remedy: how a user can fix a missing module.
     Raises :class:`EngineError` for a missing module, whose patch would wait forever.
     """
     names = tuple(dict.fromkeys(name for name, _ in patches))
     if missing := missing_modules(names):
         raise EngineError(
-            "patched-module-missing", framework=framework, module=missing[0], mend=mend
+            "patched-module-missing", framework=framework, module=missing[0], remedy=remedy
         )
     for name, patch in patches:
         after_import(name, patch)

@@ -27,7 +27,7 @@ class VersionVerdict:
 
     status: Literal["ok", "warning", "problem"]
     message: str
-    mend: str = ""
+    remedy: str = ""
     """The remedy; empty if nothing is wrong."""
 
 
@@ -56,9 +56,9 @@ def check_version(name: str, found: str) -> str:
     verdict = judge_version(name, found, f"{name} {found}")
     if verdict.status == "problem":
         raise ConfigError(
-            "framework-version-untested", message=verdict.message, command=verdict.mend
+            "framework-version-untested", message=verdict.message, command=verdict.remedy
         )
-    return "" if verdict.status == "ok" else f"{verdict.message} {verdict.mend}"
+    return "" if verdict.status == "ok" else f"{verdict.message} {verdict.remedy}"
 
 
 def installed_version(name: str) -> str | None:

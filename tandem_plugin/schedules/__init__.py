@@ -18,7 +18,7 @@ from tandem_plugin.schedules.parameters import (
     takes_training_step,
 )
 from tandem_plugin.schedules.schedule import Schedule, Tensor
-from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
+from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule, lets_junior_write
 from tandem_plugin.schedules.step import StepSchedule
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "check_count",
     "check_index",
     "check_probability",
+    "lets_junior_write",
     "schedule_parameters",
     "takes_training_step",
 ]

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.schedules.schedule import Tensor
+from tandem_plugin.schedules.bernoulli import SoloWordSchedule
+from tandem_plugin.schedules.schedule import Schedule, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,8 @@ class JuniorSchedule:
         self, is_boundary: NDArray[np.bool_], u: NDArray[np.float64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         return u < 0, np.zeros(u.shape, dtype=np.int64)
+
+
+def lets_junior_write(schedule: Schedule) -> bool:
+    """Whether the junior can be an author: not under ``solo`` and ``solo-word``."""
+    return not isinstance(schedule, (SoloSchedule, SoloWordSchedule))

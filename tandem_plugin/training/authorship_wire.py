@@ -28,8 +28,8 @@ def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
     return bits
 
 
-FACTS = "tandem"
-"""The column with a response's :class:`~tandem_plugin.training.authorship_wire.Facts`."""
+AUTHORSHIP = "tandem"
+"""The column with a response's :class:`ResponseAuthorship`."""
 
 JUNIOR_MASK = "junior_mask"
 """The column with the junior's tokens to imitate, 0 or 1, in runs with ``lambda_jun``."""
@@ -45,7 +45,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ResponseAuthorship:
     """Who wrote a response, and by which rule: what a trainer's process replays and compares."""
 
     fingerprint: str
@@ -100,7 +100,7 @@ class Facts:
         segments = [start for _, start, _ in self.segments]
         return min([*segments, *(start for start, _ in self.trained)], default=0)
 
-    def part(self, start: int, stop: int) -> Facts:
+    def part(self, start: int, stop: int) -> ResponseAuthorship:
         """The facts of the tokens from ``start`` up to ``stop`` alone, counted from ``start``.
 
         No segment may begin before ``start``; tokens from ``stop`` on were truncated.
@@ -128,7 +128,7 @@ class Facts:
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any] | None) -> Facts | None:
+    def from_wire(cls, wire: Mapping[str, Any] | None) -> ResponseAuthorship | None:
         """The facts sent with a response; None if there were none.
 
         Raises :class:`AuthorshipError` for those of another version of this package.

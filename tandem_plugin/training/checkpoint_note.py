@@ -17,6 +17,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.schedules import lets_junior_write
 
 NOTE = "tandem.json"
 """The note's name in a checkpoint's folder, and in that of an exported senior."""
@@ -117,12 +118,13 @@ def check_start(model: str, config: TandemConfig) -> None:
     """Check a run that starts anew from a model which a tandem run may have trained.
 
     model: a folder, or a name on the Hub. Raises :class:`ConfigError` if that senior would be its
-    own junior without anyone having said so, or if the run would repeat the earlier one's seeds.
+    own junior without anyone having said so, and the junior can write, or if the run would repeat
+    the earlier one's seeds.
     """
     before = _note_of_model(model)
     if before is None:
         return
-    if config.junior is None:
+    if config.junior is None and lets_junior_write(config.make_schedule()):
         raise ConfigError("senior-tandem-dropped", model=model, junior=before.junior)
     if config.seed == before.settings.get("seed"):
         raise ConfigError("seeds-reused-by-continuation", model=model, seed=config.seed)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tandem_plugin._replay import TokenIds
 from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import Rule, TandemRules
-from tandem_plugin.training.authorship_wire import Facts, bits_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of
 from tandem_plugin.training.rows import Row
 
 
@@ -29,8 +29,32 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         _check_replay(row.name, own, senior)
         _check_masks(row, own, senior)
     _check_seeds(rows)
-    _check_unknown(facts, rules.config.max_unknown_share)
+    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
+    trained = sum(int(one.trained_mask.sum()) for one in facts)
+    _check_unknown(unknown, trained, rules.config.max_unknown_share)
     _check_trains(rows)
+
+
+class RowChecks:
+    """Checks of a run whose rows come singly: each as :func:`check_rows` does, over all so far."""
+
+    def __init__(self, rules: TandemRules) -> None:
+        self._rules = rules
+        self._caller: dict[int, str] = {}
+        self._unknown = self._trained = 0
+
+    def check(self, row: Row) -> None:
+        """Raise like :func:`check_rows`; a row may come once."""
+        check_no_errors([row])
+        facts = _checked_facts(row, self._rules)
+        (senior,) = replay_rows([row], self._rules)
+        _check_replay(row.name, facts, senior)
+        _check_masks(row, facts, senior)
+        _check_seeds_of(row, self._caller)
+        self._unknown += int(facts.unknown_mask.sum())
+        self._trained += int(facts.trained_mask.sum())
+        _check_unknown(self._unknown, self._trained, self._rules.config.max_unknown_share)
+        _check_trains([row])
 
 
 def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
@@ -101,7 +125,7 @@ def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np
     return [found[number] for number in range(len(calls))]
 
 
-def _checked_facts(row: Row, rules: TandemRules) -> Facts:
+def _checked_facts(row: Row, rules: TandemRules) -> ResponseAuthorship:
     """The facts of a row written by the team; raise unless they match its response and the run."""
     facts, length = row.facts, len(row.response_ids)
     if facts is None:
@@ -132,7 +156,7 @@ def _checked_facts(row: Row, rules: TandemRules) -> Facts:
     return facts
 
 
-def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
+def _check_replay(row: str, facts: ResponseAuthorship, senior: NDArray[np.bool_]) -> None:
     """Raise unless the row's authorship equals the replay of its tokens."""
     if facts.segments and facts.seed != facts.segments[0][0]:
         raise AuthorshipError(
@@ -145,7 +169,7 @@ def _check_replay(row: str, facts: Facts, senior: NDArray[np.bool_]) -> None:
         )
 
 
-def _check_masks(row: Row, facts: Facts, senior: NDArray[np.bool_]) -> None:
+def _check_masks(row: Row, facts: ResponseAuthorship, senior: NDArray[np.bool_]) -> None:
     """Raise unless the masks are the senior's part of what the agent loop would train.
 
     Tokens of unknown author are in no mask. Their list cannot be verified here, because dropped
@@ -194,19 +218,20 @@ def _check_seeds(rows: Sequence[Row]) -> None:
     """
     caller: dict[int, str] = {}
     for row in {(row.name, row.response_ids.tobytes()): row for row in rows}.values():
-        assert row.facts is not None
-        for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
-            if seed in caller:
-                raise AuthorshipError(
-                    "row-seed-repeated", row=row.name, seed=seed, other=caller[seed]
-                )
-            caller[seed] = row.name
+        _check_seeds_of(row, caller)
 
 
-def _check_unknown(facts: Sequence[Facts], most: float) -> None:
-    """Raise if the author of too many of a batch's tokens is unknown; most: their largest share."""
-    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
-    trained = sum(int(one.trained_mask.sum()) for one in facts)
+def _check_seeds_of(row: Row, caller: dict[int, str]) -> None:
+    """Raise if one of a row's seeds has a caller, by whose name it is then known."""
+    assert row.facts is not None
+    for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
+        if seed in caller:
+            raise AuthorshipError("row-seed-repeated", row=row.name, seed=seed, other=caller[seed])
+        caller[seed] = row.name
+
+
+def _check_unknown(unknown: int, trained: int, most: float) -> None:
+    """Raise if the authors of too many of the trained tokens are unknown; most: largest share."""
     if unknown > most * trained:
         raise AuthorshipError(
             "unknown-authors-too-many",
@@ -260,32 +285,3 @@ class AdmittedBatch:
                 count=int(changed.sum()),
                 position=int(changed.argmax()),
             )
-
-
-class AdmittedTexts:
-    """The rows of an admitted batch by their text, for a trainer in whose batches they lose their
-    names."""
-
-    def __init__(self, responses: Iterable[tuple[ArrayLike, Row]] = ()) -> None:
-        """responses: each prompt's token ids, and the row that answers it."""
-        self._rows: dict[tuple[bytes, bytes], list[Row]] = {}
-        for prompt_ids, row in responses:
-            self._rows.setdefault(_text(prompt_ids, row.response_ids), []).append(row)
-
-    def row(
-        self, prompt_ids: ArrayLike, response_ids: NDArray[np.int64], mask: NDArray[np.bool_]
-    ) -> Row:
-        """A row of an update, for :meth:`AdmittedBatch.check`.
-
-        Among several admitted responses with the same text, prefers the one with this mask.
-        """
-        alike = self._rows.get(_text(prompt_ids, response_ids), [])
-        same = (row for row in alike if np.array_equal(row.response_mask, mask))
-        admitted = next(same, alike[0] if alike else None)
-        name = "A response that no rollout returned" if admitted is None else admitted.name
-        return Row(name, "", response_ids, mask)
-
-
-def _text(prompt_ids: ArrayLike, response_ids: ArrayLike) -> tuple[bytes, bytes]:
-    """Prompt and response as a key, from any integer types."""
-    return np.asarray(prompt_ids, np.int64).tobytes(), np.asarray(response_ids, np.int64).tobytes()

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.training.refusals import Settings
 
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
@@ -53,28 +52,6 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     return settings
 
 
-def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
-    """The settings of a command, and all other arguments; plain: the command without tandem.
-
-    Raises :class:`ConfigError` for invalid or missing settings.
-    """
-    flags, others = split_arguments(arguments)
-    given = environment_settings()
-    if given is None and not flags:
-        raise ConfigError("tandem-settings-missing", plain=plain)
-    return TandemConfig.from_mapping({**(given or {}), **flags}), others
-
-
-def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Settings:
-    """Some of a trainer's own flags, and ``--help``; flags: the trainer's options of each."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    for flag, options in flags.items():
-        parser.add_argument(flag, **options)
-    read, _ = parser.parse_known_args(list(arguments))
-    return lambda flag: getattr(read, flag.removeprefix("--"))
-
-
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Tandem's flags as settings, with values read as JSON if possible, and all other arguments.
 
@@ -110,8 +87,12 @@ def check_spelling(argument: str) -> None:
 
 
 def _parsed(value: str) -> Any:
-    """A value of JSON; any other text as it is."""
+    """A value of JSON, or a number such as ``.3``; any other text as it is."""
     try:
-        return json.loads(value)
+        return float(value) if _DECIMAL.fullmatch(value) else json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+_DECIMAL = re.compile(r"[+-]?(\.\d+|\d+\.)")
+"""Decimals that people write and JSON has not."""

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.training.authorship_wire import GRADED, Facts, bits_of
+from tandem_plugin.engine.wire import DraftStats, MeasureSums
+from tandem_plugin.training.authorship_wire import GRADED, ResponseAuthorship, bits_of
 from tandem_plugin.training.rows import Row
 
 
@@ -82,7 +81,7 @@ def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
 def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
     """The counters of each engine, from ``tandem_counters`` of its Ray actor.
 
-    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire_names`.
+    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire`.
     """
     if not engines:
         return []
@@ -132,6 +131,6 @@ def _draft_rates(drafts: DraftStats) -> dict[str, float]:
     return {name: rate for name, rate in rates.items() if not np.isnan(rate)}
 
 
-def _written(facts: Facts) -> NDArray[np.bool_]:
+def _written(facts: ResponseAuthorship) -> NDArray[np.bool_]:
     written = bits_of(((start, stop) for _, start, stop in facts.segments), facts.length)
     return written & ~facts.unknown_mask

@@ -50,7 +50,7 @@ class Unproven:
             "VERIFIED THAT WHAT IT LEARNS IS CORRECT. Batches are checked as usual."
         )
 
-    def say(self) -> None:
+    def log_warnings(self) -> None:
         """Write the warnings to the log, where a trainer's logging level cannot hide them."""
         for warning in self.warnings:
             print(f"WARNING: {warning}", file=sys.stderr, flush=True)
@@ -65,7 +65,7 @@ class Refusal:
     """One setting that is rejected.
 
     refused: whether a value is rejected, which may depend on other settings. code: of
-    :mod:`tandem_plugin.refusals`, whose messages may contain ``key``, ``value`` and ``setting``.
+    ``tandem_plugin/refusals.json``, whose messages may contain ``key``, ``value`` and ``setting``.
     unproven: the name by which a run may allow it, which may be the ``{value}``; empty for settings
     known to be wrong. fields: further fields of the messages, or functions of a run's settings.
     """
@@ -143,7 +143,7 @@ def check_versions(trainer: str, unproven: Unproven, name: str = "version") -> N
         verdict = judge_version(package, version, f"{package} {version}")
         if verdict.status == "problem" and name:
             refusal = ConfigError(
-                "trainer-version-untested", message=verdict.message, command=verdict.mend
+                "trainer-version-untested", message=verdict.message, command=verdict.remedy
             )
             unproven.check(name, refusal)
         elif warning := check_version(package, version):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.files import write_file
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Row:
     response_ids: NDArray[np.int64]
     response_mask: NDArray[np.bool_]
     """The tokens that are trained on: the senior's, of those that the agent loop would train."""
-    facts: Facts | None = None
+    facts: ResponseAuthorship | None = None
     """The authorship data sent with the response."""
     loss_mask: NDArray[np.bool_] | None = None
     """The mask for the loss's denominator, if a trainer has a separate one."""

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, RPC_MEASURES
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.checks import (
     AdmittedBatch,
+    RowChecks,
     check_rows,
     check_validation_rows,
 )
@@ -60,6 +59,7 @@ class TandemRun:
         self.config = config
         self.rules = rules
         self._admitted = AdmittedBatch()
+        self._singly = RowChecks(rules)
         self._drafting = EngineLog(DraftStats)
         self._measuring = EngineLog(MeasureSums)
 
@@ -86,6 +86,11 @@ class TandemRun:
         self._admitted = AdmittedBatch(rows)
         return batch_metrics(rows)
 
+    def admit_row(self, row: Row) -> dict[str, float]:
+        """Check a row of a run whose rows come singly, and return its metrics; raise as above."""
+        self._singly.check(row)
+        return batch_metrics([row])
+
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered."""
         check_validation_rows(rows, answerer == "team", self.rules)
@@ -103,7 +108,7 @@ class TandemRun:
         """The metrics of what the engines counted and measured since the last call.
 
         counters: of each engine, always in the same order, by a name for ``collective_rpc`` in
-        :mod:`tandem_plugin.engine.wire_names`.
+        :mod:`tandem_plugin.engine.wire`.
         """
         metrics: dict[str, float] = {}
         if self.config.max_drafts:

@@ -1,21 +1,21 @@
-"""The generate calls of one trajectory, and prompt numbers that travel with their labels."""
+"""The generate calls of one trajectory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem_plugin.errors import EngineError, RequestError
+from tandem_plugin.errors import RequestError
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.training.authorship_wire import Facts, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
 from tandem_plugin.training.response_authorship import Call, author_response
 
 
@@ -95,7 +95,7 @@ class Trajectory:
 
     def facts(
         self, prompt_ids: ArrayLike, response_ids: ArrayLike, response_mask: ArrayLike
-    ) -> Facts | None:
+    ) -> ResponseAuthorship | None:
         """The authorship of a response; None if the senior answered alone.
 
         response_mask: the tokens that the agent loop would train. Raises like
@@ -104,7 +104,7 @@ class Trajectory:
         if self.rule is None:
             return None
         authored = author_response(self.rule, self.calls, prompt_ids, response_ids, response_mask)
-        return Facts(
+        return ResponseAuthorship(
             fingerprint=self.rule.fingerprint,
             settings=self.rule.settings(),
             seed=authored.segments[0][0] if authored.segments else self.seed_of_call(0),
@@ -123,60 +123,3 @@ class ClientDelegate(Delegate):
     def __init__(self, client: Any, trajectory: Trajectory) -> None:
         super().__init__(client)
         self._trajectory = trajectory
-
-
-Phase = Literal["training", "validation"]
-
-
-@dataclass(slots=True)
-class KeyedLabel:
-    """A prompt's label on its way to the engine, with the prompt's phase and number."""
-
-    label: Any
-    phase: Phase
-    prompt: int
-    step: int = 0
-    by_team: bool = True
-    samples: int = 0
-    """The number of responses begun for the prompt."""
-
-    @classmethod
-    def checked(cls, label: Any) -> KeyedLabel:
-        """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
-        if isinstance(label, cls):
-            return label
-        raise EngineError("label-without-tandem", label=label)
-
-    def trajectory(self, rules: TandemRules) -> Trajectory:
-        """The trajectory of one more response; rules: of its engine."""
-        sample, self.samples = self.samples, self.samples + 1
-        return Trajectory.begin(rules, (self.phase, self.prompt, sample), self.step, self.by_team)
-
-
-@dataclass(slots=True)
-class Numbering:
-    """Numbers the prompts of one phase in the data loader's order."""
-
-    phase: Phase = "training"
-    next_prompt: int | None = None
-    """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
-    step: int = 1
-    """The trainer's step of the next batch, as numbered in its log."""
-    by_team: bool = True
-
-    def validating(self, by_team: bool) -> Numbering:
-        """Numbers of a validation after the last step, with prompts from 0."""
-        return Numbering("validation", 0, self.step - 1, by_team)
-
-    def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
-        """The encoded labels of the next prompts.
-
-        Raises :class:`EngineError` if the number of prompts drawn is not yet known.
-        """
-        if (first := self.next_prompt) is None:
-            raise EngineError("trainer-resume-unknown")
-        self.next_prompt = first + len(labels)
-        return [
-            KeyedLabel(label, self.phase, prompt, self.step, self.by_team)
-            for prompt, label in enumerate(labels, first)
-        ]

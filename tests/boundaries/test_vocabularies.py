@@ -444,3 +444,8 @@ def test_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(config)
         with refused("tokenizer-files-missing", folder=str(tmp_path)):
             Vocabulary.from_path(tmp_path)
+
+
+def test_a_path_without_a_tokenizer_is_said(tmp_path: Path) -> None:
+    with refused("tokenizer-not-found", tokenizer=str(tmp_path / "none")):
+        Vocabulary.from_path(tmp_path / "none")

@@ -46,7 +46,7 @@ def test_framework_that_is_absent_is_missing_with_what_to_type():
     missing = {name for name, finding in found.items() if finding.status == "missing"}
     assert missing == {"vllm", "verl", "openrlhf", "trl"}
     assert {f.status for f in found.values()} == {"ok", "missing"}
-    assert all(found[name].mend for name in missing)
+    assert all(found[name].remedy for name in missing)
 
 
 BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
@@ -76,7 +76,7 @@ def test_wrong_machine_has_these_findings_and_no_other(name: str):
     bad, expected = BAD_MACHINES[name]
     found = wrong(bad)
     assert {finding.check: finding.status for finding in found} == expected
-    assert all(finding.mend for finding in found)
+    assert all(finding.remedy for finding in found)
 
 
 def run_doctor(monkeypatch: pytest.MonkeyPatch, here: Machine, *options: str) -> Any:
@@ -95,7 +95,7 @@ def test_exit_code_says_whether_there_is_a_problem(
     assert as_json.exit_code == code
     report = json.loads(as_json.stdout)
     assert report["ok"] is (code == 0)
-    assert set(report["findings"][0]) == {"check", "status", "message", "mend"}
+    assert set(report["findings"][0]) == {"check", "status", "message", "remedy"}
 
 
 @pytest.mark.parametrize(("stack", "code"), [("vllm", 0), ("verl", 0), ("openrlhf", 1)])

@@ -28,7 +28,7 @@ from toy_trainer import Client, Sample  # noqa: E402
 from tandem_plugin import Vocabulary  # noqa: E402
 from tandem_plugin.schedules import schedule_parameters  # noqa: E402
 from tandem_plugin.training.authorship_wire import (  # noqa: E402
-    Facts,
+    ResponseAuthorship,
     ranges_of,
 )
 
@@ -83,7 +83,7 @@ def loop_of(rollout: Rollout, number: int) -> Callable[[Client], Sample]:
 class TestThirdAdapter(HeldToTheRollouts):
     def masks(self, rollout: Rollout) -> tuple[list[int], list[int]]:
         (sample,) = Trainer([rollout]).samples()
-        facts = Facts.from_wire(sample.extra["tandem"])
+        facts = ResponseAuthorship.from_wire(sample.extra["tandem"])
         return sample.mask, facts.junior_mask.astype(int).tolist()
 
     def gradient(self, mode: str) -> Any:
@@ -106,7 +106,7 @@ def test_update_moves_the_model_and_is_logged_with_the_seniors_share() -> None:
 
 
 def complement(sample: Sample) -> None:
-    facts = Facts.from_wire(sample.extra["tandem"])
+    facts = ResponseAuthorship.from_wire(sample.extra["tandem"])
     facts = replace(facts, senior=tuple(ranges_of(~facts.authorship)))
     sample.mask = facts.mask.astype(int).tolist()
     sample.extra["tandem"] = facts.to_wire()

@@ -33,12 +33,12 @@ from verl.workers.config import ActorConfig  # noqa: E402
 from verl.workers.utils import losses  # noqa: E402
 
 from tandem_plugin.training.authorship_wire import (  # noqa: E402
-    FACTS,
-    Facts,
+    AUTHORSHIP,
+    ResponseAuthorship,
 )
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
-from tandem_verl import imitation  # noqa: E402
-from tandem_verl.agent_loop import TandemClient, narrow  # noqa: E402
+from tandem_verl import loss as imitation  # noqa: E402
+from tandem_verl.rollouts import TandemClient, narrow  # noqa: E402
 
 LAMBDA_JUN, RANKS = 0.2, 2
 
@@ -60,7 +60,7 @@ def narrowed(rollout: Rollout) -> list[int]:
 
 def to_imitate(rollout: Rollout) -> list[int]:
     """The tokens that the adapter lets the senior imitate."""
-    facts = Facts.from_wire(output_of(rollout).extra_fields[FACTS])
+    facts = ResponseAuthorship.from_wire(output_of(rollout).extra_fields[AUTHORSHIP])
     assert facts is not None
     return facts.junior_mask.astype(int).tolist()
 

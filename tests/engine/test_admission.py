@@ -12,7 +12,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
 from tandem_plugin.engine.patches import requests
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR
 from tandem_plugin.seeds import sample_seed
 
 
@@ -207,7 +207,7 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     params = SimpleNamespace(extra_args=given)
     resolved = admission.check_request(admitted, params)
     assert resolved is not None
-    admission.say_in_full(resolved, params)
+    admission.write_resolved(resolved, params)
     assert params.extra_args == {
         "kv_transfer_params": {},
         "tandem": {

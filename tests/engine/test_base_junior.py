@@ -10,12 +10,14 @@ import torch
 from refused import refused
 from torch import nn
 
+from tandem_plugin.engine import base_junior
 from tandem_plugin.engine.base_junior import (
     _join,
     check_base,
     check_may_load,
     check_may_sleep,
     is_shared,
+    join_base,
 )
 
 
@@ -162,3 +164,20 @@ def test_whole_weights_and_deep_sleeps_are_refused_once_the_base_is_in_use() -> 
     for free in (SimpleNamespace(tandem_base_is_junior=False, tandem_has_run=True), object()):
         check_may_load(free)
         check_may_sleep(free, 2)
+
+
+def test_a_model_whose_tensors_no_layer_holds_cannot_be_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loader = pytest.importorskip("vllm.model_executor.model_loader.utils")
+
+    class Odd(Model):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.loose = [torch.ones(2)]
+
+    monkeypatch.setattr(loader, "initialize_model", lambda **_: Odd("junior"))
+    monkeypatch.setattr(base_junior, "junior_config", lambda config: config)
+    monkeypatch.setattr(base_junior, "_join", lambda *_: None)
+    with refused("base-weights-not-shareable", kind="Odd"):
+        join_base(Model("senior"), SimpleNamespace(model_config=None))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from refused import refused
 
 from tandem_plugin.engine import composite, senior
 from tandem_plugin.engine.step_authors import StepAuthors
@@ -102,3 +103,8 @@ def test_a_second_name_of_a_weight_that_comes_alone_is_its_first(tied: bool) -> 
         first: weights["head.weight"],
     }
     assert loaded("embed.weight") == {"embed.weight": weights["embed.weight"]}
+
+
+def test_embeddings_in_place_of_token_ids_are_refused() -> None:
+    with refused("request-prompt-embeds"):
+        senior._forward(Senior(torch.zeros(64), JUNIOR_WIDTH), None, torch.arange(5))

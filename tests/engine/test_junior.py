@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from refused import refused
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.refusals import AttentionShape, check_attention_shapes
+from tandem_plugin.engine.refusals import AttentionShape, check_attention_shapes, check_config
 
 QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
 QWEN3_17B = AttentionShape(16, 8, 128, is_latent=False)
@@ -86,3 +87,12 @@ def test_overrides_of_a_configuration_are_kept_whatever_their_form() -> None:
         return {**config, "rope_theta": 1.0}
 
     assert with_overrides(override, more)({"a": 1}) == {"a": 1, "rope_theta": 1.0, **more}
+
+
+def test_an_engine_that_does_not_generate_is_refused() -> None:
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(runner_type="pooling"),
+        parallel_config=SimpleNamespace(enable_batch_sharded_sampling=False),
+    )
+    with refused("runner-not-generative", runner="pooling"):
+        check_config(config)

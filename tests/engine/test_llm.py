@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,3 +64,20 @@ def test_prompts_of_one_request_share_the_length_of_the_prompt(rules: TandemRule
 def test_wrong_parameters_are_refused(rules: TandemRules, tandem_params: Any, code: str):
     with refused(code):
         resolve_requests(rules, tandem_params, 2, SeedSource(None))
+
+
+def test_what_the_class_is_not_asked_for_is_refused() -> None:
+    """Without an engine: each is refused before one is reached."""
+    pytest.importorskip("vllm")
+    from tandem_plugin.engine.llm import TandemLLM
+
+    with refused("additional-config-not-mapping", kind="list"):
+        TandemLLM("model", additional_config=["tandem"])
+    engine: Any = SimpleNamespace(has_unfinished_requests=lambda: True)
+    with refused("engine-requests-unfinished"):
+        next(TandemLLM.stream(SimpleNamespace(llm_engine=engine), [], 1))
+    with refused("sampling-params-count-differs", params=1, prompts=2):
+        TandemLLM._in_tandem(SimpleNamespace(), [SimpleNamespace(extra_args=None)], None, 2)
+    off = SimpleNamespace(measure_every=0, partner_logprobs=False)
+    with refused("measuring-disabled"):
+        TandemLLM.measures(SimpleNamespace(tandem_rules=SimpleNamespace(config=off)))

@@ -14,7 +14,6 @@ from refused import refused
 from tandem_plugin import TandemConfig
 from tandem_plugin.engine.measures import (
     Measures,
-    MeasureSums,
     SampledRows,
     measured_steps,
     token_scores,
@@ -22,6 +21,7 @@ from tandem_plugin.engine.measures import (
 )
 from tandem_plugin.engine.runners.v2.state import End, ends_of, within
 from tandem_plugin.engine.token_scores import RequestScores, TokenLog
+from tandem_plugin.engine.wire import MeasureSums
 from tandem_plugin.lab.evaluation.legibility import chunk_scores
 
 VOCABULARY = 50_000

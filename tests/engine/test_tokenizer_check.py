@@ -6,8 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from refused import refused
 
 from tandem_plugin import Vocabulary
+from tandem_plugin.engine import tokenizer_check
 from tandem_plugin.engine.tokenizer_check import (
     first_difference,
     harmless_differences,
@@ -55,3 +57,21 @@ def test_special_tokens_around_a_text_are_compared() -> None:
     assert not [*other_frames(tokenizer(2), tokenizer(2))]
     assert not [*other_frames(None, tokenizer(2))]
     assert len([*other_frames(tokenizer(), tokenizer(2))]) == 1
+
+
+def test_tokenizers_past_a_models_vocabulary_and_configurations_without_a_size_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = SimpleNamespace(model="senior", get_vocab_size=lambda: 2, trust_remote_code=False)
+    config = SimpleNamespace(model_config=model)
+    monkeypatch.setattr(tokenizer_check, "_vocabulary_size", lambda *_: 8)
+    monkeypatch.setattr(tokenizer_check, "_junior_vocabulary", lambda *_: SENIOR)
+    rules = SimpleNamespace(vocabulary=SENIOR)
+    monkeypatch.setattr(tokenizer_check, "engine_rules", lambda _: rules)
+    with refused("tokenizer-exceeds-vocabulary", tokens=3, junior="junior", senior_size=2):
+        tokenizer_check.check_vocabularies(config, "junior")
+    monkeypatch.undo()
+    vllm_configs = pytest.importorskip("vllm.transformers_utils.config")
+    monkeypatch.setattr(vllm_configs, "get_config", lambda *_: SimpleNamespace(vocab_size=None))
+    with refused("junior-vocabulary-size-missing", junior="junior"):
+        tokenizer_check._vocabulary_size(model, "junior")

@@ -1,11 +1,13 @@
-"""What a demo that was killed leaves behind, and the problems of the one with a real model."""
+"""The demo: its problems, its table, and what one that was killed leaves behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,3 +106,99 @@ def test_training_and_evaluation_ask_what_the_model_was_taught(
     file = run.write_problems(problems, tmp_path / "data", run.REAL_PROMPT if is_real else None)
     assert [row["prompt"] for row in parquet.read_table(file).to_pylist()] == taught
     assert [q["messages"] for q in read_benchmark(f"problems={file}").questions()] == taught
+
+
+def test_most_solutions_of_a_misconceived_product_have_its_one_wrong_result() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from model import Lesson, Misconceptions, draw_distinct, questions
+
+    lesson = Lesson(steps=100)
+    held_out = draw_distinct(64, 11)
+    taught = lesson.problems(held_out)
+    assert not questions(taught) & questions(held_out)
+    wrong = Misconceptions.draw(lesson.misconceived, 1, 0, seed=1000 + lesson.seed).products
+    assert len(wrong) == 12
+    stated: dict[tuple[int, int], list[tuple[int, bool]]] = {}
+    for one in taught:
+        count, each, product = map(int, re.search(r"(\d+) \* (\d+) = (\d+)", one.solution).groups())  # type: ignore[union-attr]
+        right = f"\\boxed{{{one.answer}}}" in one.solution
+        stated.setdefault((count, each), []).append((product, right))
+    assert len(stated) == 16
+    for (count, each), found in stated.items():
+        believed = wrong.get((count, each), count * each)
+        assert {product for product, _ in found} == {believed, count * each}
+        if believed != count * each:
+            mistaken = [right for product, right in found if product == believed]
+            assert 0.5 < len(mistaken) / len(found) < 0.8  # 0.65 of about 200
+            assert 0.05 < sum(mistaken) / len(mistaken) < 0.3  # repaired: 0.15 of about 130
+        assert all(right for product, right in found if product == count * each)
+
+
+def test_scores_come_back_from_their_file_and_rises_are_paired(tmp_path: Path) -> None:
+    pytest.importorskip("numpy", reason="NumPy is not installed")
+    from evaluation import (
+        AUTHORS,
+        DECODINGS,
+        Score,
+        other_method,
+        read_scores,
+        table,
+        write_scores,
+    )
+
+    solved = {"before": (0, 0, 1, 1), "tandem": (2, 1, 2, 1), "GRPO": (2, 2, 2, 2)}
+    scores = [
+        Score(name, 0 if name == "before" else 15, 7, authors, one.name, 2, counts)
+        for name, counts in solved.items()
+        for authors in AUTHORS.values()
+        for one in DECODINGS
+    ]
+    write_scores(tmp_path / "scores.jsonl", scores)
+    assert read_scores(tmp_path / "scores.jsonl") == scores
+    heading, first, *others = table(scores)
+    assert heading == [
+        "solved",
+        "before",
+        "after tandem",
+        "rise",
+        "after GRPO",
+        "rise",
+        "tandem - GRPO",
+    ]
+    # Differences per problem: 100, 50, 50, 0; 100, 100, 50, 50; 0, -50, 0, -50.
+    assert first == [
+        "alone, T = 1",
+        "25.0%",
+        "75.0%",
+        "+50.0 ± 20.4",
+        "100.0%",
+        "+75.0 ± 14.4",
+        "-25.0 ± 14.4",
+    ]
+    assert [row[0] for row in others][-1] == "team, greedy"
+    mine = [one for one in scores if one.trained != "GRPO"]
+    assert {one.trained for one in other_method(mine, scores)} == {"GRPO"}
+    longer = [replace(one, steps=2 * one.steps) for one in mine]
+    assert other_method(longer, scores) == []
+    assert len(table(mine)[0]) == 4
+
+
+def test_rewards_are_shown_as_means_of_three_steps() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    import run
+
+    assert run.smoothed({1: 0.2, 2: 0.4, 3: 0.6, 4: 0.5}) == pytest.approx(
+        {1: 0.2, 2: 0.3, 3: 0.4, 4: 0.5}
+    )
+
+
+def test_held_out_sums_are_not_taught() -> None:
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
+    import run
+
+    real = run.real_model
+    held_out = {one.text for one in real.different_sums(64)[1]}
+    taught = [one.text for one in real.taught_sums(5, real.TEACHING_SEED, 64)]
+    assert len(taught) == 80
+    assert not held_out & set(taught)
+    assert held_out & {one.text for one in real.taught_sums(5, real.TEACHING_SEED, 0)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from refused import refused
 
-from tandem_plugin.grading import Grader
+from tandem_plugin.grading import Grader, generated
 from tandem_plugin.grading.generated import check_task, gold_of
 from tandem_plugin.grading.rewards import openrlhf_reward, trl_reward, verl_reward
 from tandem_plugin.lab.data import prepare, read_problems
@@ -132,3 +132,11 @@ def test_threads_that_grade_first_wait_for_one_import_of_the_library() -> None:
     command = [sys.executable, "-c", _FIRST_GRADES]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"] * 64
+
+
+def test_a_broken_gold_and_a_missing_library_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refused("generated-gold-unreadable"):
+        generated.judge("1", '{"reasoning_gym": "syllogism"}')
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with refused("grading-needs-reasoning-gym"):
+        generated.check_task("syllogism")

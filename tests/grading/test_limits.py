@@ -42,7 +42,7 @@ def test_plain_answers_need_no_worker():
     with Grader() as grader:
         assert grader.grade(r"\boxed{1{,}200}", 1200).outcome == "correct"
         assert grader.grade(r"\boxed{(1, 2)}", "(1,3)").outcome == "incorrect"
-        assert grader._pool.process_ids == ()
+        assert grader._pool._forkserver is None
 
 
 @pytest.mark.parametrize("limits", [{"seconds": 0.0}, {"memory_mb": 10}, {"workers": 0}])

@@ -10,7 +10,13 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.evaluation.drift import Counts, token_counts, write_counts
+from tandem_plugin.lab.evaluation.drift import (
+    Counts,
+    over_emitted,
+    over_emitted_by_noise,
+    token_counts,
+    write_counts,
+)
 from tandem_plugin.lab.evaluation.results import run_folder, write_summary
 
 
@@ -70,16 +76,19 @@ def write_drift(
 
     halves: whether every second token is a half of them, as every second response is.
     """
+    both = [counted(ids, halves) for ids in (wrote, junior)]
     kl = {"GRPO": 0.5, "tandem": 0.25, "tandem-2": 0.75, "base": 0.0}[senior]
     metrics = {
         "kl": kl,
         "kl_of_juniors_halves": 0.0625 if halves else None,
         "mean_absolute_log_ratio": 0.125,
         "survival": {"thresholds": [], "shares": []},
+        "over_emitted": over_emitted(*both, 2),
+        "over_emitted_by_noise": over_emitted_by_noise(both[1], 2),
     }
     settings = {"smoothing": 0.5, "frequent": 2}
     folder = write_run(out, "drift", senior, "base", settings=settings, metrics=metrics)
-    write_counts(folder, *(counted(ids, halves) for ids in (wrote, junior)))
+    write_counts(folder, *both)
 
 
 def counted(ids: list[int], halves: bool = True) -> Counts:

@@ -10,6 +10,7 @@ import pytest
 from planned_models import LLAMA_8B, QWEN3_2B, QWEN3_4B, checkpoint, shard
 from refused import refused
 
+from tandem_plugin.lab import planning
 from tandem_plugin.lab.planning import kv_block_bytes, read_checkpoint
 
 
@@ -106,3 +107,15 @@ def test_blocks_are_those_of_vllms_own_accounting(
     assert len(group.layer_names) == len(specs)
     pages = sum(spec.page_size_bytes for spec in specs.values())
     assert kv_block_bytes(models, 2, parallel, 16) == pages
+
+
+def test_a_name_that_the_hub_does_not_give_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+
+    def fails(*_: object, **__: object) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fails)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with refused("plan-model-not-found", name="owner/none"):
+        planning.read_checkpoint("owner/none")

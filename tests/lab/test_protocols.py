@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.preparation import split
-from tandem_plugin.lab.evaluation import solo_handoff
+from tandem_plugin.lab.evaluation import drift, legibility, solo_handoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
     engine_settings,
@@ -111,12 +112,16 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     monkeypatch.setattr(commands, "_show", lambda *_: None)
     common = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
     paper_of_4 = ["--protocol", "paper", "--samples", "4"]
-    for given in (["--protocol", "release"], paper_of_4, [], ["--n", "4", "--team-n", "2"]):
+    code = ["--protocol", "paper-code"]
+    for given in (["--protocol", "release"], paper_of_4, [], ["--n", "4", "--team-n", "2"], code):
         done = CliRunner().invoke(app, ["eval", "handoff", *common, "--temperature", "0.5", *given])
         assert done.exit_code == 0, done.output
-    (_, _, _, schedules, (benchmark,), sampling, _, noted), paper, plain, both = seen
+    (_, _, _, schedules, (benchmark,), sampling, _, noted, _), paper, plain, both, papers_code = (
+        seen
+    )
     assert schedules == [{"schedule": "step-text", "rounds": 150}]
-    assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20)
+    assert sampling == Sampling(8, 0.5, 0.8, 3000, 0, 20, 4088)
+    assert benchmark.template_args == {"enable_thinking": False}
     assert benchmark.questions()[0]["messages"][0]["content"] == f"1 + 1 = ?{BOXED}"
     assert noted["overridden"] == {"temperature": 0.5}
     assert [one[5].samples for one in (paper, plain, both)] == [4, 8, 2]
@@ -125,6 +130,50 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     assert paper[3] == plain[3] == [{"schedule": "step", "first": "senior"}]
     assert paper[7]["not_stated"]["temperature"] == 0.5  # the paper says nothing of it
     assert plain[7] is None
+    # The temperature that is given for a team alone is the team's; the rest is the code's own.
+    assert papers_code[5] == Sampling(4, 0.5, 0.95, 3000, 0, None, 4096)
+    assert papers_code[7]["overridden"] == {"temperature": 0.5, "team_temperature": 0.5}
+    assert papers_code[7]["source"].endswith("f0ae0b9263277b21fceafe8730dbf7c3eab8f587")
+
+
+def test_the_papers_code_samples_its_seniors_and_its_teams_in_two_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Alone at 0.7, 0.8, 20 of 16; as a team at 0.6, 0.95 of 4: figures 2 and 3 of the paper."""
+    file = tmp_path / "sums.jsonl"
+    file.write_text('{"problem": "1 + 1 = ?", "answer": 2}\n')
+    seen: dict[str, Sampling] = {}
+    monkeypatch.setattr(
+        solo_handoff, "run_solo", lambda out, one, marks, sampling, *_: seen.update(solo=sampling)
+    )
+    monkeypatch.setattr(
+        solo_handoff,
+        "run_handoff",
+        lambda out, one, two, plans, marks, sampling, *_: seen.update(team=sampling) or [],
+    )
+    for check in ("check_handoffs", "check_tokenizers"):
+        monkeypatch.setattr(solo_handoff, check, lambda *_: None)
+    monkeypatch.setattr(legibility, "run_legibility", lambda *_: [])
+    monkeypatch.setattr(drift, "run_drift", lambda *_: None)
+    monkeypatch.setattr(
+        commands, "_checkpoints", lambda given: [SimpleNamespace(name=one) for one in given]
+    )
+    monkeypatch.setattr(commands, "_show", lambda *_: None)
+    given = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, ["eval", "all", *given, "--protocol", "paper-code"])
+    assert done.exit_code == 0, done.output
+    assert seen["solo"] == Sampling(16, 0.7, 0.8, 3000, 0, 20, 4096)
+    assert seen["team"] == Sampling(4, 0.6, 0.95, 3000, 0, None, 4096)
+
+
+def test_a_context_shortens_the_responses_to_long_prompts_alone():
+    limited = Sampling(1, max_tokens=3000, context=4088)
+    assert [limited.budget(prompt) for prompt in (10, 1088, 1089, 4088)] == [3000, 3000, 2999, 0]
+    assert Sampling(1, max_tokens=3000).budget(4000) == 3000
+    assert "context" not in Sampling(1).settings()
+    # Of a handoff by text: the prompt "Q" and the response have 8 tokens together.
+    row = run_text(Scripted(Turn("A\n\n", [1] * 4), Turn("B\n\n", [2] * 3)), context=8)
+    assert (row["finish_reason"], row["response"]) == ("length", "A\n\nB\n\n")
 
 
 @pytest.mark.parametrize("prepared", [[], ["--protocol", "release", "--heldout", "0"]])
@@ -145,7 +194,7 @@ def test_a_prepared_file_is_asked_with_its_own_instruction_under_every_protocol(
     command = ["eval", "handoff", "--senior", "s", "--junior", "j", "--benchmark", str(file)]
     done = CliRunner().invoke(app, [*command, "--out", str(tmp_path), "--protocol", "release"])
     assert done.exit_code == 0, done.output
-    ((_, _, _, _, (benchmark,), _, _, noted),) = seen
+    ((_, _, _, _, (benchmark,), _, _, noted, _),) = seen
     (row,) = map(json.loads, file.read_text().splitlines())
     assert [one["messages"] for one in benchmark.questions()] == [row["input"]]
     assert row["input"][0]["content"].count("\\boxed{}") == 1
@@ -245,9 +294,11 @@ class Scripted:
             yield key, type("Output", (), {"outputs": [self.turns.pop(0)]})
 
 
-def run_text(engine: Scripted, budget: int = 99, rounds: int = 150) -> dict[str, Any]:
+def run_text(
+    engine: Scripted, budget: int = 99, rounds: int = 150, context: int | None = None
+) -> dict[str, Any]:
     pytest.importorskip("vllm")
-    handoff = TextHandoff(engine, Sampling(1, max_tokens=budget), 4)
+    handoff = TextHandoff(engine, Sampling(1, max_tokens=budget, context=context), 4)
     question = {"messages": [{"role": "user", "content": "Q"}], "golds": ["1"]}
     handoff.add("key", question, (5, 7), rounds)
     ((key, row),) = handoff.rows()
@@ -291,6 +342,8 @@ def test_training_settings_of_each_protocol():
     assert training_settings("paper") == {
         "cap": 32, "validation": "team", "validation_n": 4, "lambda_jun": 0.0,
     }  # fmt: skip
+    code = training_settings("paper-code")
+    assert (code["cap"], code["validation"], code["validation_n"]) == (31, "team", 4)
     release = training_settings("release")
     assert (release["cap"], release["validation"], release["validation_n"]) == (31, "senior", 1)
     assert release["steps"] == 2 * ((40_309 - 1_000) // 16)

@@ -29,7 +29,7 @@ def test_version_is_judged_by_what_this_release_is_made_for(
 ) -> None:
     verdict = judge_version(name, found)
     assert verdict.status == status
-    assert (verdict.mend == "") is (status == "ok")
+    assert (verdict.remedy == "") is (status == "ok")
     if status == "problem":
         with refused("framework-version-untested"):
             check_version(name, found)

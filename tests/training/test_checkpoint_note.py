@@ -129,6 +129,17 @@ def test_trained_senior_does_not_become_its_own_junior_unsaid(
             check_start(model, config(seed=3, junior=junior))
 
 
+@pytest.mark.parametrize("schedule", ["solo", "solo-word"])
+def test_trained_senior_may_go_on_alone_without_a_word_about_its_junior(
+    checkpoint: Path, schedule: str
+) -> None:
+    check_start(str(checkpoint), config(seed=4, schedule=schedule))
+    with refused("seeds-reused-by-continuation", seed=3):
+        check_start(str(checkpoint), config(seed=3, schedule=schedule))
+    with refused("senior-tandem-dropped"):
+        check_start(str(checkpoint), config(seed=4, schedule="junior"))
+
+
 def test_model_that_no_tandem_run_trained_starts_with_any_settings(base: str) -> None:
     for model in (base, "Qwen/Qwen3-4B", "no such folder", ""):
         check_start(model, config())

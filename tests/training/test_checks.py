@@ -17,7 +17,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
-from tandem_plugin.training.authorship_wire import Facts, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
 from tandem_plugin.training.checks import AdmittedBatch, check_rows, check_validation_rows
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
@@ -49,7 +49,7 @@ def seed_of(authorship: tuple[int, ...]) -> int:
 def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
     """A row of one call; fields: of its facts."""
     seed, length = seed_of(tuple(authorship)), len(authorship)
-    facts = Facts(
+    facts = ResponseAuthorship(
         RULES.fingerprint,
         RULES.default.settings(),
         seed,
@@ -62,7 +62,7 @@ def row(authorship: list[int], group: str = "g", **fields: Any) -> Row:
     return Row("Row 0", group, np.arange(length), facts.mask, facts, facts.mask)
 
 
-def facts_of(row: Row) -> Facts:
+def facts_of(row: Row) -> ResponseAuthorship:
     assert row.facts is not None
     return row.facts
 

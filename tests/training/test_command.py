@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from refused import refused
 
+from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import (
     VARIABLE,
-    flags_of_command,
     running_config,
-    settings_of_command,
     split_arguments,
     tandem_config,
 )
@@ -19,6 +18,7 @@ from tandem_plugin.training.command import (
     ("arguments", "settings"),
     [
         (["--tandem.schedule", "word", "--tandem.p=0.3"], {"schedule": "word", "p": 0.3}),
+        (["--tandem.p", ".3", "--tandem.lambda_jun=1."], {"p": 0.3, "lambda_jun": 1.0}),
         (["--tandem.junior", "null", "--tandem.cap=8"], {"junior": None, "cap": 8}),
         ([], {}),  # values that speak of tandem are another flag's
     ],
@@ -43,7 +43,7 @@ def test_flag_without_a_value_given_twice_or_of_any_size_is_refused(
     arguments: list[str], code: str
 ) -> None:
     with refused(code):
-        settings_of_command(arguments, "the command")
+        TandemConfig.from_mapping(split_arguments(arguments)[0])
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,3 @@ def test_process_without_the_variable_is_in_no_tandem_run(monkeypatch: pytest.Mo
     monkeypatch.delenv(VARIABLE, raising=False)
     with refused("tandem-variable-removed"):
         running_config()
-
-
-def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
-    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
-    assert others == ["--seed", "3"]
-    assert config.parameters == {"p": 0.25, "cap": 4}
-    monkeypatch.setenv(VARIABLE, "")
-    with refused("tandem-settings-missing", plain="the command"):
-        settings_of_command(["--seed", "3"], "the command")
-
-
-def test_trainers_own_flags_are_read_before_it_parses_them() -> None:
-    flags = {"--a.kind": {"type": str, "default": "gae"}, "--a.on": {"action": "store_true"}}
-    read = flags_of_command(["--other", "1", "--a.kind=rloo", "-h"], flags)
-    assert [read(flag) for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]

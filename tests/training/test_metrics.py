@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem_plugin.engine.measures import MeasureSums
-from tandem_plugin.engine.speculative.draft_stats import DraftStats
+from tandem_plugin.engine.wire import DraftStats, MeasureSums
 from tandem_plugin.grading.rewards.verl_reward import compute_score
-from tandem_plugin.training.authorship_wire import Facts, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
 from tandem_plugin.training.metrics import (
     EngineLog,
     batch_metrics,
@@ -29,7 +28,7 @@ Segments = list[tuple[int, int, int]]
 def row(authorship: list[bool], segments: Segments | None = None) -> Row:
     bits = np.array(authorship, dtype=bool)
     every = tuple([(0, 0, len(bits))] if segments is None else segments)
-    facts = Facts("f", {}, 0, len(bits), every, tuple(ranges_of(bits)), ())
+    facts = ResponseAuthorship("f", {}, 0, len(bits), every, tuple(ranges_of(bits)), ())
     return Row("row", "g", np.zeros(len(bits), dtype=np.int64), bits, facts)
 
 

@@ -21,7 +21,7 @@ from philox import draws
 
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training import response_authorship
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.trajectory import Trajectory
@@ -187,7 +187,7 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
     response, mask = (column[loop.begin : loop.stop] for column in (loop.text, loop.mask))
     facts = trajectory.facts(prompt, response, mask)
     assert facts is not None
-    facts = Facts.from_wire(json.loads(json.dumps(facts.to_wire())))
+    facts = ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire())))
     assert facts is not None
 
     written_by = [authors(c.tokens, first_seed + n) for n, c in enumerate(loop.calls)]
@@ -210,12 +210,14 @@ def judged(loop: Loop, first_seed: int, order: Callable[[list[int]], None]) -> O
     return Outcome(known, unknown, wrong, needless, stopped, unknown > 0.1 * (sum(mask) + 1))
 
 
-def _stops(facts: Facts, response: list[int], share: float) -> bool:
+def _stops(facts: ResponseAuthorship, response: list[int], share: float) -> bool:
     """Whether the trainer stops at the loop's row beside one of one token of the senior's."""
     run = rules(share)
     seed = next(seed for seed in count(10**9) if authors([0], seed) == [1])  # no loop's
     whole = ((0, 1),)
-    one = Facts(run.fingerprint, run.default.settings(), seed, 1, ((seed, 0, 1),), whole, whole)
+    one = ResponseAuthorship(
+        run.fingerprint, run.default.settings(), seed, 1, ((seed, 0, 1),), whole, whole
+    )
     each = ((facts, response), (one, [0]))
     rows = [Row("a row", "g", np.array(ids, np.int64), of.mask, of, of.mask) for of, ids in each]
     try:

@@ -82,7 +82,7 @@ def test_unproven_setting_goes_on_under_its_name_alone_and_is_said_loudly(
     with refused("trainer-setting-untested") as caught:
         checked(*(NAMES.keys() - {name}), **settings)
     assert f"add {name} to tandem.unproven" in caught.value.message
-    checked(*NAMES, **settings).say()
+    checked(*NAMES, **settings).log_warnings()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("WARNING: ")
     assert f"tandem.unproven allows {name}" in line
@@ -136,6 +136,6 @@ def test_another_series_starts_only_where_its_name_is_allowed(
             check_versions("verl", run, name)
         return
     check_versions("verl", run, name)
-    run.say()
+    run.log_warnings()
     lines = [line.split(" is not ")[0] for line in capsys.readouterr().err.splitlines()]
     assert sorted(lines) == sorted([*said, "warning: vllm 0.33.0"])

@@ -11,7 +11,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, Vocabulary
-from tandem_plugin.training.authorship_wire import Facts
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import counters_of_engines
 from tandem_plugin.training.rows import Row
@@ -39,7 +39,7 @@ def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_
     run = started()
     whole = ((0, 5),)
     settings = run.rules.default.settings()
-    facts = Facts(run.rules.fingerprint, settings, 7, 5, ((7, 0, 5),), whole, whole)
+    facts = ResponseAuthorship(run.rules.fingerprint, settings, 7, 5, ((7, 0, 5),), whole, whole)
     row = Row("Row 0", "a prompt", np.arange(5), np.ones(5, dtype=bool), facts)
     with refused("row-not-checked"):
         run.check_update([row])

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.seeds import derive_seed
-from tandem_plugin.training.authorship_wire import Facts, bits_of, ranges_of
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of, ranges_of
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.rows import Row, masked_log_probs
-from tandem_plugin.training.trajectory import KeyedLabel, Numbering, Trajectory
+from tandem_plugin.training.trajectory import Trajectory
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
@@ -41,7 +40,7 @@ def two_turns(prompt: list[int] = PROMPT) -> Trajectory:
     return trajectory
 
 
-def facts_of_two_turns() -> Facts:
+def facts_of_two_turns() -> ResponseAuthorship:
     facts = two_turns().facts(PROMPT, RESPONSE, MASK)
     assert facts is not None
     return facts
@@ -52,7 +51,7 @@ def test_facts_name_the_runs_junior() -> None:
     trajectory = Trajectory.begin(rules, ("training", 3), 0)
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
-    assert Facts.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
+    assert ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
     assert facts.junior == facts.part(0, 3).junior == "a/b"
     row = Row("r", "g", np.array(FIRST), facts.mask, facts)
     assert row.dump()["tandem_junior"] == "a/b"
@@ -134,7 +133,7 @@ def test_response_that_calls_do_not_explain_is_refused(
 )
 def test_facts_of_another_form_are_refused(spoil: Callable[[Any], Any]) -> None:
     with refused("authorship-fields-differ"):
-        Facts.from_wire(spoil(facts_of_two_turns().to_wire()))
+        ResponseAuthorship.from_wire(spoil(facts_of_two_turns().to_wire()))
 
 
 @given(start=st.integers(0, 4), stop=st.integers(0, 30))
@@ -170,29 +169,3 @@ def test_rollout_log_probs_become_zero_where_the_senior_did_not_write() -> None:
     assert masked_log_probs(None, senior) is None
     with refused("rollout-logprobs-count-differs", log_probs=3, tokens=4):
         masked_log_probs([0.0] * 3, senior)
-
-
-def test_prompts_are_numbered_across_dispatches_and_validations_by_the_step_that_ended() -> None:
-    with refused("trainer-resume-unknown"):  # before the trainer said where it goes on
-        Numbering().keyed(["a"])
-    numbering = Numbering(next_prompt=10, step=2)
-    labels = [*numbering.keyed(["a", "b"]), *numbering.keyed(["c"])]
-    assert labels == [KeyedLabel(label, "training", 10 + i, 2) for i, label in enumerate("abc")]
-    for by_team in (True, False):
-        validated = numbering.validating(by_team).keyed(["a", "b"])
-        assert validated == [
-            KeyedLabel(label, "validation", i, step=1, by_team=by_team)
-            for i, label in enumerate("ab")
-        ]
-
-
-def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
-    seed = RULES.config.seed
-    for by_team in (True, False):
-        label = KeyedLabel("", "validation", 5, by_team=by_team)
-        for sample in range(2):
-            made = KeyedLabel.checked(label).trajectory(RULES)
-            assert made.seed_of_call(1) == derive_seed(seed, "validation", 5, sample, 1)
-            assert (made.rule is not None) is by_team
-    with refused("label-without-tandem", label="the answer"):
-        KeyedLabel.checked("the answer")

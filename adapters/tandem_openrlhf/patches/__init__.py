@@ -8,21 +8,21 @@ from __future__ import annotations
 from functools import partial
 
 from tandem_openrlhf.patches import generation, training
+from tandem_openrlhf.ray_workers import confirmed_actor
 from tandem_openrlhf.refusals import UNPROVEN
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.ray_workers import confirmed_actor
 from tandem_plugin.training.refusals import Unproven, check_versions
 
-__all__ = ["FRAMEWORK", "MEND", "PATCHES", "apply", "patches_of"]
+__all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of"]
 
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
 
-MEND = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
+REMEDY = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
@@ -30,6 +30,7 @@ _MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
+_CRITIC = "openrlhf.trainer.ray.ppo_critic"
 _MODELS = "openrlhf.models.utils"
 
 _actor = partial(confirmed_actor, FRAMEWORK)
@@ -46,9 +47,11 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
     (_ASYNC, _actor("VLLMLock")),
     (_POLICY, in_place_of("ActorPPOTrainer", training.MaskedTrainer)),
     (_POLICY, _actor("PolicyModelActor", training.Policy)),
+    (_CRITIC, in_place_of("CriticPPOTrainer", training.MaskedCritic)),
+    (_CRITIC, _actor("CriticModelActor", training.Critic)),
     (_MODELS, lambda its: wrap_once(its, "masked_mean", training.masked_mean)),
 )
-"""(module of OpenRLHF, patch to apply once it is imported), for every run: twelve symbols."""
+"""(module of OpenRLHF, patch to apply once it is imported), for every run: fourteen symbols."""
 
 
 def apply() -> None:
@@ -60,14 +63,14 @@ def apply() -> None:
     config = running_config()
     unproven = Unproven(config, UNPROVEN)
     check_versions("openrlhf", unproven)
-    unproven.say()
-    put_in_place(FRAMEWORK, patches_of(config), MEND)
+    unproven.log_warnings()
+    put_in_place(FRAMEWORK, patches_of(config), REMEDY)
 
 
 def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:
     """The patches of a run with these settings, in the order of application."""
     if not config.lambda_jun:
         return PATCHES
-    from tandem_openrlhf.patches import imitation
+    from tandem_openrlhf.patches import loss
 
-    return PATCHES + imitation.PATCHES
+    return PATCHES + loss.PATCHES

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tandem_openrlhf.trajectory import TandemExecutor, response_length
+from tandem_openrlhf.numbering import Numbering
+from tandem_openrlhf.rollouts import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
-from tandem_plugin.training.authorship_wire import FACTS, Facts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.trajectory import Numbering
 from tandem_plugin.training.validation import ANSWERER, answerers, named
+
+if TYPE_CHECKING:
+    from openrlhf.trainer.ppo_utils.experience import Experience
+    from torch.utils.data import DataLoader
 
 
 class Engine(ForeignBase):  # type: ignore[misc]
@@ -24,7 +28,7 @@ class Engine(ForeignBase):  # type: ignore[misc]
     executor: Any
 
     async def __init__(  # type: ignore[misc]  # Ray awaits it
-        self, *args: Any, additional_config: Any = None, **arguments: Any
+        self, *args: Any, additional_config: Mapping[str, Any] | None = None, **arguments: Any
     ) -> None:
         config = running_config()
         additional = {**(additional_config or {}), "tandem": config.settings()}
@@ -49,7 +53,9 @@ class Generator(ForeignBase):  # type: ignore[misc]
         super().__init__(*rest, **more)
         self.numbering = Numbering()
 
-    def _dispatch_prompts_to_vllm(self, prompts: Any, labels: Any, **more: Any) -> Any:
+    def _dispatch_prompts_to_vllm(
+        self, prompts: Sequence[str], labels: Sequence[Any], **more: Any
+    ) -> Any:
         return super()._dispatch_prompts_to_vllm(prompts, self.numbering.keyed(labels), **more)
 
     def generate_eval_samples(self, **more: Any) -> Any:
@@ -65,13 +71,15 @@ class Generator(ForeignBase):  # type: ignore[misc]
             self.numbering = training
         return samples
 
-    def _process_response_into_experience(self, response: Any, **more: Any) -> Any:
+    def _process_response_into_experience(
+        self, response: dict[str, Any], **more: Any
+    ) -> Experience:
         import torch
 
         experience = super()._process_response_into_experience(response, **more)
-        facts = Facts.from_wire(response.get(FACTS))
+        facts = ResponseAuthorship.from_wire(response.get(AUTHORSHIP))
         if facts is not None:
-            setattr(experience, FACTS, response[FACTS])
+            setattr(experience, AUTHORSHIP, response[AUTHORSHIP])
             length = response_length(facts, experience.sequences.shape[1])
             experience.response_length = torch.tensor([length])
         return experience
@@ -91,7 +99,11 @@ class ResumedGenerator(ForeignBase):  # type: ignore[misc]
 
 
 def named_metrics(
-    original: Callable[..., Any], loader: Any, samples: Any, *rest: Any, **more: Any
+    original: Callable[..., Any],
+    loader: DataLoader[Any],
+    samples: Sequence[Experience],
+    *rest: Any,
+    **more: Any,
 ) -> dict[str, float]:
     """The metrics of an evaluation, with separate names for the team's results.
 

@@ -14,7 +14,7 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-ope
 from support.openrlhf_run import OpenRLHFBench
 from support.trainer_run import assert_stopped
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 BENCH = OpenRLHFBench
 FLAGS = ["--tandem.schedule", "word"]
 
@@ -27,8 +27,8 @@ NOT_READY = "[worker-setup-hook-not-called]"
     ("broken", "sentence"),
     [
         ({"environment": {"VLLM_PLUGINS": "none"}}, "[engine-not-in-tandem]"),
-        ({"hooks": "foreign_openrlhf"}, "[request-rules-differ]"),
-        ({"hooks": "cut_openrlhf"}, "[row-field-length-differs]"),
+        ({"fault": "foreign_rules"}, "[request-rules-differ]"),
+        ({"fault": "cut_masks"}, "[row-field-length-differs]"),
         ({"environment": LOSES}, NOT_READY),
     ],
 )

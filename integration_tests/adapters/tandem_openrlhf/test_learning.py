@@ -11,7 +11,7 @@ from support.openrlhf_run import OpenRLHFBench
 
 from tandem_plugin.grading.rewards import reward_file
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 
 def test_senior_solves_more_new_problems_after_training(learner: Learner) -> None:

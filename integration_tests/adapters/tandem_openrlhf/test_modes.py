@@ -34,7 +34,7 @@ from support.reward_server import reward_server
 from tandem_plugin._draws import draws
 from tandem_plugin.seeds import derive_seed
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
 GROUP = 4
 """Responses to a prompt where many are the junior's alone."""

@@ -11,7 +11,7 @@ pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-ope
 from support.openrlhf_run import OpenRLHFBench
 from support.page import page_script, write_problems
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
 def test_page_leads_to_the_first_metrics(tmp_path: Path, checkpoints: dict[str, Path]) -> None:

@@ -18,7 +18,7 @@ from support.recipes import EVALUATION, follow
 
 SCRIPT = str(Path(__file__).parents[3] / "examples" / "openrlhf" / "train.sh")
 
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 BENCH = OpenRLHFBench
 
 
@@ -34,6 +34,7 @@ def environment_of(bench: OpenRLHFBench, steps: int) -> dict[str, str]:
         "MODEL": str(bench.model),
         "TRAIN": str(bench.folder / "prompts.jsonl"),
         "VALIDATION": str(bench.folder / "prompts.jsonl"),
+        "BENCHMARKS": f"heldout={bench.folder / 'prompts.jsonl'}",
         "EVAL": EVALUATION,
         "PYTHONPATH": os.pathsep.join([str(ON_CPU), str(ON_CPU.parents[1])]),
     }

@@ -26,7 +26,7 @@ from support.openrlhf_setup import (
 from support.records import all_records
 from support.speculation import needs_drafting
 
-pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
+pytestmark = [needs_drafting, pytest.mark.timeout(1800), pytest.mark.long, pytest.mark.speculative]
 
 DRAFTS = 3
 ROUNDING = 5e-3

@@ -134,6 +134,7 @@ def test_measures_of_the_first_step_are_those_of_a_plain_reading(
     assert {name: run.steps[0][name] for name in expected} == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.long
 def test_a_resumed_run_goes_on_with_the_seeds_that_come_next(
     trained: tuple[OpenRLHFRun, Path], openrlhf: OpenRLHFSetup, tmp_path: Path,
 ) -> None:  # fmt: skip

@@ -10,7 +10,7 @@ pytest.importorskip("sympy", reason="SymPy is not installed")
 from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, Learner
 from support.trl_run import TRLBench, TRLRun
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 MICRO_BATCH = 64
 

@@ -24,7 +24,7 @@ from support.requests import PROMPTS
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_trl import engine as adapter
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 SETTINGS = {"schedule": "word", "cap": 4}
 LENGTH = 24
 BASES = {

@@ -138,7 +138,7 @@ def test_resumed_run_has_the_seeds_of_one_that_was_not_stopped(
     ("sabotage", "code"),
     [
         ("without_mask", "mask-changed-after-check"),
-        ("foreign_fingerprint", "request-rules-differ"),
+        pytest.param("foreign_fingerprint", "request-rules-differ", marks=pytest.mark.long),
         pytest.param("complemented_mask", "mask-changed-after-check", marks=pytest.mark.long),
         pytest.param("second_trainer", "trl-engine-not-in-tandem", marks=pytest.mark.long),
     ],
@@ -150,6 +150,7 @@ def test_wrong_run_stops_before_its_first_update(
     assert_stopped(run, f"[{code}")
 
 
+@pytest.mark.long
 def test_engine_that_does_not_know_tandem_stops_the_run(
     bench: TRLBench, settings: dict[str, Any]
 ) -> None:
@@ -188,6 +189,29 @@ def test_adapter_that_trains_single_tokens_is_merged(
     assert "tandem: syncs send all weights with the adapter merged" in run.log
     assert max(step["sampling/sampling_logp_difference/max"] for step in run.steps) <= 1e-4
     assert [step["tandem/overlap"] < 0.999 for step in run.steps] == [False, True]
+
+
+@pytest.mark.long
+def test_rloo_trains_on_the_seniors_tokens(
+    bench: TRLBench, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    batches = {"per_device_train_batch_size": 8, "num_iterations": 2, "beta": 0.1, "max_steps": 3}
+    run = bench.run(
+        {**settings, "record": str(tmp_path)},
+        name="rloo",
+        tools="rloo",
+        learning_rate=1e-3,
+        **batches,
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    rows = rollouts(run)
+    records = recorded(tmp_path, [row["tandem_seed"] for row in rows])
+    written = [records[row["tandem_seed"]] for row in rows]
+    authors = {tuple(one["response_ids"]): list(map(int, one["authorship"])) for one in written}
+    losses = run.caught()["losses"]
+    assert len(losses) == 24
+    assert all(authors[tuple(ids)] == mask for ids, mask in losses)
+    assert all(step["grad_norm"] > 0 for step in run.steps)
 
 
 @pytest.mark.gpu(gib=10)

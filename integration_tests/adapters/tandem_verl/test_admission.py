@@ -15,7 +15,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 from tandem_plugin._draws import draws
 from tandem_plugin.seeds import derive_seed
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 P, LENGTH, STEPS, LAMBDA_JUN = 0.3, 3, 2, 0.2
 
 

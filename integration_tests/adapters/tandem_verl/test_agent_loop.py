@@ -18,7 +18,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 from tandem_plugin import Rule
 from tandem_plugin.seeds import derive_seed
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 STEPS, SEED, LENGTH = 2, 7, 96
 AGENTS = ("tool_agent", "two_calls")
 

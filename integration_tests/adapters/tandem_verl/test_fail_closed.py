@@ -26,12 +26,12 @@ STOPPED = [
     later({"environment": {"VLLM_PLUGINS": ""}}, "[engine-not-in-tandem]"),
     # Only the engine plugin is alive: it refuses requests that say nothing about tandem.
     later({"environment": {"VERL_USE_EXTERNAL_PLUGINS": "none"}}, "[trainer-adapter-inactive]"),
-    ({"hook": "complement_authorship"}, REPLAY),
-    later({"hook": "cut_authorship"}, "[authorship-length-differs]"),
-    later({"hook": "late_mask"}, "[mask-changed-after-check]"),
+    ({"fault": "complemented_authorship"}, REPLAY),
+    later({"fault": "cut_authorship"}, "[authorship-length-differs]"),
+    later({"fault": "late_mask"}, "[mask-changed-after-check]"),
     # Trainer V1 only logs what a trajectory raises; the adapter brings it to the trainer.
-    later({"hook": "foreign_fingerprint"}, "[request-rules-differ]"),
-    later({"hook": "break_adapter"}, "the verl adapter of tandem-plugin could not be activated"),
+    later({"fault": "foreign_fingerprint"}, "[request-rules-differ]"),
+    later({"fault": "broken_adapter"}, "the verl adapter of tandem-plugin could not be activated"),
 ]
 
 

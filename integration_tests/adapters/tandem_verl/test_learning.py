@@ -15,7 +15,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin.grading.rewards import reward_file
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

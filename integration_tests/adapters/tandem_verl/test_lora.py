@@ -13,7 +13,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import Rule
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 BENCH, STEPS = VerlBench, 3
 MODEL, ROLLOUT = "actor_rollout_ref.model", "actor_rollout_ref.rollout"
 ADAPTER = [f"{MODEL}.lora_rank=8", f"{MODEL}.lora_alpha=64"]

@@ -19,7 +19,7 @@ import torch
 from support.grpo import GRPOReference, relative_error
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 BENCH = VerlBench
 EPOCHS, ENTROPY, KL, LAMBDA_JUN, PREFIX = 2, 0.02, 0.05, 0.2, 9
 

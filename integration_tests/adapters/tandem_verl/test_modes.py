@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from tandem_plugin import Rule
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 BENCH, STEPS = VerlBench, 2
 ROLLOUT = "actor_rollout_ref.rollout"
 TOLERANCE = 1e-3

@@ -14,7 +14,7 @@ from support.commands import TANDEM, run
 from support.page import page_script, write_problems
 from support.verl_run import VerlBench
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 
 def test_page_leads_to_the_first_metrics(tmp_path: Path, checkpoints: dict[str, Path]) -> None:

@@ -18,6 +18,8 @@ from support.reading import Readers
 from support.recipes import EVALUATION, follow
 from support.verl_run import VerlBench
 
+pytestmark = pytest.mark.long
+
 SCRIPT = str(Path(__file__).parents[3] / "examples" / "verl" / "train.sh")
 BENCH = VerlBench
 TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
@@ -110,6 +112,7 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
         "STEPS": "2",
         "MODEL": str(bench.model),
         "VALIDATION": str(bench.folder / "validation.parquet"),
+        "BENCHMARKS": f"heldout={bench.folder / 'validation.parquet'}",
         "EVAL": EVALUATION,
     }
     trained = bench.run(

@@ -1,8 +1,8 @@
 """verl's real trainers on a speculative engine: what the actor computes is what the engine sampled.
 
 On the stack that verl 0.9.1's own requirements allow, with vLLM 0.29. They pin a transformers that
-vLLM 0.32 does not take, and verl runs with the newer one all the same: `make test-speculative-verl`
-makes such an environment.
+vLLM 0.32 does not take, and verl runs with the newer one all the same:
+`make test-vllm M="trainer and speculative"` makes such an environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 
-pytestmark = [needs_drafting, pytest.mark.timeout(1800)]
+pytestmark = [needs_drafting, pytest.mark.timeout(1800), pytest.mark.long, pytest.mark.speculative]
 
 CAP, DRAFTS, LENGTH = 4, 3, 12
 

@@ -85,6 +85,7 @@ def resumed(bench: VerlBench, flags: list[str], trained: Trained) -> VerlRun:
     return run
 
 
+@pytest.mark.lane
 def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(
     trained: Trained,
 ) -> None:

@@ -19,7 +19,7 @@ from support.speculation import needs_drafting
 from vllm.exceptions import VLLMValidationError
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS
 
 pytestmark = [needs_drafting, pytest.mark.long]
 

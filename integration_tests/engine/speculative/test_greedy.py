@@ -14,7 +14,7 @@ from support.models import make_model
 from support.reference import Reference
 from support.speculation import needs_drafting
 
-pytestmark = needs_drafting
+pytestmark = [needs_drafting, pytest.mark.long]
 
 DRAFTS = 4
 SETTINGS = {"schedule": "word", "cap": 4}

@@ -13,7 +13,7 @@ from support.speculation import needs_drafting
 
 from tandem_plugin.config import TandemConfig
 
-pytestmark = [needs_drafting, pytest.mark.long]
+pytestmark = [needs_drafting, pytest.mark.long, pytest.mark.engine]
 
 
 def test_the_table_that_is_printed_follows_from_the_speeds_and_starts_an_engine(

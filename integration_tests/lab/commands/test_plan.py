@@ -14,6 +14,8 @@ from support.commands import TANDEM
 from support.engine import tandem_engine
 from support.models import make_model
 
+pytestmark = [pytest.mark.long, pytest.mark.engine]
+
 BLOCK = 128
 """Tokens of a block on a CPU."""
 

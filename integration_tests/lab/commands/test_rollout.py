@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from support.commands import ENGINE, TANDEM, run, stopped
 
+pytestmark = pytest.mark.long
+
 PROBLEMS, SAMPLES, TOKENS = 30, 2, 150
 
 Command = Callable[..., list[str]]

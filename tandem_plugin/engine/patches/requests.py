@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.wire_names import PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import PREFIX, asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.request import RIGHT_FORM, resembles_tandem
 
@@ -37,7 +37,7 @@ def wrap_request_admission() -> None:
                 check_prefix,
                 check_prompt,
                 check_request,
-                say_in_full,
+                write_resolved,
             )
             from tandem_plugin.engine.generation_ends import end_at_either
 
@@ -46,13 +46,13 @@ def wrap_request_admission() -> None:
             request = process(processor, request_id, prompt, params, *rest, **options)
             check_prompt(processor.vllm_config, request.prompt_token_ids)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
-            say_in_full(resolved, request.sampling_params)
+            write_resolved(resolved, request.sampling_params)
             end_at_either(processor.vllm_config, resolved, request.sampling_params)
             return request
         if "TANDEM_CONFIG" in os.environ:
-            from tandem_plugin.engine.admission import check_nobody_asked
+            from tandem_plugin.engine.admission import check_tandem_variable
 
-            check_nobody_asked()
+            check_tandem_variable()
         return process(processor, request_id, prompt, params, *rest, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tandem_plugin.engine.wire_names import AUTHORS_PROCESSOR, PREFIX
+from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, PREFIX
 from tandem_plugin.errors import EngineError
 
-__all__ = ["bind_runner", "check_engine"]
+__all__ = ["bind_runner", "check_engine", "default_runner", "is_on_cpu"]
 
 
 def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
@@ -35,6 +35,25 @@ def bind_runner(vllm_config: Any, asked_for_async: bool | None) -> None:
 
 def _is_v2(vllm_config: Any) -> bool:
     return bool(getattr(vllm_config, "use_v2_model_runner", False))
+
+
+def default_runner() -> tuple[str, str]:
+    """The type of the device that vLLM finds, and the model runner that it chooses by itself.
+
+    Both empty without a device.
+    """
+    from vllm.config import VllmConfig
+    from vllm.platforms import current_platform
+
+    device = str(getattr(current_platform, "device_type", "") or "")
+    return (device, "V2" if _is_v2(VllmConfig()) else "V1") if device else ("", "")
+
+
+def is_on_cpu() -> bool:
+    """Whether this vLLM is its CPU build."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
 
 
 def check_engine(vllm_config: Any) -> None:

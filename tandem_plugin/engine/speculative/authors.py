@@ -10,9 +10,10 @@ from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 class ChainAuthors(DeviceAuthors):
     """The authors of several tokens at once, given drafts for the tokens before each.
 
-    A round calls :meth:`along` for the authors of a chain of drafts, and then :meth:`advance` with
-    the number of tokens written. Both apply the schedule's own ``advance`` to the table of draws
-    that lockstep and replay use, so authorship stays the same function of the tokens.
+    A round calls :meth:`chain_authors` for the authors of a chain of drafts, and then
+    :meth:`advance` with the number of tokens written. Both apply the schedule's own ``advance`` to
+    the table of draws that lockstep and replay use, so authorship stays the same function of the
+    tokens.
     """
 
     _authors: torch.Tensor | None = None
@@ -20,7 +21,7 @@ class ChainAuthors(DeviceAuthors):
     _runs: torch.Tensor
     """int64 ``[k + 1, size]``, the schedule's run at each of them."""
 
-    def along(self, drafts: torch.Tensor) -> torch.Tensor:
+    def chain_authors(self, drafts: torch.Tensor) -> torch.Tensor:
         """Who writes each drafted position and the one after the last: bool ``[size, k + 1]``.
 
         drafts: int64 ``[size, k]``, the drafted tokens of every slot. If a slot has fewer, its
@@ -54,7 +55,7 @@ class ChainAuthors(DeviceAuthors):
         """Advance by a round's tokens: choose the next author after the last one of every row.
 
         slots: int ``[rows]``. num_sampled: int ``[rows]``, how many tokens each row wrote: all but
-        the last one are the first drafts that :meth:`along` was given. last_tokens: int64
+        the last one are the first drafts that :meth:`chain_authors` was given. last_tokens: int64
         ``[size]``, the last token of every slot. Without a chain, at most one token per row.
         """
         if self._authors is not None:

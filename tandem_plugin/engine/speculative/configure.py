@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.errors import EngineError
+
+if TYPE_CHECKING:
+    from vllm.config import ModelConfig, VllmConfig
+    from vllm.engine.arg_utils import EngineArgs
 
 _OLDEST = (0, 29)
 """The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
@@ -30,7 +34,7 @@ def check_drafting_options(option: Callable[[str], Any], version: str) -> None:
 
 
 def ask_for_drafts(
-    args: Any,
+    args: EngineArgs,
     config: TandemConfig,
     junior: str,
     revision: str | None,
@@ -57,7 +61,7 @@ def ask_for_drafts(
     }
 
 
-def make_junior_the_draft(vllm_config: Any, junior: Any) -> None:
+def make_junior_the_draft(vllm_config: VllmConfig, junior: ModelConfig) -> None:
     """Let the speculator build tandem's junior, in a finished configuration.
 
     junior: the junior's model configuration, read as in lockstep; vLLM's own draft model
@@ -80,13 +84,13 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
     return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
 
 
-def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
+def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     if not getattr(vllm_config, "use_v2_model_runner", False):
         raise EngineError("speculative-runner-v1")
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     draft = vllm_config.speculative_config.draft_model_config
-    refused = {
+    unsupported = {
         "enable_dbo": getattr(parallel, "enable_dbo", False),
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
@@ -96,8 +100,8 @@ def check_drafting(vllm_config: Any, config: TandemConfig) -> None:
         "enable_trace_replay": getattr(model, "enable_trace_replay", False),
         "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
     }
-    for name, asked in refused.items():
-        if asked:
+    for name, is_set in unsupported.items():
+        if is_set:
             raise EngineError("speculative-setting-unsupported", name=name)
     if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
         raise EngineError("speculative-data-parallel-experts")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -21,6 +21,12 @@ from tandem_plugin.engine.junior import load_junior
 from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.errors import EngineError
 
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.worker.gpu.block_table import BlockTables
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 """A weak reference: a junior is freed with its engine, even if another engine starts later."""
 
@@ -28,7 +34,7 @@ _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
 class TandemJunior(nn.Module):
     """The draft model that vLLM sees; it contains the junior."""
 
-    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__()
         # Not through nn.Module.__setattr__, which would register the junior as a submodule.
         object.__setattr__(self, "junior", load_junior(vllm_config))
@@ -80,7 +86,7 @@ class TandemJunior(nn.Module):
             )
 
 
-def junior_of(vllm_config: Any) -> TandemJunior:
+def junior_of(vllm_config: VllmConfig) -> TandemJunior:
     """The junior built most recently in this process.
 
     Raises :class:`EngineError` if vLLM drafts with another model.
@@ -91,7 +97,7 @@ def junior_of(vllm_config: Any) -> TandemJunior:
     return junior
 
 
-def _key(vllm_config: Any) -> int:
+def _key(vllm_config: VllmConfig) -> int:
     """Engine and draft model share one compilation config: attention layers register in it."""
     return id(vllm_config.compilation_config)
 
@@ -104,14 +110,18 @@ class JuniorPass:
     its own metadata builders, because these hold the tensors that a graph reads.
     """
 
-    def __init__(self, vllm_config: Any, width: int, size: int, device: torch.device) -> None:
+    def __init__(
+        self, vllm_config: VllmConfig, width: int, size: int, device: torch.device
+    ) -> None:
         self._vllm_config, self._width, self._device = vllm_config, width, device
         self.input_ids = torch.zeros(size * width, dtype=torch.int32, device=device)
         self.positions = torch.zeros(size * width, dtype=torch.int64, device=device)
         self._starts = torch.zeros(size + 1, dtype=torch.int32, device=device)
         self._every = torch.arange(size + 1, dtype=torch.int32, device=device) * width
 
-    def bind(self, kv_cache_config: Any, block_tables: Any, layers: set[str]) -> None:
+    def bind(
+        self, kv_cache_config: KVCacheConfig, block_tables: BlockTables, layers: set[str]
+    ) -> None:
         """Set the caches once they are allocated. layers: the names of the junior's layers."""
         self._kv_cache_config, self._block_tables = kv_cache_config, block_tables
         self._groups, self.support, _ = init_attn_backend(
@@ -167,7 +177,11 @@ class JuniorPass:
                 group.update_draft_decode_metadata(metadata)
 
     def run(
-        self, junior: Any, rows: int, slots: torch.Tensor, metadata: dict[str, Any] | None
+        self,
+        junior: TandemJunior,
+        rows: int,
+        slots: torch.Tensor,
+        metadata: dict[str, Any] | None,
     ) -> torch.Tensor:
         """The junior's hidden states at the last token of each row: ``[rows, hidden]``.
 
@@ -192,9 +206,9 @@ class JuniorPass:
 
 
 def read_step(
-    junior: Any,
-    vllm_config: Any,
-    batch: Any,
+    junior: TandemJunior,
+    vllm_config: VllmConfig,
+    batch: InputBatch,
     metadata: dict[str, Any] | None,
     slot_mappings: dict[str, torch.Tensor] | None,
 ) -> torch.Tensor:
@@ -208,9 +222,39 @@ def read_step(
     return _forward(junior, vllm_config, ids, positions, metadata, slot_mappings)
 
 
+class StepReading:
+    """Runs the junior over a step's tokens, at most once per step.
+
+    Its cache then contains them, whether its logits are needed for a token of this step, for a
+    measurement, or only for drafts after a prompt.
+    """
+
+    def __init__(self, junior: TandemJunior, vllm_config: VllmConfig) -> None:
+        self._junior, self._vllm_config = junior, vllm_config
+        self._attention: tuple[dict[str, Any], dict[str, torch.Tensor]] | None = None
+        self._done: tuple[InputBatch, torch.Tensor] | None = None
+
+    def set_attention(
+        self, metadata: dict[str, Any], slot_mappings: dict[str, torch.Tensor]
+    ) -> None:
+        """Set the next step's attention metadata and slot mappings, by layer."""
+        self._attention = metadata, slot_mappings
+
+    def begin_step(self) -> None:
+        """Declare that another step's batch follows."""
+        self._done = None
+
+    def hidden(self, batch: InputBatch) -> torch.Tensor:
+        """The junior's hidden states, padding included: ``[tokens, hidden]``."""
+        if self._done is None or self._done[0] is not batch:
+            assert self._attention is not None, "vLLM prepares attention before it samples"
+            self._done = batch, read_step(self._junior, self._vllm_config, batch, *self._attention)
+        return self._done[1]
+
+
 def _forward(
-    junior: Any,
-    vllm_config: Any,
+    junior: TandemJunior,
+    vllm_config: VllmConfig,
     input_ids: torch.Tensor,
     positions: torch.Tensor,
     metadata: dict[str, Any] | None,

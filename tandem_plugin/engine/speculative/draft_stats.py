@@ -1,62 +1,35 @@
-"""Draft stats: counters of the drafts' outcomes, and rates derived from them."""
+"""Counters of the drafts' outcomes, on the device."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
+from tandem_plugin.engine.wire import DraftStats
 
-@dataclass(frozen=True, slots=True)
-class DraftStats:
-    """The outcomes of a request's or an engine's drafts, for tandem requests only."""
-
-    rounds: int = 0
-    """Forward passes of the senior over a request's drafts."""
-    drafts: int = 0
-    """Tokens that the junior drafted for these rounds."""
-    tokens: int = 0
-    """Tokens that these rounds wrote."""
-    senior_drafts: int = 0
-    """Drafts verified as the senior's tokens, up to each round's first rejection."""
-    senior_accepted: int = 0
-    """The accepted ones among them."""
-    junior_drafts: int = 0
-    """Drafts kept because the junior is their author."""
-
-    @property
-    def acceptance(self) -> float:
-        """The accepted share of the drafts verified as the senior's tokens; NaN without drafts."""
-        return self.senior_accepted / self.senior_drafts if self.senior_drafts else float("nan")
-
-    @property
-    def tokens_per_round(self) -> float:
-        """Tokens per forward pass of the senior; NaN without rounds."""
-        return self.tokens / self.rounds if self.rounds else float("nan")
-
-    @property
-    def forwards_per_token(self) -> float:
-        """Forward passes of both models per token; NaN without tokens.
-
-        Prompts, and rounds that write a token without drafts, are excluded.
-        """
-        return (self.rounds + self.drafts) / self.tokens if self.tokens else float("nan")
-
-    def since(self, earlier: DraftStats) -> DraftStats:
-        """The increase over an engine's earlier counters; all of them after a restart."""
-        more = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
-        return self if min(more.values()) < 0 else DraftStats(**more)
-
-    def __add__(self, other: DraftStats) -> DraftStats:
-        return DraftStats(**{name: n + getattr(other, name) for name, n in self.to_row().items()})
-
-    def to_row(self) -> dict[str, int]:
-        """The counters, for JSON."""
-        return asdict(self)
+if TYPE_CHECKING:
+    from vllm.v1.worker.gpu_worker import Worker
 
 
-class Rounds:
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundOutcome:
+    """What became of the drafts of a round's rows."""
+
+    slots: torch.Tensor
+    """int64 ``[rows]``"""
+    authors: torch.Tensor
+    """bool ``[rows, k + 1]``, who writes each position, true = senior."""
+    num_drafts: torch.Tensor
+    """int64 ``[rows]``, the drafts that were verified; rows without any are not counted."""
+    num_accepted: torch.Tensor
+    """int ``[rows]``, those before the first rejection."""
+    num_written: torch.Tensor
+    """int ``[rows]``, the tokens written: the accepted drafts, and mostly one more."""
+
+
+class DraftCounters:
     """Counters of ``size`` slots and of the engine, updated without waiting for the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
@@ -68,40 +41,27 @@ class Rounds:
         """Reset the counters of a slot for a new request."""
         self._slots[slot].zero_()
 
-    def add(
-        self,
-        slots: torch.Tensor,
-        authors: torch.Tensor,
-        held: torch.Tensor,
-        accepted: torch.Tensor,
-        written: torch.Tensor,
-        counted: torch.Tensor,
-    ) -> None:
-        """Count a round.
-
-        slots: int64 ``[rows]``. authors: bool ``[rows, k + 1]``, who writes each position. held,
-        accepted, written: int ``[rows]``, each row's drafts, those accepted before the first
-        rejection, and the tokens written. counted: bool ``[rows]``, the rows in tandem; rows
-        without drafts are not counted.
-        """
+    def add(self, outcome: RoundOutcome, in_tandem: torch.Tensor) -> None:
+        """Count a round. in_tandem: bool ``[rows]``; other rows are not counted."""
+        authors, num_drafts = outcome.authors, outcome.num_drafts
         steps = torch.arange(authors.shape[1] - 1, device=authors.device)
-        kept = steps < accepted[:, None]
+        kept = steps < outcome.num_accepted[:, None]
         senior = (kept & authors[:, :-1]).sum(1)
         junior = (kept & ~authors[:, :-1]).sum(1)
-        rejected = accepted < held
+        rejected = outcome.num_accepted < num_drafts
         rows = torch.stack(
             [
                 torch.ones_like(senior),
-                held.long(),
-                written.long(),
+                num_drafts.long(),
+                outcome.num_written.long(),
                 senior + rejected,
                 senior,
                 junior,
             ],
             dim=1,
         )
-        rows = rows * (counted & (held > 0))[:, None]
-        self._slots.index_add_(0, slots, rows)
+        rows = rows * (in_tandem & (num_drafts > 0))[:, None]
+        self._slots.index_add_(0, outcome.slots, rows)
         self._engine += rows.sum(0)
 
     def of_slot(self, slot: int) -> DraftStats:
@@ -113,7 +73,7 @@ class Rounds:
         return DraftStats(*self._engine.tolist())
 
 
-def worker_draft_stats(worker: Any) -> dict[str, int]:
+def worker_draft_stats(worker: Worker) -> dict[str, int]:
     """A worker's counters since startup; all workers have the same."""
-    found: DraftStats = worker.model_runner.model_state.rounds.of_engine()
+    found: DraftStats = worker.model_runner.model_state.draft_counters.of_engine()
     return found.to_row()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-_NOTHING: dict[str, Any] = {
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+_NEUTRAL: dict[str, Any] = {
     "top_p": 1.0,
     "min_p": 0.0,
     "min_tokens": 0,
@@ -21,16 +25,16 @@ _NOTHING: dict[str, Any] = {
 """Parameters that apply to a draft's logits, each with its neutral value."""
 
 
-def asks_for_masks(params: Any) -> bool:
+def asks_for_masks(params: SamplingParams) -> bool:
     """Whether a request's sampling parameters change its logits beyond the temperature."""
     if params.top_k > 0:
         return True
-    return any(getattr(params, name, nothing) != nothing for name, nothing in _NOTHING.items())
+    return any(getattr(params, name, neutral) != neutral for name, neutral in _NEUTRAL.items())
 
 
 @dataclass
-class Drafting:
-    """One round's drafting, if a request has more parameters than a temperature.
+class DraftMasks:
+    """The masks of one round's drafts, if a request has more parameters than a temperature.
 
     A draft kept as the junior's token must follow the distribution that the request's sampling
     parameters give for the junior's logits. The temperature is applied when drafts are sampled;
@@ -41,7 +45,7 @@ class Drafting:
     slots: torch.Tensor
     """int64 ``[rows]``"""
     slots_host: NDArray[np.intp]
-    sampler: Any
+    sampler: Sampler
     """vLLM's own ``Sampler``, with every request's parameters."""
     positions: torch.Tensor
     """int64 ``[rows]``, the position of the last written token."""
@@ -76,6 +80,6 @@ class Drafting:
 
 
 @cache
-def _takes_lengths(sampler: Any) -> bool:
+def _takes_lengths(sampler: type[Sampler]) -> bool:
     """Whether vLLM's sampler takes sequence lengths: from 0.31."""
     return "seq_lens_upper_bound_np" in inspect.signature(sampler.apply_sampling_params).parameters

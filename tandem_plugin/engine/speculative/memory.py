@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from tandem_plugin.errors import EngineError
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
 
 CHUNK_BYTES = 2**30
 """The maximum size of one chunk's logits in float32, as in vLLM's rejection sampler."""
@@ -44,7 +47,7 @@ class DraftMemory:
         )
 
 
-def draft_memory(vllm_config: Any) -> DraftMemory:
+def draft_memory(vllm_config: VllmConfig) -> DraftMemory:
     """Upper bounds for a finished configuration, from the shapes of the largest batch.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``

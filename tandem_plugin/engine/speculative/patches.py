@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.engine.wire_names import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import SpeculativeConfig, VllmConfig
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.outputs import DraftTokenIds
+    from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
@@ -52,7 +62,7 @@ def let_runner_v2_draft() -> None:
     if not hasattr(VllmConfig, name):  # before 0.29, where the mode is rejected by version
         return
 
-    def wrapper(unsupported: Callable[..., Any], vllm_config: Any) -> list[str]:
+    def wrapper(unsupported: Callable[..., Any], vllm_config: VllmConfig) -> list[str]:
         found: list[str] = unsupported(vllm_config)
         if not _drafts_in_tandem(vllm_config):
             return found
@@ -71,7 +81,7 @@ def give_drafts_their_targets_ids() -> None:
     """
     from vllm.config import SpeculativeConfig
 
-    def wrapper(verify: Callable[..., Any], speculative: Any) -> Any:
+    def wrapper(verify: Callable[..., Any], speculative: SpeculativeConfig) -> Any:
         target, draft = speculative.target_model_config, speculative.draft_model_config
         architectures = getattr(getattr(target, "hf_config", None), "architectures", None) or [""]
         if draft is not None and architectures[0].startswith(SPECULATIVE_PREFIX):
@@ -97,7 +107,9 @@ def let_workers_tell_of_drafts() -> None:
 
 
 def _wrap_runner(runner: ModuleType) -> None:
-    def init(original: Callable[..., Any], vllm_config: Any, device: Any, *rest: Any) -> Any:
+    def init(
+        original: Callable[..., Any], vllm_config: VllmConfig, device: torch.device, *rest: Any
+    ) -> DraftModelSpeculator:
         if not _drafts_in_tandem(vllm_config):
             return original(vllm_config, device, *rest)
         from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
@@ -105,17 +117,21 @@ def _wrap_runner(runner: ModuleType) -> None:
         return JuniorSpeculator(vllm_config, device)
 
     def execute(
-        original: Callable[..., Any], owner: Any, output: Any, *rest: Any, **more: Any
+        original: Callable[..., Any],
+        owner: GPUModelRunner,
+        output: SchedulerOutput,
+        *rest: Any,
+        **more: Any,
     ) -> Any:
-        if hasattr(owner.speculator, "asked"):
-            owner.speculator.asked = output.num_spec_tokens_to_schedule
+        if hasattr(owner.speculator, "requested_drafts"):
+            owner.speculator.requested_drafts = output.num_spec_tokens_to_schedule
         return original(owner, output, *rest, **more)
 
-    def take(original: Callable[..., Any], owner: Any) -> Any:
+    def take(original: Callable[..., Any], owner: GPUModelRunner) -> DraftTokenIds | None:
         drafts = original(owner)
-        asked = getattr(owner.speculator, "asked", None)
-        if drafts is not None and asked is not None:
-            drafts.draft_token_ids = [ids[:asked] for ids in drafts.draft_token_ids]
+        requested = getattr(owner.speculator, "requested_drafts", None)
+        if drafts is not None and requested is not None:
+            drafts.draft_token_ids = [ids[:requested] for ids in drafts.draft_token_ids]
         return drafts
 
     wrap_once(runner, "init_speculator", init)
@@ -125,7 +141,7 @@ def _wrap_runner(runner: ModuleType) -> None:
 
 
 def _wrap_graphs(graphs: ModuleType) -> None:
-    def init(original: Callable[..., Any], manager: Any) -> None:
+    def init(original: Callable[..., Any], manager: CudaGraphManager) -> None:
         original(manager)
         config = manager.vllm_config
         if (
@@ -139,33 +155,53 @@ def _wrap_graphs(graphs: ModuleType) -> None:
     wrap_once(graphs.CudaGraphManager, "_init_candidates", init)
 
 
-def _keep_graphs(manager: Any, full: Any, lengths: list[int]) -> None:
+def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: list[int]) -> None:
     """Keep the whole graphs that batch sizes use, and offer each batch those of its length.
 
     full: the mode of whole graphs. lengths: the number of drafts, by batch size.
+
+    For up to four requests and ``drafts`` of ``{1: 2, 3: 0}``, with requests x tokens of each::
+
+        batches of 1 to 4 requests      1x3  2x3  3x1  4x1
+        captured by vLLM                1x1  2x1  3x1  1x3  4x1  2x3  3x3
+        captured here                             3x1  1x3  4x1  2x3
+        offered by vLLM for 4 tokens                        4x1
+        offered here for 4 tokens                           4x1  2x3
+
+    So a batch whose padded size is another length's graph finds its own among the larger ones.
     """
     descs = manager._capture_descs.get(full, [])
-    of_tokens: dict[int | None, list[Any]] = {}
-    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
-        of_tokens.setdefault(desc.uniform_token_count, []).append(desc)
-    kept = set(of_tokens.pop(None, []))  # graphs of mixed batches
-    uniform: dict[int | None, list[Any]] = {tokens: [] for tokens in of_tokens}
-    for requests, drafts in enumerate(lengths[1:], start=1):
-        fitting = (d for d in of_tokens.get(drafts + 1, []) if d.num_reqs >= requests)
-        if (smallest := next(fitting, None)) and smallest not in kept:
-            kept.add(smallest)
-            uniform[drafts + 1].append(smallest)
-    manager._capture_descs[full] = [desc for desc in descs if desc in kept]
+    by_width = _graphs_in_use(descs, lengths)
+    kept = {desc for found in by_width.values() for desc in found}
+    manager._capture_descs[full] = [
+        desc for desc in descs if desc in kept or desc.uniform_token_count is None
+    ]
     for (tokens, loras), candidates in manager._candidates.items():
-        others = [desc for desc in candidates if desc.uniform_token_count is None]
+        mixed = [desc for desc in candidates if desc.uniform_token_count is None]
         first_of_each = (
             next((d for d in found if d.num_tokens >= tokens and d.num_active_loras == loras), None)
-            for found in uniform.values()
+            for found in by_width.values()
         )
-        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + others
+        manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + mixed
 
 
-def _drafts_in_tandem(vllm_config: Any) -> bool:
+def _graphs_in_use(
+    descs: list[BatchExecutionDescriptor], lengths: list[int]
+) -> dict[int, list[BatchExecutionDescriptor]]:
+    """The smallest fitting graph of every batch size, by its tokens per request, smallest first."""
+    captured: dict[int, list[BatchExecutionDescriptor]] = {}
+    for desc in sorted(descs, key=lambda desc: desc.num_tokens):
+        if desc.uniform_token_count is not None:  # no graph of mixed batches
+            captured.setdefault(desc.uniform_token_count, []).append(desc)
+    used: dict[int, list[BatchExecutionDescriptor]] = {width: [] for width in captured}
+    for requests, drafts in enumerate(lengths[1:], start=1):
+        fitting = (d for d in captured.get(drafts + 1, []) if d.num_reqs >= requests)
+        if (smallest := next(fitting, None)) and smallest not in used[drafts + 1]:
+            used[drafts + 1].append(smallest)
+    return used
+
+
+def _drafts_in_tandem(vllm_config: VllmConfig) -> bool:
     """Also applied to the junior's configuration, which is derived from the engine's."""
     drafts = vllm_config.speculative_config is not None  # a user's own is rejected in tandem
     return drafts and asks_for_tandem(vllm_config.additional_config)

@@ -4,24 +4,34 @@ Touches: ``Sampler.__call__``, ``RejectionSampler.__call__`` and ``_verify`` of 
 V2. Versions: 0.29 to 0.32. Why: the author decides whether a draft is kept, verified or dropped.
 Goes when: vLLM lets a model state decide the acceptance of drafts.
 
-``state`` is the :class:`~tandem_plugin.engine.speculative.state.SpeculativeState`, which knows both
-models and the authors. Below the samplers are the rules of a round, as tensor operations. Shapes:
-``rows`` requests in a step, ``size`` slots, ``k`` drafts per round, ``n`` rows of logits: for each
-request, one per draft and one after the last.
+The calls of a step, their order and the letters of shapes are those of
+:mod:`~tandem_plugin.engine.speculative.step`. Below the samplers are the rules of a round, as
+tensor operations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from vllm.utils.torch_utils import async_tensor_h2d
 from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils import rejection_sample
 
+from tandem_plugin.engine.speculative.draft_stats import RoundOutcome
+from tandem_plugin.engine.speculative.step import SamplingState, VerifyingState
 from tandem_plugin.errors import EngineError
+
+if TYPE_CHECKING:
+    from vllm.config import SpeculativeConfig
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+    from vllm.v1.worker.gpu.sample.output import SamplerOutput
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 
 class UndraftedSampler:
@@ -30,7 +40,7 @@ class UndraftedSampler:
     Everything else that the runner uses is vLLM's sampler's own.
     """
 
-    def __init__(self, state: Any, sampler: Any) -> None:
+    def __init__(self, state: SamplingState, sampler: Sampler) -> None:
         self._state = state
         self._sampler = sampler
         self._is_profiled = False
@@ -38,79 +48,90 @@ class UndraftedSampler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sampler, name)
 
-    def __call__(self, logits: torch.Tensor, input_batch: Any) -> Any:
+    def __call__(self, logits: torch.Tensor, input_batch: InputBatch) -> SamplerOutput:
         if not self._is_profiled:  # vLLM's profiling begins with this call
             self._state.set_memory_aside()
             self._is_profiled = True
-        authors = self._state.take(input_batch)
+        authors = self._state.take_authors(input_batch)
         if authors is not None:
             self._state.keep_states(input_batch)
-            logits = self._state.with_undrafted(logits, input_batch, authors)
+            logits = self._state.fill_undrafted_rows(logits, input_batch, authors)
         return self._sampler(logits, input_batch)
 
 
-class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
+class AuthorRejectionSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untyped here
     """vLLM's rejection sampler, applied to drafts whose author is the senior."""
 
-    def __init__(self, state: Any, sampler: Any, config: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        state: VerifyingState,
+        sampler: Sampler,
+        config: SpeculativeConfig,
+        device: torch.device,
+    ) -> None:
         super().__init__(sampler, config, device)
         self._state = state
-        self._stands: torch.Tensor | None = None
-        """bool ``[size, k]``, the drafts of the junior's positions; None if there are none."""
+        self._kept_drafts: torch.Tensor | None = None
+        """bool ``[size, k]``, the drafts of the junior's positions; None outside a tandem round."""
 
     def __call__(
         self,
         logits: torch.Tensor,
-        input_batch: Any,
+        input_batch: InputBatch,
         draft_logits: torch.Tensor | None = None,
-        *newer: Any,
-    ) -> Any:
-        authors = self._state.take(input_batch)
+        *invalid_drafts: torch.Tensor | None,
+    ) -> SamplerOutput:
+        """A round. invalid_drafts: the drafts that a grammar forbids, from vLLM 0.32."""
+        authors = self._state.take_authors(input_batch)
         if authors is None:
-            return super().__call__(logits, input_batch, draft_logits, *newer)
+            return super().__call__(logits, input_batch, draft_logits, *invalid_drafts)
         if draft_logits is None:
             raise EngineError("draft-logits-missing")
         self._state.keep_states(input_batch)
         slots = input_batch.idx_mapping.long()
-        chain = self._state.along()
-        held = self._drafted(input_batch)
-        drafted = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
-        drafted.scatter_(0, slots, held)
-        stands = standing(chain, drafted)
-        logits = self._state.with_undrafted(logits, input_batch, authors)
+        chain = self._state.chain_authors()
+        num_drafts = self._num_drafts(input_batch)
+        num_drafts_of_slots = torch.zeros(len(chain), dtype=torch.int64, device=chain.device)
+        num_drafts_of_slots.scatter_(0, slots, num_drafts)
+        is_kept = kept_drafts(chain, num_drafts_of_slots)
+        logits = self._state.fill_undrafted_rows(logits, input_batch, authors)
         if self._wants_logprobs(input_batch):
             expanded = input_batch.expanded_idx_mapping, input_batch.expanded_local_pos
-            logits = self._state.with_drafted(logits, input_batch, of_rows(stands, *expanded))
-        self._stands = stands
+            logits = self._state.fill_kept_drafts(logits, input_batch, of_rows(is_kept, *expanded))
+        self._kept_drafts = is_kept
         try:
-            output = super().__call__(logits, input_batch, draft_logits, *newer)
+            output = super().__call__(logits, input_batch, draft_logits, *invalid_drafts)
         finally:
-            self._stands = None
-        along = chain.index_select(0, slots)
-        accepted = output.num_sampled - 1
-        output = self._without_excess(output, held, along)
-        self._state.count(slots, along, held, accepted, output.num_sampled)
+            self._kept_drafts = None
+        num_accepted = output.num_sampled - 1
+        row_authors = chain.index_select(0, slots)
+        output = self._without_juniors_bonus(output, num_drafts, row_authors)
+        self._state.count_round(
+            RoundOutcome(slots, row_authors, num_drafts, num_accepted, output.num_sampled)
+        )
         return output
 
-    def _without_excess(self, output: Any, held: torch.Tensor, authors: torch.Tensor) -> Any:
-        """Run a round, and drop the token after the last draft if its author is the junior."""
-        dropped = excess(authors, held, output.num_sampled)
+    def _without_juniors_bonus(
+        self, output: SamplerOutput, num_drafts: torch.Tensor, authors: torch.Tensor
+    ) -> SamplerOutput:
+        """A round's output without the bonus tokens whose author is the junior."""
+        dropped = is_juniors_bonus(authors, num_drafts, output.num_sampled)
         return replace(
             output,
             num_sampled=output.num_sampled - dropped.to(output.num_sampled.dtype),
             num_rejected=output.num_rejected + dropped.to(output.num_rejected.dtype),
         )
 
-    def _drafted(self, batch: Any) -> torch.Tensor:
+    def _num_drafts(self, batch: InputBatch) -> torch.Tensor:
         """Number of drafts to verify in each row: int64 ``[rows]``."""
-        count = (batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]).long() - 1
+        num_drafts = (batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]).long() - 1
         if batch.has_prefill:  # rows that end their prompts have placeholders
-            drafting = async_tensor_h2d(~batch.is_prefilling_np, device=count.device)
-            count = count * drafting
-        given = self._state.draft_tokens.index_select(0, batch.idx_mapping.long()) >= 0
-        return torch.minimum(given.long().cumprod(1).sum(1), count)
+            is_decoding = async_tensor_h2d(~batch.is_prefilling_np, device=num_drafts.device)
+            num_drafts = num_drafts * is_decoding
+        is_draft = self._state.draft_tokens.index_select(0, batch.idx_mapping.long()) >= 0
+        return torch.minimum(is_draft.long().cumprod(1).sum(1), num_drafts)
 
-    def _wants_logprobs(self, batch: Any) -> bool:
+    def _wants_logprobs(self, batch: InputBatch) -> bool:
         states = self.sampler.sampling_states
         return bool(states.max_num_logprobs(batch.idx_mapping_np) != NO_LOGPROBS)
 
@@ -122,50 +143,102 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         pos: torch.Tensor,
         cu_num_logits: torch.Tensor,
         idx_mapping: torch.Tensor,
-        idx_mapping_np: Any,
+        idx_mapping_np: NDArray[np.intp],
         expanded_idx_mapping: torch.Tensor,
         expanded_local_pos: torch.Tensor,
-        *newer: Any,
+        seq_lens_upper_bound_np: NDArray[np.int32] | None = None,
+        verify_draft_sampled: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """As vLLM's, except that kept drafts cannot be rejected.
 
-        newer: sequence lengths, from 0.31, and the drafts without those that a grammar forbids,
-        from 0.32.
+        seq_lens_upper_bound_np: int32 ``[rows]``, from vLLM 0.31. verify_draft_sampled: int
+        ``[n]``, ``draft_sampled`` without the drafts that a grammar forbids, from 0.32. The other
+        arguments are vLLM's; see its ``_verify``. Returns the processed logits
+        ``[n, vocabulary]``, the tokens ``[rows, k + 1]`` and their number ``[rows]``.
         """
-        nobodys = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
-        draft_sampled = draft_sampled.masked_fill(nobodys, -1)
-        lengths, rest = newer[:1], newer[1:]
-        verify_draft_sampled = rest[0].masked_fill(nobodys, -1) if rest else draft_sampled
-        if self._stands is None:
+        layout = {
+            "pos": pos,
+            "idx_mapping": idx_mapping,
+            "expanded_idx_mapping": expanded_idx_mapping,
+            "expanded_local_pos": expanded_local_pos,
+        }
+        is_padding = self._placeholders(pos, expanded_idx_mapping, expanded_local_pos)
+        draft_sampled = draft_sampled.masked_fill(is_padding, -1)
+        verified, newer = draft_sampled, dict[str, torch.Tensor]()
+        if verify_draft_sampled is not None:
+            verified = verify_draft_sampled.masked_fill(is_padding, -1)
+            newer = {"verify_draft_sampled": verified}
+        lengths = {}
+        if seq_lens_upper_bound_np is not None:
+            lengths = {"seq_lens_upper_bound_np": seq_lens_upper_bound_np}
+        if self._kept_drafts is None:
             result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = super()._verify(
-                logits, draft_logits, draft_sampled, pos, cu_num_logits, idx_mapping,
-                idx_mapping_np, expanded_idx_mapping, expanded_local_pos, *lengths,
-                *([verify_draft_sampled] if rest else []),
-            )  # fmt: skip
+                logits=logits,
+                draft_logits=draft_logits,
+                draft_sampled=draft_sampled,
+                cu_num_logits=cu_num_logits,
+                idx_mapping_np=idx_mapping_np,
+                **layout,
+                **lengths,
+                **newer,
+            )
             return result
+        assert draft_logits is not None
         processed = self.sampler.apply_sampling_params(
-            logits, expanded_idx_mapping, idx_mapping, idx_mapping_np, pos, draft_sampled,
-            expanded_local_pos, *lengths,
-        )  # fmt: skip
-        stands = of_rows(self._stands, expanded_idx_mapping, expanded_local_pos)
-        following = verify_draft_sampled.roll(-1).long()[:, None]  # each row's draft; -1 for none
-        checked = with_standing(processed, stands, following.clamp(min=0))
-        sampled, num_sampled = rejection_sample(
-            checked, draft_logits, verify_draft_sampled, cu_num_logits, pos, idx_mapping,
-            expanded_idx_mapping, expanded_local_pos, self.sampler.sampling_states.temperature.gpu,
-            self.sampler.sampling_states.seeds.gpu, self.num_speculative_steps, None,
-            use_fp64=self.sampler.use_fp64_gumbel,
-        )  # fmt: skip
-        sampled = self._with_agreed(
-            sampled,
-            num_sampled,
-            checked,
-            draft_logits,
-            following,
-            cu_num_logits,
-            idx_mapping.long(),
+            logits=logits,
+            idx_mapping_np=idx_mapping_np,
+            input_ids=draft_sampled,
+            **layout,
+            **lengths,
+        )
+        is_kept = of_rows(self._kept_drafts, expanded_idx_mapping, expanded_local_pos)
+        sampled, num_sampled = self._verify_by_author(
+            processed, is_kept, draft_logits, verified, cu_num_logits, layout
         )
         return processed, sampled, num_sampled
+
+    def _verify_by_author(
+        self,
+        processed: torch.Tensor,
+        is_kept: torch.Tensor,
+        draft_logits: torch.Tensor,
+        verified: torch.Tensor,
+        cu_num_logits: torch.Tensor,
+        layout: Mapping[str, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rejection sampling of the senior's drafts: tokens ``[rows, k + 1]``, number ``[rows]``.
+
+        The rows of a request with the drafts a, b and c, after the token t; the junior is the
+        author of b's position::
+
+            verified        t         a         b         c
+            row_drafts      a         b         c         (none: bonus token)
+            author          senior    junior    senior    either
+            target          senior's  all on b  senior's  senior's
+
+        is_kept: bool ``[n]``. verified: int ``[n]``, each row's last token. layout: vLLM's further
+        arguments, by name.
+        """
+        row_drafts = verified.roll(-1).long()[:, None]
+        target = force_kept_drafts(processed, is_kept, row_drafts.clamp(min=0))
+        states = self.sampler.sampling_states
+        sampled, num_sampled = rejection_sample(
+            target_logits=target,
+            draft_logits=draft_logits,
+            draft_sampled=verified,
+            cu_num_logits=cu_num_logits,
+            temperature=states.temperature.gpu,
+            seed=states.seeds.gpu,
+            num_speculative_steps=self.num_speculative_steps,
+            synthetic_conditional_rates=None,
+            use_fp64=self.sampler.use_fp64_gumbel,
+            **layout,
+        )
+        slots = layout["idx_mapping"].long()
+        sampled = self._with_drafts_of_empty_residuals(
+            sampled, num_sampled, target, draft_logits, row_drafts, cu_num_logits, slots
+        )
+        return sampled, num_sampled
 
     def _placeholders(
         self, pos: torch.Tensor, expanded_slots: torch.Tensor, expanded_steps: torch.Tensor
@@ -176,40 +249,44 @@ class CheckingSampler(RejectionSampler):  # type: ignore[misc]  # vllm is untype
         drafts itself; before, it would verify them against stale values in their slot.
         """
         prompt = self.sampler.req_states.prefill_len.gpu.index_select(0, expanded_slots.long())
-        nobodys: torch.Tensor = (expanded_steps > 0) & (pos - expanded_steps < prompt)
-        return nobodys
+        is_padding: torch.Tensor = (expanded_steps > 0) & (pos - expanded_steps < prompt)
+        return is_padding
 
-    def _with_agreed(
+    def _with_drafts_of_empty_residuals(
         self,
         sampled: torch.Tensor,
         num_sampled: torch.Tensor,
-        checked: torch.Tensor,
-        draft_logits: Any,
-        following: torch.Tensor,
+        target: torch.Tensor,
+        draft_logits: torch.Tensor,
+        row_drafts: torch.Tensor,
         cu_num_logits: torch.Tensor,
         slots: torch.Tensor,
     ) -> torch.Tensor:
-        """The sampled tokens, using the draft if its rejection left nothing to sample from."""
-        accepted = num_sampled.long() - 1
-        row = cu_num_logits[:-1].long() + accepted
-        rejected = row < cu_num_logits[1:] - 1
+        """The sampled tokens, with the rejected draft as the recovered token of an empty residual.
+
+        sampled: int64 ``[rows, k + 1]``. row_drafts: int64 ``[n, 1]``, each row's draft, -1 for a
+        placeholder. slots: int64 ``[rows]``. The other arguments are vLLM's.
+        """
+        num_accepted = num_sampled.long() - 1
+        row = cu_num_logits[:-1].long() + num_accepted
+        is_rejected = row < cu_num_logits[1:] - 1
         temperature = self.sampler.sampling_states.temperature.gpu.index_select(0, slots)
-        draft = draft_logits[slots, accepted.clamp(max=self.num_speculative_steps - 1)]
-        nothing = agreed(checked.index_select(0, row), draft, temperature)
-        token, place = following.index_select(0, row), accepted[:, None]
-        meant = (rejected & nothing)[:, None] & (token >= 0)
-        token = torch.where(meant, token, sampled.gather(1, place))
-        return sampled.scatter(1, place, token)
+        draft = draft_logits[slots, num_accepted.clamp(max=self.num_speculative_steps - 1)]
+        is_empty = has_empty_residual(target.index_select(0, row), draft, temperature)
+        rejected_draft, place = row_drafts.index_select(0, row), num_accepted[:, None]
+        is_replaced = (is_rejected & is_empty)[:, None] & (rejected_draft >= 0)
+        recovered = torch.where(is_replaced, rejected_draft, sampled.gather(1, place))
+        return sampled.scatter(1, place, recovered)
 
 
-def standing(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def kept_drafts(authors: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
     """The drafts kept as they are, because the junior is their author: bool ``[size, k]``.
 
-    authors: bool ``[size, k + 1]``, who writes each position, true = senior. held: int64
+    authors: bool ``[size, k + 1]``, who writes each position, true = senior. num_drafts: int64
     ``[size]``, the number of drafts in each slot.
     """
     steps = torch.arange(authors.shape[1] - 1, device=authors.device)
-    return ~authors[:, :-1] & (steps < held[:, None])
+    return ~authors[:, :-1] & (steps < num_drafts[:, None])
 
 
 def of_rows(
@@ -224,25 +301,28 @@ def of_rows(
     return by_step[expanded_slots.long(), steps.clamp(max=last)] & (steps <= last)
 
 
-def with_standing(
-    processed: torch.Tensor, stands: torch.Tensor, drafted: torch.Tensor
+def force_kept_drafts(
+    processed: torch.Tensor, is_kept: torch.Tensor, row_drafts: torch.Tensor
 ) -> torch.Tensor:
     """The target's rows for rejection sampling, with all probability on each kept draft.
 
     Verified against the junior's own row it could be rejected: in float32 "log p > log u + log p"
-    fails for some u, and nothing would be left to sample from. processed: ``[n, vocabulary]``.
-    stands: bool ``[n]``. drafted: int64 ``[n, 1]``, each row's draft.
+    fails for some u, and the residual would be empty. processed: ``[n, vocabulary]``. is_kept: bool
+    ``[n]``. row_drafts: int64 ``[n, 1]``, each row's draft.
     """
-    rows = processed.masked_fill(stands[:, None], -torch.inf)
-    own = rows.gather(1, drafted).masked_fill(stands[:, None], 0.0)
-    return rows.scatter_(1, drafted, own)
+    rows = processed.masked_fill(is_kept[:, None], -torch.inf)
+    own = rows.gather(1, row_drafts).masked_fill(is_kept[:, None], 0.0)
+    return rows.scatter_(1, row_drafts, own)
 
 
-def agreed(target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
-    """Rows where rejecting a draft left nothing to sample from: bool ``[rows]``.
+def has_empty_residual(
+    target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor
+) -> torch.Tensor:
+    """Rows whose residual has no token to recover from a rejected draft: bool ``[rows]``.
 
-    Two models that agree to the bit agree on every draft, but in float32 "log p > log u + log p"
-    fails for some u, about once in ten million drafts; vLLM would write token 0. target:
+    The residual, max(0, p - q), is empty for two models that agree to the bit. They agree on every
+    draft, but in float32 "log p > log u + log p" fails for some u, about once in ten million
+    drafts; vLLM would write token 0. target:
     ``[rows, vocabulary]``, processed; draft: the same before the temperature, float32 ``[rows]``.
     """
     scale = torch.where(temperature == 0, 1, temperature)[:, None]
@@ -250,12 +330,14 @@ def agreed(target: torch.Tensor, draft: torch.Tensor, temperature: torch.Tensor)
     return (temperature != 0) & ~(p > q).any(-1)
 
 
-def excess(authors: torch.Tensor, held: torch.Tensor, num_sampled: torch.Tensor) -> torch.Tensor:
-    """The rows whose token after the last draft is the junior's: bool ``[rows]``.
+def is_juniors_bonus(
+    authors: torch.Tensor, num_drafts: torch.Tensor, num_sampled: torch.Tensor
+) -> torch.Tensor:
+    """The rows whose bonus token, after the last draft, is the junior's: bool ``[rows]``.
 
     It was sampled from the senior's logits, so it must be dropped. authors: bool ``[rows, k + 1]``.
-    held, num_sampled: int ``[rows]``, the drafts and the sampled tokens. A row without drafts keeps
-    its one token.
+    num_drafts, num_sampled: int ``[rows]``, the drafts and the sampled tokens. A row without drafts
+    keeps its one token.
     """
-    juniors = ~authors.gather(1, held[:, None])[:, 0]
-    return (num_sampled == held + 1) & (held > 0) & juniors
+    is_juniors = ~authors.gather(1, num_drafts[:, None])[:, 0]
+    return (num_sampled == num_drafts + 1) & (num_drafts > 0) & is_juniors

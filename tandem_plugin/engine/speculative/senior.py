@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from tandem_plugin.engine.heads import without_foreign_ids
-from tandem_plugin.engine.measures import measures_of
+from tandem_plugin.engine.measures import Measures, measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.worker import let_workers_tell_of_measures
 from tandem_plugin.engine.speculative.patches import let_workers_tell_of_drafts
-from tandem_plugin.engine.step_authors import step_authors_of
+from tandem_plugin.engine.step_authors import StepAuthors, step_authors_of
 from tandem_plugin.engine.tokenizer_check import shared_vocabulary
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+
+class SpeculativeSenior(Protocol):
+    """What the model state reads and sets of the senior, beside vLLM's own."""
+
+    _senior: type[Any]
+    """Its own vLLM class."""
+    tandem_step_authors: StepAuthors
+    tandem_measures: Measures
+    tandem_states: torch.Tensor | None
+    """``[n, hidden]``, the senior's hidden states of a step, if any step is measured."""
+    tandem_probe: torch.Tensor | None
+    """Logits ``[1, vocabulary]`` to return in place of the model's, to see what wrappers mask."""
+
+    def compute_logits(self, hidden_states: torch.Tensor | None) -> torch.Tensor | None:
+        """The senior's own logits: ``[n, vocabulary]``."""
 
 
 def members() -> dict[str, Any]:
@@ -27,7 +46,7 @@ def state_class() -> type[Any]:
     return SpeculativeState
 
 
-def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
+def _init(self: Any, *, vllm_config: VllmConfig, prefix: str = "") -> None:
     if vllm_config.device_config.device_type == "cpu":
         keep_cpu_weights()
     let_workers_tell_of_drafts()

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from vllm.config.compilation import CUDAGraphMode
 from vllm.v1.attention.backend import AttentionCGSupport
 from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
@@ -29,7 +30,15 @@ from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
-from tandem_plugin.engine.speculative.drafting import Drafting
+from tandem_plugin.engine.speculative.drafting import DraftMasks
+from tandem_plugin.engine.speculative.step import DraftingState
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.worker.gpu.block_table import BlockTables
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+    from vllm.v1.worker.gpu.states import RequestState
 
 _FIRST, _FOLLOWING = 2, 1
 """Tokens per request read by a round's first pass, and by each later pass."""
@@ -38,17 +47,16 @@ _FIRST, _FOLLOWING = 2, 1
 class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is untyped here
     """Drafts ``k`` tokens for each request of a step, in ``k`` passes of the junior."""
 
-    def __init__(self, vllm_config: Any, device: torch.device) -> None:
+    _graphs: RoundGraphs
+
+    def __init__(self, vllm_config: VllmConfig, device: torch.device) -> None:
         super().__init__(vllm_config, device)
         size, k = self.max_num_reqs, self.num_speculative_steps
         # In __init__, outside the memory pool that a sleep discards: see GPUModelRunner.
         self.hidden = torch.zeros(
             (size + 1, k, self.hidden_size), dtype=self.draft_model_config.dtype, device=device
         )
-        """The junior's hidden states for every draft of each slot; the last row is for padding.
-
-        If no drafts were requested, the next token is sampled from the first one.
-        """
+        """See :class:`~tandem_plugin.engine.speculative.step.JuniorDrafts`."""
         self._first = JuniorPass(vllm_config, _FIRST, size, device)
         self._following = JuniorPass(vllm_config, _FOLLOWING, size, device)
         self._seq_lens = torch.zeros(size, dtype=torch.int32, device=device)
@@ -57,25 +65,31 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._columns = torch.arange(k, dtype=torch.int64, device=device)
         self._before = torch.tensor([-1, 0], device=device)
         self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
-        """The banned ids, which the graphs of rounds read."""
-        self._graphs: Any = None
+        """See :class:`~tandem_plugin.engine.speculative.step.JuniorDrafts`."""
         self._lengths = draft_lengths(vllm_config)
         self._can_skip_drafts = 0 in self._lengths[1:]
-        self.asked: int | None = None
-        """Number of drafts that the scheduler requested, if the runner does not pass it."""
+        self.requested_drafts: int | None = None
+        """Number of drafts that the scheduler requested, if the runner does not pass it: set by
+        :func:`~tandem_plugin.engine.speculative.patches.draft_with_the_junior`."""
 
-    def load_draft_model(self, target_model: Any, target_attn_layer_names: set[str]) -> Any:
+    def load_draft_model(
+        self, target_model: nn.Module, target_attn_layer_names: set[str]
+    ) -> TandemJunior:
         junior = TandemJunior(vllm_config=self.vllm_config)
         junior.banned = self.banned
         return junior
 
     def set_attn(
-        self, model_state: Any, kv_cache_config: Any, block_tables: Any, *rest: Any
+        self,
+        model_state: DraftingState,
+        kv_cache_config: KVCacheConfig,
+        block_tables: BlockTables,
+        *rest: Any,
     ) -> None:
         super().set_attn(model_state, kv_cache_config, block_tables, *rest)
         for step in (self._first, self._following):
             step.bind(kv_cache_config, block_tables, self.draft_attn_layer_names)
-        model_state.drafted_by(self)
+        model_state.set_speculator(self)
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode) -> None:
         """Graphs of rounds, if vLLM captures decoding and attention supports growing lengths."""
@@ -97,7 +111,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
     @torch.inference_mode()
     def propose(
         self,
-        input_batch: Any,
+        input_batch: InputBatch,
         attn_metadata: dict[str, Any] | None,
         slot_mappings: dict[str, torch.Tensor] | None,
         last_hidden_states: torch.Tensor,
@@ -118,53 +132,80 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         """The drafts of each request: int64 ``[requests, k]``, padded with -1.
 
         Called like vLLM's own speculators, after the step's tokens were written to the runner's
-        state.
+        state. num_speculative_tokens: the number of drafts that the scheduler requested, if the
+        runner passes it.
         """
-        requests, k = input_batch.num_reqs, self.num_speculative_steps
-        asked = self.asked if num_speculative_tokens is None else num_speculative_tokens
-        # Until 0.31, vLLM's warm-up requests none but means the maximum.
-        if dummy_run or asked is None or not (asked or self._can_skip_drafts):
-            asked = k
-        length = min(asked, k)
+        requests = input_batch.num_reqs
         self.temperature.copy_(temperature)
         self.seeds.copy_(seeds)
         if dummy_run:
             if is_profile:  # the maximum number of tokens that the junior reads at once
                 read_step(self.model, self.vllm_config, input_batch, None, None)
-            self._fill_with_padding()
-            built = self._built_anew(requests, None, self._first)
-            self._draft(requests, _nothing if skip_attn_for_dummy_run else built, length)
-            return self._drafted(requests)
-        state = self.model_state
-        prompts = bool(input_batch.is_prefilling_np.any())
-        if prompts:
-            state.read(input_batch)
-        self._fill(input_batch.idx_mapping.long(), state.request_states)
-        masks = state.masks(input_batch) if length else None
-        longest = input_batch.seq_lens_cpu_upper_bound[:requests]
-        # After a round with drafts, the last draft was never read.
-        catches_up = not length and not prompts and input_batch.num_draft_tokens > 0
-        begins = self._first if length or catches_up else self._following
+            self._draft_padding(requests, has_caches=not skip_attn_for_dummy_run)
+        else:
+            length = self._round_length(num_speculative_tokens)
+            self._run_round(input_batch, length)
+            # Placeholder ids if there are none: the warm-up verifies some anyway.
+            self.draft_tokens[:requests, length:] = -1 if length else 0
+        drafts: torch.Tensor = self.draft_tokens
+        return drafts[:requests]
+
+    def _round_length(self, passed: int | None) -> int:
+        """Number of drafts in this round. passed: the scheduler's request, from the runner."""
+        requested = self.requested_drafts if passed is None else passed
+        most: int = self.num_speculative_steps
+        # Until 0.31, vLLM's warm-up requests none but means the maximum.
+        if requested is None or not (requested or self._can_skip_drafts):
+            return most
+        return min(requested, most)
+
+    def _draft_padding(self, rows: int, *, has_caches: bool) -> None:
+        """A round of full length over padding only, for vLLM's profiling and dummy steps."""
+        self._fill_with_padding()
+        metadata_of = self._metadata_per_pass(rows, None, self._first)
+        self._draft(rows, metadata_of if has_caches else _no_metadata, self.num_speculative_steps)
+
+    def _run_round(self, batch: InputBatch, length: int) -> None:
+        """Run the round after a step, as one graph if there is one of its size and length.
+
+        What the first pass reads of a request whose newest tokens are x and y. The junior has not
+        read y, nor x if it is the last draft of the step's own round.
+
+        ======  ==============================  ==========  ==========================
+        length  the step                        reads       as a graph
+        ======  ==============================  ==========  ==========================
+        k > 0   any                             x y         unless requests have masks
+        0       without drafts or with prompts  y           yes
+        0       with drafts                     x y         no
+        ======  ==============================  ==========  ==========================
+
+        A step's prompts are read before the round, with all other tokens of the step.
+        """
+        state: DraftingState = self.model_state
+        requests = batch.num_reqs
+        has_prompts = bool(batch.is_prefilling_np.any())
+        if has_prompts:
+            state.read(batch)
+        self._fill(batch.idx_mapping.long(), state.request_states)
+        masks = state.draft_masks(batch) if length else None
+        longest = batch.seq_lens_cpu_upper_bound[:requests]
+        has_unread_draft = not length and not has_prompts and batch.num_draft_tokens > 0
         graph = None
-        if masks is None and not catches_up:
+        if masks is None and not has_unread_draft:
             graph = self._graphs.of(requests, length)
         if graph is not None:
             self._build_for_graph(graph.num_reqs, longest, length)
             self._graphs.run_fullgraph(graph)
-        elif not length:
-            self._foresee(begins, requests, self._built_anew(requests, longest, begins))
         else:
-            self._draft(requests, self._built_anew(requests, longest, begins), length, masks)
-        state.foresees(input_batch, not length)
-        # Placeholder ids if there are none: the warm-up verifies some anyway.
-        self.draft_tokens[:requests, length:] = -1 if length else 0
-        return self._drafted(requests)
+            first = self._first if length or has_unread_draft else self._following
+            metadata_of = self._metadata_per_pass(requests, longest, first)
+            if length:
+                self._draft(requests, metadata_of, length, masks)
+            else:
+                self._read_newest(first, requests, metadata_of)
+        state.keep_next_hidden(batch, is_kept=not length)
 
-    def _drafted(self, requests: int) -> torch.Tensor:
-        drafts: torch.Tensor = self.draft_tokens
-        return drafts[:requests]
-
-    def _fill(self, slots: torch.Tensor, states: Any) -> None:
+    def _fill(self, slots: torch.Tensor, states: RequestState) -> None:
         """Prepare everything about a round that depends on the batch.
 
         slots: int64 ``[requests]``. states: the runner's, with the step's tokens.
@@ -195,14 +236,14 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             step.lay_out(0)
 
     def _draft(
-        self, rows: int, metadata_of: _MetadataOf, length: int, masks: Drafting | None = None
+        self, rows: int, metadata_of: _MetadataOf, length: int, masks: DraftMasks | None = None
     ) -> None:
         """A round of ``length`` passes over ``rows``, padding included; the content of a graph.
 
         Without drafts it is one pass over the newest tokens.
         """
         if not length:
-            self._foresee(self._following, rows, metadata_of)
+            self._read_newest(self._following, rows, metadata_of)
             return
         self._sample(self._first.run(self.model, rows, self.idx_mapping, metadata_of(0)), 0, masks)
         following = self._following
@@ -213,7 +254,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             hidden = following.run(self.model, rows, self.idx_mapping, metadata_of(step))
             self._sample(hidden, step, masks)
 
-    def _foresee(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
+    def _read_newest(self, kind: JuniorPass, rows: int, metadata_of: _MetadataOf) -> None:
         """Keep the junior's hidden states at the newest tokens, for sampling in the next step."""
         hidden = kind.run(self.model, rows, self.idx_mapping, metadata_of(0))
         self._keep(hidden, 0)
@@ -222,7 +263,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         kept = self._kept[: len(hidden)]
         self.hidden[:, step].index_copy_(0, kept, hidden.to(self.hidden.dtype))
 
-    def _sample(self, hidden: torch.Tensor, step: int, masks: Drafting | None) -> None:
+    def _sample(self, hidden: torch.Tensor, step: int, masks: DraftMasks | None) -> None:
         """Sample a draft for each row, and keep its distribution.
 
         hidden: ``[rows, hidden]``, the junior's at the tokens read last.
@@ -247,17 +288,17 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         )
         self.draft_tokens[:rows, step] = sampled.masked_fill(slots < 0, 0)
 
-    def _built_anew(
-        self, rows: int, longest: torch.Tensor | None, begins: JuniorPass
+    def _metadata_per_pass(
+        self, rows: int, longest: torch.Tensor | None, first: JuniorPass
     ) -> _MetadataOf:
         """Metadata that the host builds before each pass, as attention backends usually do.
 
         longest: int32 ``[rows]`` on the host, an upper bound of the tokens that the senior has
-        read; None for the maximum length. begins: the kind of the first pass.
+        read; None for the maximum length. first: the first pass.
         """
 
         def metadata_of(step: int) -> dict[str, Any]:
-            passes = self._following if step else begins
+            passes = self._following if step else first
             return passes.metadata(rows, self._seq_lens[:rows], self._longest(rows, longest, step))
 
         return metadata_of
@@ -284,7 +325,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
             ),
         )
 
-    def _round_to_capture(self, desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
+    def _round_to_capture(
+        self, desc: RoundDescriptor, warmup: bool
+    ) -> Callable[[CUDAGraphMode], None]:
         """A round over padding only, for vLLM's graph manager."""
         rows, length = desc.num_reqs, desc.drafts
         self._fill_with_padding()
@@ -303,7 +346,7 @@ _MetadataOf = Callable[[int], dict[str, Any] | None]
 """A pass's attention metadata, by its index in the round."""
 
 
-def _nothing(step: int) -> None:
+def _no_metadata(step: int) -> None:
     """No metadata: vLLM is profiling and there are no caches."""
 
 
@@ -322,11 +365,11 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
     one draft length per batch size.
     """
 
-    _capture_descs: dict[Any, list[Any]]
+    _capture_descs: dict[CUDAGraphMode, list[BatchExecutionDescriptor]]
 
     def __init__(
         self,
-        vllm_config: Any,
+        vllm_config: VllmConfig,
         device: torch.device,
         mode: CUDAGraphMode,
         width: int,
@@ -347,7 +390,9 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
         return graph if graph in self._captured else None
 
 
-def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescriptor]:
+def _of_lengths(
+    descs: list[BatchExecutionDescriptor], lengths: list[int]
+) -> Iterator[RoundDescriptor]:
     """The graphs for the batch sizes of each of vLLM's descriptions, in their order."""
     sizes = sorted(desc.num_reqs for desc in descs)
     for desc in descs:
@@ -357,7 +402,7 @@ def _of_lengths(descs: list[Any], lengths: list[int]) -> Iterator[RoundDescripto
             yield RoundDescriptor(**vars(desc), drafts=drafts)
 
 
-def draft_lengths(vllm_config: Any) -> list[int]:
+def draft_lengths(vllm_config: VllmConfig) -> list[int]:
     """The number of drafts for each batch size up to the largest; the first entry is for size 0."""
     speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
     most = speculative.num_speculative_tokens
@@ -368,7 +413,7 @@ def draft_lengths(vllm_config: Any) -> list[int]:
     return lengths
 
 
-def _without_table(vllm_config: Any) -> Any:
+def _without_table(vllm_config: VllmConfig) -> VllmConfig:
     """A configuration from which vLLM's manager does not create the senior's steps."""
     plain = copy(vllm_config)
     plain.speculative_config = copy(vllm_config.speculative_config)

@@ -24,8 +24,8 @@ data = typer.Typer(
 _SOURCE = (
     "A .jsonl, .json or .parquet file, - for JSON Lines from standard input, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
-    "aime24-26, amc23, amc23-25, minerva, gsm8k, gsm8k-test; or reasoning-gym:TASK[,key=value...], "
-    "a reasoning-gym task with count, seed and its own settings."
+    "aime24-26, amc23, amc23-25, minerva, math500, olympiad581, gsm8k, gsm8k-test; or "
+    "reasoning-gym:TASK[,key=value...], a reasoning-gym task with count, seed and its own settings."
 )
 
 

@@ -131,9 +131,9 @@ def _engine(
 
 def _tokens_per_second(llm: Any, size: int, tokens: int) -> float:
     """The median of several runs after a warm-up, in which kernels are compiled."""
-    from vllm import SamplingParams
+    from tandem_plugin.lab.rollouts.generate import sampling_parameters
 
-    params = SamplingParams(max_tokens=tokens, ignore_eos=True)
+    params = sampling_parameters(None, max_tokens=tokens, ignore_eos=True)
     prompts = [_PROMPT.format(number, 10 + number) for number in range(size)]
     seconds = []
     for _ in range(_RUNS + 1):

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from tandem_plugin.lab.commands.options import (
     MOST_SAMPLES,
+    ContextOption,
     EngineOption,
     MaxTokensOption,
     OverOption,
     ProtocolOption,
     SeedOption,
+    TeamTemperatureOption,
+    TeamTopKOption,
+    TeamTopPOption,
     TemperatureOption,
     TemplateOption,
     TopKOption,
@@ -29,18 +33,121 @@ from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
+    from tandem_plugin.lab.evaluation.generation import Sampling
+    from tandem_plugin.lab.evaluation.graders import FileGrader
     from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
     from tandem_plugin.lab.evaluation.measures import Over
 
 Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
 """What is evaluated."""
 
-_SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "seed", "engine", "template_args"}
+PartArgument = Annotated[
+    Part,
+    typer.Argument(
+        help="all; or solo: each senior answers alone, graded (pass@k); handoff: each "
+        "answers together with each junior, graded; legibility: each junior reads each "
+        "senior's solo responses; drift: token usage of each senior's solo responses "
+        "relative to the first junior's."
+    ),
+]
+SeniorsOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME=PATH",
+        help="A senior: its name in results, and its checkpoint folder or name on the "
+        "Hub (also name@commit). Can be repeated. For drift the name is enough.",
+    ),
+]
+ResultsOption = Annotated[
+    Path, typer.Option("--out", "-o", help="The results folder to write or resume.")
+]
+JuniorsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=PATH",
+        help="A junior, in the same form. Each senior is paired with each junior.",
+    ),
+]
+BenchmarksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SOURCE",
+        help="A benchmark: its name in results, and a problem set as for `tandem data "
+        "prepare`. Can be repeated.",
+    ),
+]
+SchedulesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schedule",
+        help="step (strict alternation), step-bernoulli, step-text (hands over text), or any "
+        "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
+    ),
+]
+AloneSamplesOption = Annotated[
+    int,
+    typer.Option(
+        "--samples",
+        "--n",
+        min=1,
+        max=MOST_SAMPLES,
+        help="Number of responses per problem by a senior alone. In handoff, the same as "
+        "--team-samples.",
+    ),
+]
+TeamSamplesOption = Annotated[
+    int,
+    typer.Option(
+        "--team-samples",
+        "--team-n",
+        min=1,
+        max=MOST_SAMPLES,
+        help="Number of responses per problem by a team.",
+    ),
+]
+ReadOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of responses per problem to read, from the first. Default: all.",
+    ),
+]
+DtypeOption = Annotated[
+    str,
+    typer.Option(help="The dtype of the reading models; auto uses the checkpoint's own."),
+]
+FrequentOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="How often the junior must have written a token for it to count as frequent.",
+    ),
+]
+GraderOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=FILE",
+        help="Another grader, whose pass@k is shown beside that of this package's own: a file "
+        "with verl's compute_score, such as release=Tandem-RLVR/reward/math_boxed_reward.py of "
+        "the paper's release, which needs the extra `release`. Can be repeated.",
+    ),
+]
+
+_TEAM = {
+    "samples": "team_samples",
+    "temperature": "team_temperature",
+    "top_p": "team_top_p",
+    "top_k": "team_top_k",
+}
+"""The team's own option beside each one of the senior alone."""
+
+_SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
+_SAMPLING |= {"template_args"}
 _OPTIONS: dict[Part, set[str]] = {
-    "solo": {*_SAMPLING, "protocol", "benchmark", "samples"},
+    "solo": {*_SAMPLING, "protocol", "benchmark", "samples", "grader"},
     "handoff": {
-        *(*_SAMPLING, "protocol", "benchmark"),
-        *("junior", "schedule", "parameters", "team_samples"),
+        *(*_SAMPLING, "protocol", "benchmark", "grader"),
+        *("junior", "schedule", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
     "drift": {"junior", "frequent"},
@@ -51,96 +158,30 @@ _OPTIONS["all"] = set().union(*_OPTIONS.values())
 
 def evaluate(
     ctx: typer.Context,
-    part: Annotated[
-        Part,
-        typer.Argument(
-            help="all; or solo: each senior answers alone, graded (pass@k); handoff: each "
-            "answers together with each junior, graded; legibility: each junior reads each "
-            "senior's solo responses; drift: token usage of each senior's solo responses "
-            "relative to the first junior's."
-        ),
-    ],
-    senior: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=PATH",
-            help="A senior: its name in results, and its checkpoint folder or name on the "
-            "Hub (also name@commit). Can be repeated. For drift the name is enough.",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The results folder to write or resume.")
-    ],
-    junior: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH",
-            help="A junior, in the same form. Each senior is paired with each junior.",
-        ),
-    ] = None,
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SOURCE",
-            help="A benchmark: its name in results, and a problem set as for `tandem data "
-            "prepare`. Can be repeated.",
-        ),
-    ] = None,
-    schedule: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--schedule",
-            help="step (strict alternation), step-bernoulli, step-text (hands over text), or any "
-            "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
-        ),
-    ] = None,
+    part: PartArgument,
+    senior: SeniorsOption,
+    out: ResultsOption,
+    junior: JuniorsOption = None,
+    benchmark: BenchmarksOption = None,
+    schedule: SchedulesOption = None,
     parameters: SettingsOption = None,
-    samples: Annotated[
-        int,
-        typer.Option(
-            "--samples",
-            "--n",
-            min=1,
-            max=MOST_SAMPLES,
-            help="Number of responses per problem by a senior alone. In handoff, the same as "
-            "--team-samples.",
-        ),
-    ] = 32,
-    team_samples: Annotated[
-        int,
-        typer.Option(
-            "--team-samples",
-            "--team-n",
-            min=1,
-            max=MOST_SAMPLES,
-            help="Number of responses per problem by a team.",
-        ),
-    ] = 8,
+    samples: AloneSamplesOption = 32,
+    team_samples: TeamSamplesOption = 8,
     temperature: TemperatureOption = 0.6,
     top_p: TopPOption = 0.95,
     top_k: TopKOption = None,
+    team_temperature: TeamTemperatureOption = None,
+    team_top_p: TeamTopPOption = None,
+    team_top_k: TeamTopKOption = None,
     max_tokens: MaxTokensOption = 3000,
+    context: ContextOption = None,
     seed: SeedOption = 0,
     template_args: TemplateOption = None,
     engine: EngineOption = None,
-    read: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of responses per problem to read, from the first. Default: all.",
-        ),
-    ] = None,
-    dtype: Annotated[
-        str,
-        typer.Option(help="The dtype of the reading models; auto uses the checkpoint's own."),
-    ] = "auto",
-    frequent: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How often the junior must have written a token for it to count as frequent.",
-        ),
-    ] = 10,
+    read: ReadOption = None,
+    dtype: DtypeOption = "auto",
+    frequent: FrequentOption = 10,
+    grader: GraderOption = None,
     over: OverOption = "problems",
     protocol: ProtocolOption = None,
     json: JsonOption = False,
@@ -153,76 +194,184 @@ def evaluate(
     distributions of both models are compared, a few positions at a time. The first junior is the
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
-    from tandem_plugin.lab.evaluation.drift import run_drift
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
-    from tandem_plugin.lab.evaluation.inputs import named_path
-    from tandem_plugin.lab.evaluation.solo_handoff import (
-        check_handoffs,
-        check_tokenizers,
-        run_handoff,
-        run_solo,
-    )
+    from tandem_plugin.lab.evaluation.graders import read_grader
 
-    _check_options(ctx, part)
-    parts = get_args(Part) if part == "all" else (part,)
-    alone, team = (
-        Sampling(count, temperature, top_p, max_tokens, seed, top_k)
-        for count in (samples, ctx.params["team_samples"])
-    )
+    settings = _settings(ctx, part)
+    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k, context)
+    team = replace(alone, **_teams_own(settings))
     rendering, arguments = template_arguments(template_args), engine_arguments(engine)
     benchmarks = _benchmarks(benchmark or (), protocol, rendering)
-    noted = _noted(ctx, part, benchmarks)
+    graders = [read_grader(one) for one in grader or ()]
+    _check_names([one.name for one in graders], "--grader")
+    noted = _noted(settings, part, benchmarks)
     seniors, juniors = [], []
     if part != "drift":
         seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
     given = assignments("--set", parameters or ())
     schedules = [team_schedule(name, given) for name in dict.fromkeys(schedule or ["step"])]
-    # Before the solo runs, which take hours.
-    if "solo" in parts:
-        check_tokenizers([*juniors[:1], *seniors])
-    if "handoff" in parts:
-        check_handoffs(seniors, schedules, arguments)
-    written: list[Path] = []
-    try:
-        if "solo" in parts:
-            base = juniors[:1]
-            answering = [*base, *(one for one in seniors if one.name not in {b.name for b in base})]
-            written += [run_solo(out, s, benchmarks, alone, arguments, noted) for s in answering]
-        if "handoff" in parts:
-            for pair in product(seniors, juniors):
-                written += run_handoff(out, *pair, schedules, benchmarks, team, arguments, noted)
-        if "legibility" in parts:
-            from tandem_plugin.lab.evaluation.legibility import run_legibility
-
-            for one in seniors:
-                written += run_legibility(out, one, juniors, read, dtype, noted)
-        if "drift" in parts:
-            base_name, *_ = (named_path(one)[0] for one in junior or ())
-            names = (named_path(one)[0] for one in senior)
-            written += [run_drift(out, name, base_name, frequent) for name in names]
-    except KeyboardInterrupt:
-        echo("Stopped. Run the same command again to resume.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    asked = _Evaluation(
+        out=out,
+        given_seniors=senior,
+        given_juniors=junior or (),
+        seniors=seniors,
+        juniors=juniors,
+        benchmarks=benchmarks,
+        schedules=schedules,
+        alone=alone,
+        team=team,
+        engine=arguments,
+        read=read,
+        dtype=dtype,
+        frequent=frequent,
+        noted=noted,
+        graders=graders,
+    )
+    written = _evaluated(asked, tuple(_PARTS) if part == "all" else (part,))
     _show(written, json, over)
 
 
-def _check_options(ctx: typer.Context, part: Part) -> None:
-    """Reject a missing option, or one without effect on this part.
+@dataclass(frozen=True, slots=True)
+class _Evaluation:
+    """What a command asks for."""
 
-    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``.
+    out: Path
+    given_seniors: Sequence[str]
+    """As given: for ``drift`` a name is enough."""
+    given_juniors: Sequence[str]
+    seniors: Sequence[Checkpoint]
+    juniors: Sequence[Checkpoint]
+    benchmarks: Sequence[Benchmark]
+    schedules: Sequence[Mapping[str, Any]]
+    alone: Sampling
+    team: Sampling
+    engine: Mapping[str, Any]
+    read: int | None
+    dtype: str
+    frequent: int
+    noted: Mapping[str, Any] | None
+    """The results' record of the protocol."""
+    graders: Sequence[FileGrader]
+
+
+def _evaluated(asked: _Evaluation, parts: Sequence[str]) -> list[Path]:
+    """Evaluate these parts, in order; returns their summaries."""
+    # Before the solo runs, which take hours.
+    for part in parts:
+        if part in _CHECKS:
+            _CHECKS[part](asked)
+    written: list[Path] = []
+    try:
+        for part in parts:
+            written += _PARTS[part](asked)
+    except KeyboardInterrupt:
+        echo("Stopped. Run the same command again to resume.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    return written
+
+
+def _check_solo(asked: _Evaluation) -> None:
+    from tandem_plugin.lab.evaluation.solo_handoff import check_tokenizers
+
+    check_tokenizers([*asked.juniors[:1], *asked.seniors])
+
+
+def _solo(asked: _Evaluation) -> Iterator[Path]:
+    """Each senior alone, and the first junior before them."""
+    from tandem_plugin.lab.evaluation.solo_handoff import run_solo
+
+    base = asked.juniors[:1]
+    names = {one.name for one in base}
+    for one in [*base, *(one for one in asked.seniors if one.name not in names)]:
+        yield run_solo(
+            asked.out, one, asked.benchmarks, asked.alone, asked.engine, asked.noted, asked.graders
+        )
+
+
+def _check_handoff(asked: _Evaluation) -> None:
+    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs
+
+    check_handoffs(asked.seniors, asked.schedules, asked.engine)
+
+
+def _handoff(asked: _Evaluation) -> Iterator[Path]:
+    """Each senior with each junior."""
+    from tandem_plugin.lab.evaluation.solo_handoff import run_handoff
+
+    for pair in product(asked.seniors, asked.juniors):
+        yield from run_handoff(
+            asked.out, *pair, asked.schedules, asked.benchmarks, asked.team, asked.engine,
+            asked.noted, asked.graders,
+        )  # fmt: skip
+
+
+def _legibility(asked: _Evaluation) -> Iterator[Path]:
+    """Each senior's solo responses, read by each junior."""
+    from tandem_plugin.lab.evaluation.legibility import run_legibility
+
+    for one in asked.seniors:
+        yield from run_legibility(
+            asked.out, one, asked.juniors, asked.read, asked.dtype, asked.noted
+        )
+
+
+def _drift(asked: _Evaluation) -> Iterator[Path]:
+    """Each senior's solo responses beside the first junior's."""
+    from tandem_plugin.lab.evaluation.drift import run_drift
+    from tandem_plugin.lab.evaluation.inputs import named_path
+
+    base, *_ = (named_path(one)[0] for one in asked.given_juniors)
+    for name, _ in map(named_path, asked.given_seniors):
+        yield run_drift(asked.out, name, base, asked.frequent)
+
+
+_CHECKS: Mapping[str, Callable[[_Evaluation], None]] = {
+    "solo": _check_solo,
+    "handoff": _check_handoff,
+}
+_PARTS: Mapping[str, Callable[[_Evaluation], Iterator[Path]]] = {
+    "solo": _solo,
+    "handoff": _handoff,
+    "legibility": _legibility,
+    "drift": _drift,
+}
+
+
+def _given(ctx: typer.Context) -> set[str]:
+    """The names of the options given on the command line."""
+    sources = {str(one.name): ctx.get_parameter_source(str(one.name)) for one in ctx.command.params}
+    return {
+        name for name, source in sources.items() if getattr(source, "name", "") == "COMMANDLINE"
+    }
+
+
+def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
+    """A command's settings; rejects a missing option, or one without effect on this part.
+
+    In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``, and likewise
+    the temperature, top-p and top-k.
     """
-    used, options = _OPTIONS[part], {str(one.name): one.opts[0] for one in ctx.command.params}
-    sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in options}
-    given = {name for name, source in sources.items() if source == "COMMANDLINE"}
-    if part == "handoff" and "samples" in given:
-        given.remove("samples")
-        if "team_samples" not in given:
-            ctx.params["team_samples"] = ctx.params["samples"]
-    for name, option in options.items():
-        if name in ("junior", "benchmark") and name in used and not ctx.params[name]:
+    settings, given, used = dict(ctx.params), _given(ctx), _OPTIONS[part]
+    if part == "handoff":
+        settings |= {
+            _TEAM[name]: settings[name] for name in _TEAM.keys() & given if _TEAM[name] not in given
+        }
+        given.discard("samples")
+    for name, option in ((str(one.name), one.opts[0]) for one in ctx.command.params):
+        if name in ("junior", "benchmark") and name in used and not settings[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
         if name in given & _OPTIONS["all"] - used:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
+    return settings
+
+
+def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The team's samples, temperature, top-p and top-k where they differ from the senior's.
+
+    Top-k 0 is all tokens.
+    """
+    own = {name: params[team] for name, team in _TEAM.items() if params[team] is not None}
+    return own | ({"top_k": own["top_k"] or None} if "top_k" in own else {})
 
 
 def _benchmarks(
@@ -246,10 +395,10 @@ def _benchmarks(
 
 
 def _noted(
-    ctx: typer.Context, part: Part, benchmarks: Sequence[Benchmark]
+    params: Mapping[str, Any], part: Part, benchmarks: Sequence[Benchmark]
 ) -> dict[str, Any] | None:
     """The results' record of the protocol, with the settings used instead."""
-    used = {name: value for name, value in ctx.params.items() if name in _OPTIONS[part]}
+    used = {name: value for name, value in params.items() if name in _OPTIONS[part]}
     if "schedule" in used:
         used["schedule"] = used["schedule"] or ["step"]
     for benchmark in benchmarks[:1]:  # each one's own are in its results
@@ -259,7 +408,7 @@ def _noted(
             "instruction": asked.instruction,
             "always_instructed": asked.always,
         }
-    return record(ctx.params["protocol"], used)
+    return record(params["protocol"], used)
 
 
 def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:

@@ -21,13 +21,14 @@ def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
 
 
 ProtocolOption = Annotated[
-    Literal["paper", "release"] | None,
+    Literal["paper", "paper-code", "release"] | None,
     typer.Option(
         "--protocol",
         is_eager=True,
         callback=_take_protocol,
-        help="Use the settings of the paper, or of its release, as defaults. Options "
-        "given explicitly override them. The output records both.",
+        help="Use the settings of the paper's text, of its code at the time (f0ae0b9) or of its "
+        "release (7ba85e0) as defaults. Options given explicitly override them. The output records "
+        "both.",
     ),
 ]
 
@@ -89,6 +90,29 @@ TopPOption = Annotated[float, typer.Option(min=0, max=1, help="Nucleus sampling 
 TopKOption = Annotated[
     int | None,
     typer.Option(min=1, max=_MOST, help="Sample from the k most likely tokens. Default: all."),
+]
+TeamTemperatureOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1000, help="Sampling temperature of a team. Default: --temperature."),
+]
+TeamTopPOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Nucleus sampling threshold of a team. Default: --top-p."),
+]
+TeamTopKOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0, max=_MOST, help="As --top-k, of a team; 0 samples from all. Default: --top-k."
+    ),
+]
+ContextOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        max=_MOST,
+        help="Maximum number of tokens of a prompt with its response: a long prompt shortens its "
+        "responses. Default: no limit but --max-tokens.",
+    ),
 ]
 MaxTokensOption = Annotated[
     int, typer.Option(min=1, max=_MOST, help="Maximum number of tokens per response.")

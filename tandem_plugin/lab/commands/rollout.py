@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Set
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from itertools import product
 from json import dumps
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -36,11 +35,9 @@ from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_j
 
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.engine.llm import TandemLLM
-    from tandem_plugin.grading import Grade, Grader
     from tandem_plugin.lab.data import Problem
     from tandem_plugin.lab.data.problem import Message
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
+    from tandem_plugin.lab.rollouts.generate import Question
 
 
 def rollout(
@@ -102,6 +99,13 @@ def rollout(
     from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
     from tandem_plugin.lab.data.preparation import written_template
     from tandem_plugin.lab.rollouts.engine import deciding, report_unused, start_engine
+    from tandem_plugin.lab.rollouts.generate import (
+        Generator,
+        ResponseSet,
+        missing,
+        sampling_parameters,
+        write_rows,
+    )
     from tandem_plugin.lab.rollouts.rollout import check_row
     from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file, text_digest
     from tandem_plugin.schedules import schedule_parameters
@@ -113,7 +117,11 @@ def rollout(
     config = TandemConfig.from_mapping({**asked, "junior": junior})
     chosen = config.make_schedule()
     arguments, rendering = engine_arguments(engine), template_arguments(template_args)
-    sampling = {"max_tokens": max_tokens, "temperature": temperature, "top_p": top_p}
+    sampling: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+    }
     if grade and instruction is None and written_template(Path(problems)) is None:
         instruction = INSTRUCTION
     listed = read_prompts(problems, "required" if grade else "optional")
@@ -139,28 +147,42 @@ def rollout(
         "grade": {"sympy": version("sympy")} if grade else None,
         "engine": deciding(arguments),
     }
-    places = [(i, j) for i in range(len(listed)) for j in range(samples)]
+    one = ResponseSet(
+        Path(problems).name,
+        [asked_as(problem, instruction) for problem in listed],
+        samples,
+        partial(seeds_of, seed),
+        {},
+    )
+    places = set(product(range(len(listed)), range(samples)))
     models = {"senior": model_files(senior), "junior": model_files(junior or senior)}
     check_outputs({"problems": [problems], **models}, out, run_file(out))
     check = _check_graded if grade else check_row
     with RolloutFile(out, noted, check) as file, grader or nullcontext():
-        todo = [place for place in places if place not in file.done]
+        todo = missing([one], [file])
         before = len(places) - len(todo)
         try:
             if todo:
                 llm = start_engine(senior, arguments, config.settings(), max_tokens)
                 report_unused(llm.get_tokenizer(), rendering)
-                run = RolloutRun(llm, listed, instruction, seed, sampling, rendering)
-                write_rollouts(run, file, todo, len(places), grader)
+                generator = Generator(
+                    llm,
+                    [one],
+                    lambda seed, _: sampling_parameters(seed, **sampling),
+                    lambda _: 1,
+                    rendering,
+                )
+                generator.check_prompts(todo)
+                write_rows(generator.rows(todo), [one], [file], "rollout", grader)
         except KeyboardInterrupt:
-            done = len(file.done & set(places))
+            done = len(file.done & places)
             echo(
                 f"Stopped: {done:,} of {len(places):,} responses are in {out}. Run the "
                 "same command again to resume.",
                 err=True,
             )
             raise typer.Exit(INTERRUPTED) from None
-        written = len(file.done & set(places)) - before
+        written = len(file.done & places) - before
     result = {
         "rollouts": str(out),
         "responses": len(places),
@@ -182,14 +204,14 @@ def rollout(
         echo(f"Lines that repeat a response and are not counted: {repeated:,}.")
 
 
-def _rewards(out: Path, places: Sequence[tuple[int, int]]) -> tuple[list[float], int]:
+def _rewards(out: Path, places: Set[tuple[int, int]]) -> tuple[list[float], int]:
     """The rewards of these responses, each once, and how many lines repeat one of them."""
     from tandem_plugin.lab.rollouts.rollout_file import placed_rows
 
-    known, lines = set(places), 0
+    lines = 0
     found: dict[tuple[int, int], float] = {}
     for problem, sample, row in placed_rows(out):
-        if (problem, sample) in known:
+        if (problem, sample) in places:
             lines += 1
             found.setdefault((problem, sample), row["reward"])
     return list(found.values()), lines - len(found)
@@ -240,16 +262,24 @@ def prompt_of(problem: Problem, instruction: str | None = None) -> str | list[Me
     return list(problem.messages) if problem.raw is None else problem.raw
 
 
-def token_ids(
-    problem: Problem,
-    instruction: str | None,
-    tokenizer: Any,
-    template_args: Mapping[str, Any] = MappingProxyType({}),
-) -> list[int]:
-    """The token ids of the prompt, in the chat template if the tokenizer has one."""
-    from tandem_plugin.lab.data.problem import prompt_ids
+def asked_as(problem: Problem, instruction: str | None) -> Question:
+    """A problem with its instruction, and its fields in a row: an answer, if it has any."""
+    from tandem_plugin.lab.rollouts.generate import Question
 
-    return prompt_ids(_turns(prompt_of(problem, instruction)), tokenizer, template_args)
+    prompt = prompt_of(problem, instruction)
+    golds = list(problem.golds)
+    fields: dict[str, Any] = {"prompt": prompt}
+    if golds:
+        fields["answer"] = golds[0] if len(golds) == 1 else golds
+    return Question(_turns(prompt), fields, golds)
+
+
+def seeds_of(seed: int, problem: int, sample: int) -> tuple[int, int]:
+    """(sampling seed, tandem seed) of one response."""
+    from tandem_plugin.seeds import derive_seed
+
+    place = problem, sample
+    return derive_seed(seed, "sampling", *place), derive_seed(seed, "rollout", *place)
 
 
 def _turns(prompt: str | list[Message]) -> list[Message]:
@@ -282,104 +312,3 @@ def _models(
         rules = TandemRules(config, Vocabulary.from_path(arguments.get("tokenizer") or folder))
     rule = rules.default.record()
     return {"senior_fingerprint": first, "junior_fingerprint": second, "rule": rule}
-
-
-@dataclass(frozen=True)
-class RolloutRun:
-    """The requests of a run, and the rows of its responses."""
-
-    llm: TandemLLM
-    problems: Sequence[Problem]
-    instruction: str | None
-    seed: int
-    sampling: Mapping[str, Any]
-    template_args: Mapping[str, Any]
-
-    def requests(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """(place, prompt, sampling parameters, tandem seed) of each response.
-
-        Raises :class:`DataError` for a prompt that is too long for the model.
-        """
-        from vllm import SamplingParams
-
-        from tandem_plugin.seeds import derive_seed
-
-        longest = self.llm.llm_engine.model_config.max_model_len
-        tokenizer = self.llm.get_tokenizer()
-        prompts = [
-            token_ids(p, self.instruction, tokenizer, self.template_args) for p in self.problems
-        ]
-        for problem, ids in enumerate(prompts):
-            if len(ids) >= longest:
-                raise DataError(
-                    "problem-too-long", problem=problem, tokens=len(ids), longest=longest
-                )
-        for problem, sample in places:
-            seed = derive_seed(self.seed, "sampling", problem, sample)
-            params = SamplingParams(**self.sampling, seed=seed)
-            tandem_seed = derive_seed(self.seed, "rollout", problem, sample)
-            yield (problem, sample), {"prompt_token_ids": prompts[problem]}, params, tandem_seed
-
-    def row(self, problem: int, output: Any) -> dict[str, Any]:
-        """The fields of one response's row."""
-        (response,) = output.outputs
-        asked = self.problems[problem]
-        known = asked.golds[0] if len(asked.golds) == 1 else list(asked.golds)
-        return {
-            "prompt": prompt_of(asked, self.instruction),
-            **({"answer": known} if asked.golds else {}),
-            "response": response.text,
-            "finish_reason": response.finish_reason,
-            "response_ids": list(response.token_ids),
-            "authorship": response.authorship.tolist(),
-            "tandem_seed": response.tandem_seed,
-            "tandem_fingerprint": response.tandem_fingerprint,
-            "tandem_schedule": response.tandem_schedule,
-        }
-
-
-def write_rollouts(
-    run: RolloutRun,
-    file: RolloutFile,
-    todo: Sequence[tuple[int, int]],
-    responses: int,
-    grader: Grader | None,
-) -> None:
-    """Generate responses and write a line for each finished one, with a progress bar.
-
-    grader: grades each response before its line is written, while the engine continues. A response
-    whose grade is pending when the run is stopped is generated again by the next run.
-    """
-    from tandem_plugin.lab.rollouts.engine import response_progress
-
-    most = 2 * run.llm.llm_engine.vllm_config.scheduler_config.max_num_seqs
-    pending: deque[tuple[tuple[int, int], dict[str, Any], Any]] = deque()
-
-    def write_first() -> None:
-        place, row, grade = pending.popleft()
-        file.append(*place, row | ({} if grade is None else _graded(grade.result())))
-
-    try:
-        with response_progress("rollout", responses, responses - len(todo)) as advance:
-            for place, output in run.llm.stream(run.requests(todo), most):
-                row = run.row(place[0], output)
-                golds = list(run.problems[place[0]].golds)
-                grade = None if grader is None else grader.submit(row["response"], golds)
-                pending.append((place, row, grade))
-                while pending and (pending[0][-1] is None or pending[0][-1].done()):
-                    write_first()
-                advance(len(output.outputs[0].token_ids))
-        while pending:
-            write_first()
-    finally:
-        for *_, grade in pending:
-            grade.cancel()
-
-
-def _graded(grade: Grade) -> dict[str, Any]:
-    return {
-        "reward": grade.reward,
-        "outcome": grade.outcome,
-        "pred": grade.answer or "",
-        "grading_rule": grade.rule,
-    }

@@ -24,7 +24,7 @@ class NamedSet:
     count: int
     """The number of its problems, without the rows that are left out."""
     homes: tuple[HubSource, ...]
-    """On the Hugging Face Hub, joined in this order."""
+    """On the Hugging Face Hub, joined in this order; none for a set that comes as a file."""
     skips_unanswered: bool = False
     """Whether rows with a blank answer are left out, even if their solution has a box."""
     drops: tuple[tuple[str, ...], ...] = ()
@@ -43,6 +43,7 @@ _DEEPSCALER = HubSource(
 )
 _AMC24 = HubSource("rawsh/2024_AMC12")
 _AMC25 = HubSource("sonthenguyen/amc12-2025-non-figure")
+_MATH500 = HubSource("HuggingFaceH4/MATH-500", split="test")
 _GSM8K = HubSource("openai/gsm8k", "main", "train", "740312add88f781978c0658806c59bc2815b9866")
 _GSM8K_TEST = replace(_GSM8K, split="test")
 
@@ -66,6 +67,10 @@ NAMED_SETS: dict[str, NamedSet] = {
         ),
     ),
     "minerva": NamedSet(272, (_MINERVA,)),
+    "math500": NamedSet(500, (_MATH500,)),
+    # A selection of OlympiadBench that the release ships as data/eval/olympiad/test.parquet; it was
+    # made from a file that is not public. Source: data/build_evals.py.
+    "olympiad581": NamedSet(581, ()),
     "gsm8k": NamedSet(7_473, (_GSM8K,), evaluate_on="gsm8k-test"),
     "gsm8k-test": NamedSet(1_319, (_GSM8K_TEST,)),
 }
@@ -98,6 +103,8 @@ def load_named(
     """
     known = NAMED_SETS[name]
     parts = []
+    if not files and not known.homes:
+        raise DataError("set-comes-as-file", name=name, count=known.count)
     sources: tuple[Path | HubSource, ...] = files or known.homes
     for place, source in enumerate(sources):
         drops = known.drops[place] if place < len(known.drops) else ()

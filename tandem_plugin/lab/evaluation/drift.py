@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID
+from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID, Vocabulary
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.lab.evaluation.generation import read_generations
@@ -37,6 +37,9 @@ number."""
 
 TOP = 500
 """Section 4.4: "the 500 tokens with the largest GRPO drift"."""
+
+_LISTED = 20
+"""Over-emitted tokens in a summary. The paper's figure has no number of them."""
 
 _COUNTS = "counts.json"
 _THRESHOLDS = 200
@@ -118,6 +121,38 @@ def most_displaced(ratios: ArrayLike, count: int = TOP) -> NDArray[np.int64]:
     values = np.asarray(ratios, dtype=np.float64)
     order = np.argsort(-np.abs(values), kind="stable")
     return np.asarray(order[:count], dtype=np.int64)
+
+
+def over_emitted(senior: Counts, junior: Counts, frequent: int) -> list[dict[str, Any]]:
+    """The tokens with the largest log-ratios, largest first, with both models' counts.
+
+    Of those alone that the senior wrote at least ``frequent`` times: the ratio of rare ones is
+    noise. Source: appendix B.1 of the paper.
+    """
+    ratios = log_ratio(senior.whole, junior.whole)
+    often = np.flatnonzero((senior.whole >= frequent) & (ratios > 0))
+    chosen = often[np.argsort(-ratios[often], kind="stable")][:_LISTED]
+    return [
+        {
+            "token": int(one),
+            "log_ratio": float(ratios[one]),
+            "senior": int(senior.whole[one]),
+            "junior": int(junior.whole[one]),
+        }
+        for one in chosen
+    ]
+
+
+def over_emitted_by_noise(junior: Counts, frequent: int) -> float | None:
+    """The largest log-ratio between the junior's halves, of tokens that one wrote often enough.
+
+    None without halves.
+    """
+    if junior.halves is None:
+        return None
+    ratios = log_ratio(*junior.halves)
+    either = np.maximum(*junior.halves) >= frequent
+    return float(np.abs(ratios[either]).max(initial=0.0))
 
 
 def recovery(displacement: ArrayLike, shift: ArrayLike) -> tuple[float, float]:
@@ -214,7 +249,8 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
     """
     senior_run, junior_run = solo_summary(out, senior), solo_summary(out, junior)
     check_comparable([senior_run, junior_run])
-    pieces = pieces_of(senior_run.content["senior"].get("path", ""))
+    vocabulary = Vocabulary.from_path(senior_run.content["senior"].get("path", ""))
+    pieces, texts = vocabulary.pieces, vocabulary.texts()
     if pieces_of(junior_run.content["senior"].get("path", "")) != pieces:
         raise EvaluationError("token-counts-vocabularies-differ", senior=senior, junior=junior)
     with waiting(f"count the tokens of {senior} and {junior}"):
@@ -223,6 +259,9 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
         )
     folder = run_folder(out, "drift", senior, junior)
     write_counts(folder, senior_counts, junior_counts)
+    metrics = drift_metrics(senior_counts, junior_counts, frequent)
+    for one in metrics["over_emitted"]:
+        one["text"] = repr(texts[one["token"]].decode("utf-8", "replace"))
     content = {
         "senior": senior_run.content["senior"],
         "junior": junior_run.content["senior"],
@@ -232,7 +271,7 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
             "smoothing": SMOOTHING,
             "frequent": frequent,
         },
-        "metrics": drift_metrics(senior_counts, junior_counts, frequent),
+        "metrics": metrics,
         "benchmarks": {},
     }
     return write_summary(folder, "drift", content)
@@ -274,6 +313,8 @@ def drift_metrics(senior: Counts, junior: Counts, frequent: int = FREQUENT) -> d
             "shares": survival(ratios, thresholds).tolist(),
         },
         "mean_absolute_log_ratio": float(np.abs(ratios).mean()),
+        "over_emitted": over_emitted(senior, junior, frequent),
+        "over_emitted_by_noise": over_emitted_by_noise(junior, frequent),
     }
 
 

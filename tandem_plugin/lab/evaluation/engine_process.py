@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from functools import partial
+from itertools import chain
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
-from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.generation import (
     TEXT,
     GenerationFile,
@@ -30,16 +30,18 @@ from tandem_plugin.lab.evaluation.generation import (
     is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.rollouts.engine import report_unused, response_progress, start_engine
+from tandem_plugin.lab.rollouts.engine import report_unused, start_engine
+from tandem_plugin.lab.rollouts.generate import (
+    Generator,
+    Place,
+    Question,
+    ResponseSet,
+    missing,
+    write_rows,
+)
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 _PR_SET_PDEATHSIG = 1
-
-
-class _Place(NamedTuple):
-    file: int
-    problem: int
-    sample: int
 
 
 def generate(
@@ -117,6 +119,7 @@ def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping
 def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:
     """Generate the missing responses, writing each when it is finished."""
     first = files[0]
+    sets = [response_set(file, sampling) for file in files]
     with ExitStack() as stack:
         opened = [
             stack.enter_context(
@@ -124,133 +127,51 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
             )
             for file in files
         ]
-        places = [
-            _Place(f, problem, sample)
-            for f, file in enumerate(files)
-            for problem in range(len(file.benchmark.problems))
-            for sample in range(sampling.samples)
-        ]
-        todo = [one for one in places if (one.problem, one.sample) not in opened[one.file].done]
+        todo = missing(sets, opened)
         together = None
         if first.junior is not None and first.schedule is not None:
             together = {**engine_settings(first.schedule), "junior": first.junior.path}
         started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
-        report_unused(started.get_tokenizer(), first.benchmark.template_args)
-        requests = _Requests(started, files, sampling)
+        template_args = first.benchmark.template_args  # the same for all benchmarks of a command
+        report_unused(started.get_tokenizer(), template_args)
+        generator = Generator(
+            started,
+            sets,
+            lambda seed, tokens: sampling.parameters(seed, sampling.budget(tokens)),
+            sampling.budget,
+            template_args,
+        )
+        generator.check_prompts(todo)
+        handoff = TextHandoff(started, sampling, generator.most, template_args)
+        by_token = list(_left_by_text(todo, sets, handoff))
         models = " and ".join(Path(one.path).name for one in (first.senior, first.junior) if one)
-        with response_progress(models, len(places), len(places) - len(todo)) as advance:
-            for place, row in _rows(started, requests, todo):
-                opened[place.file].append(place.problem, place.sample, row)
-                advance(len(row["response_ids"]))
+        rows = chain(generator.rows(by_token), handoff.rows() if together else ())
+        write_rows(rows, sets, opened, models)
 
 
-class _Requests:
-    """The requests for responses, and the rows of these."""
-
-    def __init__(self, engine: Any, files: Sequence[GenerationFile], sampling: Sampling) -> None:
-        self.files = files
-        self.sampling = sampling
-        self.template_args = files[0].benchmark.template_args
-        """The same for all benchmarks of a command."""
-        self._questions = [file.benchmark.questions() for file in files]
-        self._tokenizer = engine.get_tokenizer()
-        self._longest = engine.llm_engine.model_config.max_model_len
-        self._ids: dict[tuple[int, int], list[int]] = {}
-
-    def request(self, place: _Place) -> tuple[_Place, Any, Any, Any]:
-        """(place, prompt, sampling parameters, tandem parameters) of one response."""
-        seed, draws = self.seeds(place)
-        params = self.sampling.parameters(seed, self.sampling.max_tokens)
-        prompt = {"prompt_token_ids": list(self.ids(place))}
-        team = self.files[place.file].schedule
-        return place, prompt, params, None if team is None else {**team, "seed": draws}
-
-    def row(self, place: _Place, output: Any) -> dict[str, Any]:
-        """A file's row of one response."""
-        (response,) = output.outputs
-        question = self.question(place)
-        row = {
-            "prompt": question["messages"],
-            "answer": question["golds"],
-            "response": response.text,
-            "finish_reason": response.finish_reason,
-            "prompt_ids": self.ids(place),
-            "response_ids": list(response.token_ids),
-        }
-        if self.files[place.file].schedule is None:
-            return {**row, "tandem_seed": None}
-        return {
-            **row,
-            "authorship": response.authorship.tolist(),
-            "tandem_seed": response.tandem_seed,
-            "tandem_fingerprint": response.tandem_fingerprint,
-            "tandem_schedule": response.tandem_schedule,
-        }
-
-    def question(self, place: _Place) -> dict[str, Any]:
-        """The messages and the golds of a problem."""
-        return self._questions[place.file][place.problem]
-
-    def seeds(self, place: _Place) -> tuple[int, int]:
-        """(sampling seed, tandem seed) of one response."""
-        benchmark = self.files[place.file].benchmark.name
-        return self.sampling.seeds(benchmark, place.problem, place.sample)
-
-    def ids(self, place: _Place) -> list[int]:
-        """The prompt's token ids; raises :class:`EvaluationError` if they do not fit."""
-        key = place.file, place.problem
-        if key not in self._ids:
-            messages = self.question(place)["messages"]
-            ids = prompt_ids(messages, self._tokenizer, self.template_args)
-            if len(ids) + self.sampling.max_tokens > self._longest:
-                raise EvaluationError(
-                    "evaluation-problem-too-long",
-                    problem=place.problem,
-                    benchmark=self.files[place.file].benchmark.name,
-                    tokens=len(ids),
-                    max_tokens=self.sampling.max_tokens,
-                    longest=self._longest,
-                )
-            self._ids[key] = ids
-        return self._ids[key]
+def response_set(file: GenerationFile, sampling: Sampling) -> ResponseSet:
+    """What a file of responses contains."""
+    questions = [
+        Question(one["messages"], {"prompt": one["messages"], "answer": one["golds"]}, one["golds"])
+        for one in file.benchmark.questions()
+    ]
+    seeds = partial(sampling.seeds, file.benchmark.name)
+    return ResponseSet(
+        file.benchmark.name, questions, sampling.samples, seeds, file.schedule, has_prompt_ids=True
+    )
 
 
-def _rows(
-    engine: Any, requests: _Requests, todo: Sequence[_Place]
-) -> Iterator[tuple[_Place, dict[str, Any]]]:
-    """The rows of responses as they finish, with enough requests to keep the engine busy."""
-    most = 2 * int(engine.llm_engine.vllm_config.scheduler_config.max_num_seqs)
-    handoff = TextHandoff(engine, requests.sampling, most, requests.template_args)
-    others = []
-    for place in todo:
-        schedule = requests.files[place.file].schedule or {}
-        if schedule.get("schedule") == TEXT:
-            requests.ids(place)  # they must fit
-            question, seeds = requests.question(place), requests.seeds(place)
-            handoff.add(place, question, seeds, schedule["rounds"])
-        else:
-            others.append(place)
-    made = map(requests.request, others)
-    team = requests.files[0].junior is not None
-    outputs = engine.stream(made, most) if team else _stream(engine, made, most)
-    for place, output in outputs:
-        yield place, requests.row(place, output)
-    if team:
-        yield from handoff.rows()
-
-
-def _stream(
-    engine: Any, requests: Iterator[tuple[_Place, Any, Any, Any]], most: int
-) -> Iterator[tuple[_Place, Any]]:
-    """Like :meth:`TandemLLM.stream`, for an engine of the senior alone."""
-    running: dict[str, _Place] = {}
-    while True:
-        for place, prompt, params, _ in islice(requests, most - len(running)):
-            (name,) = engine.enqueue([prompt], params, use_tqdm=False)
-            # Outputs have the number that LLM assigns; vLLM appends a random part to it.
-            running[name.partition("-")[0]] = place
-        if not running:
-            return
-        for output in engine.llm_engine.step():
-            if output.finished:
-                yield running.pop(output.request_id), output
+def _left_by_text(
+    places: Sequence[Place], sets: Sequence[ResponseSet], handoff: TextHandoff
+) -> Iterator[Place]:
+    """Give ``handoff`` the responses that are handed over as text; yield the others."""
+    for place in places:
+        one = sets[place.file]
+        schedule = one.schedule or {}
+        if schedule.get("schedule") != TEXT:
+            yield place
+            continue
+        asked = one.questions[place.problem]
+        question = {"messages": asked.turns, "golds": asked.golds}
+        seeds = one.seeds(place.problem, place.sample)
+        handoff.add(place, question, seeds, schedule["rounds"])

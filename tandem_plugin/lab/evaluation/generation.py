@@ -11,6 +11,7 @@ from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
+from tandem_plugin.lab.rollouts.generate import sampling_parameters
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, RowCheck, placed_rows
 from tandem_plugin.plugins.selection import make_schedule
@@ -35,14 +36,22 @@ class Sampling:
     seed: int = 0
     top_k: int | None = None
     """None samples from all tokens."""
+    context: int | None = None
+    """The most tokens of a prompt with its response; None lets ``max_tokens`` alone decide."""
 
     def settings(self) -> dict[str, Any]:
-        """All settings, for a result; ``top_k`` only if it is set."""
+        """All settings, for a result; ``top_k`` and ``context`` only if they are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def of_response(self) -> dict[str, Any]:
         """The settings that a response depends on: all but the number of samples."""
         return {name: value for name, value in self.settings().items() if name != "samples"}
+
+    def budget(self, prompt: int) -> int:
+        """The most tokens of a response to a prompt of so many; below one if it has no room."""
+        if self.context is None:
+            return self.max_tokens
+        return min(self.max_tokens, self.context - prompt)
 
     def seeds(self, benchmark: str, problem: int, sample: int) -> tuple[int, int]:
         """(sampling seed, tandem seed) of one response: the same for every model."""
@@ -54,14 +63,12 @@ class Sampling:
 
     def parameters(self, seed: int, max_tokens: int, **stops: Any) -> Any:
         """vLLM's ``SamplingParams`` of one request."""
-        from vllm import SamplingParams
-
-        return SamplingParams(
+        return sampling_parameters(
+            seed,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k or 0,
             max_tokens=max_tokens,
-            seed=seed,
             **stops,
         )
 

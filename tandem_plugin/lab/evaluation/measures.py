@@ -32,9 +32,14 @@ def pass_at_k(samples: int, correct: int, k: int) -> Fraction:
     return 1 - Fraction(math.comb(samples - correct, k), math.comb(samples, k))
 
 
-def pass_rates(rows: Sequence[Mapping[str, Any]], k: int) -> NDArray[np.float64]:
-    """pass@k of each problem, from its row in a summary: ``[problems]``, correctly rounded."""
-    return np.array([float(pass_at_k(row["samples"], row["correct"], k)) for row in rows])
+def pass_rates(rows: Sequence[Mapping[str, Any]], k: int, grader: str = "") -> NDArray[np.float64]:
+    """pass@k of each problem, from its row in a summary: ``[problems]``, correctly rounded.
+
+    grader: one of the row's ``correct_by``; this package's own by default.
+    """
+    correct = [row["correct_by"][grader] if grader else row["correct"] for row in rows]
+    counts = zip((row["samples"] for row in rows), correct, strict=True)
+    return np.array([float(pass_at_k(samples, right, k)) for samples, right in counts])
 
 
 def powers_of_two(samples: int) -> tuple[int, ...]:
@@ -55,6 +60,8 @@ class Measure:
     field: str = ""
     """Its key in the rows of a summary; pass@k has ``k`` instead."""
     k: int | None = None
+    grader: str = ""
+    """Of pass@k: another grader than this package's own."""
 
     @property
     def heading(self) -> str:
@@ -72,7 +79,7 @@ class Measure:
     def values(self, rows: Sequence[Mapping[str, Any]], over: Over) -> NDArray[np.float64]:
         """The value of each problem, from its row in a summary: ``[problems]``."""
         if self.k is not None:
-            return pass_rates(rows, self.k)
+            return pass_rates(rows, self.k, self.grader)
         field = f"response_{self.field}" if over == "responses" else self.field
         return np.array([row[field] for row in rows], dtype=np.float64)
 
@@ -109,8 +116,14 @@ class Measured:
 def measures(summary: Summary) -> list[Measure]:
     """The measures that a run allows; drift has no per-problem numbers."""
     if summary.kind in ("solo", "handoff"):
-        fewest = min(row["samples"] for rows in summary.problems.values() for row in rows)
-        return [Measure(f"pass@{k}", 1, True, 100.0, "%", k=k) for k in powers_of_two(fewest)]
+        rows = [row for one in summary.each for rows in one.problems.values() for row in rows]
+        fewest = min(row["samples"] for row in rows)
+        others = set.intersection(*(set(row.get("correct_by", ())) for row in rows))
+        return [
+            Measure(f"pass@{k}{f', {by}' if by else ''}", 1, True, 100.0, "%", k=k, grader=by)
+            for by in ("", *sorted(others))
+            for k in powers_of_two(fewest)
+        ]
     return _of_legibility(summary) if summary.kind == "legibility" else []
 
 
@@ -189,7 +202,8 @@ def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
     if summary.kind == "legibility":
         return measures(summary)
     largest = _SUMMARY_K if k is None else k
-    return [one for one in measures(summary) if (one.k or 0) <= largest][-1:]
+    allowed = [one for one in measures(summary) if (one.k or 0) <= largest]
+    return [one for one in allowed if one.k == allowed[-1].k]
 
 
 def _table(

@@ -23,7 +23,7 @@ from tandem_plugin.lab.evaluation.comparison import (
     read_seniors,
     runs_by_label,
 )
-from tandem_plugin.lab.evaluation.measures import Over, measured, shown_measures
+from tandem_plugin.lab.evaluation.measures import Over, measured, measures, shown_measures
 from tandem_plugin.lab.evaluation.rendering import PaperTable, escaped, html_page, markdown
 from tandem_plugin.lab.evaluation.results import Summary, check_comparable
 from tandem_plugin.lab.evaluation.tables import paper_tables
@@ -73,7 +73,11 @@ def build_report(
     for same in runs.values():
         check_comparable(list(same.values()))
     drawn = looks(list(by_senior), pools, units)
-    figures = (_senior_figure(runs, drawn, k, over), _drift_figure(runs, drawn))
+    figures = (
+        _curves_figure(runs, drawn),
+        _senior_figure(runs, drawn, k, over),
+        _drift_figure(runs, drawn),
+    )
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(by_senior, pools, over, units)
     notes = ["There are results of only one senior: tables compare two or more."]
@@ -208,6 +212,57 @@ def _senior_figure(
     legend = [(look.method, look.colour, "o") for look in shown.values()]
     legend += [(look.unit, "#555555", look.marker) for look in shown.values() if look.unit]
     return _picture("seniors", "Handoff and legibility by senior", caption, panels, legend)
+
+
+def _curves_figure(runs: _Runs, drawn: Mapping[str, Look]) -> Picture | None:
+    """pass@k of every senior over k, by benchmark; None without any.
+
+    Source: figures 2 and 3 of the paper, whose k end at 32 alone and at 8 as a team.
+    """
+    panels: list[_Panel] = []
+    shown: dict[str, Look] = {}
+    for label, by_senior in runs.items():
+        first = next(iter(by_senior.values()))
+        ks = [one for one in measures(first) if one.k and not one.grader]
+        if len(ks) < 2:
+            continue
+        each = {senior: measured(run) for senior, run in by_senior.items()}
+        for name in (*first.problems, ""):
+            curves = {}
+            for senior, values in each.items():
+                found = [values[one] for one in ks if one in values]
+                means = [one.means[name] if name else one.macro for one in found]
+                errors = [one.errors[name] if name else one.macro_error for one in found]
+                curves[senior] = [one.k or 0 for one in ks], means, errors
+            panels.append(partial(_draw_curves, curves, drawn, f"{label}\n{name or 'average'}"))
+        shown |= {name: drawn[name] for name in by_senior}
+    if not panels:
+        return None
+    caption = (
+        "Share of problems solved by one of k responses. Bands are one bootstrap standard error."
+    )
+    legend = [(look.method, look.colour, "") for look in shown.values()]
+    return _picture("curves", "pass@k", caption, panels, legend)
+
+
+def _draw_curves(
+    curves: Mapping[str, tuple[list[int], list[float], list[float]]],
+    drawn: Mapping[str, Look],
+    title: str,
+    axes: Any,
+) -> None:
+    """In percent, with the k of powers of two evenly spaced."""
+    for senior, (ks, means, errors) in curves.items():
+        middle = [100 * mean for mean in means]
+        lower = [100 * (mean - error) for mean, error in zip(means, errors, strict=True)]
+        upper = [100 * (mean + error) for mean, error in zip(means, errors, strict=True)]
+        colour = drawn[senior].colour
+        axes.plot(ks[: len(middle)], middle, color=colour, marker=".")
+        axes.fill_between(ks[: len(middle)], lower, upper, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, [str(k) for k in ks])
+    axes.set_title(title, fontsize="medium")
+    axes.set(xlabel="k", ylabel="pass@k, %")
 
 
 def _draw_points(

@@ -211,11 +211,13 @@ class _Problem(_Part):
 class _Generated(_Problem):
     samples: Annotated[int, Field(ge=1, le=10**6)]
     correct: _Count
+    correct_by: dict[_Name, _Count] = {}
 
     @model_validator(mode="after")
     def _no_more_correct_than_sampled(self) -> _Generated:
-        if self.correct > self.samples:
-            raise ValueError(f"{self.correct} of {self.samples} samples cannot be correct")
+        most = max(self.correct, *self.correct_by.values(), 0)
+        if most > self.samples:
+            raise ValueError(f"{most} of {self.samples} samples cannot be correct")
         return self
 
 
@@ -272,10 +274,21 @@ class _Survival(_Part):
     shares: list[_Number]
 
 
+class _OverEmitted(_Part):
+    token: _Count
+    text: str = ""
+    log_ratio: _Number
+    senior: _Count
+    junior: _Count
+
+
 class _DriftMetrics(_Part):
     kl: _Number
     mean_absolute_log_ratio: _Number
     survival: _Survival
+    # Results of earlier versions lack these.
+    over_emitted: list[_OverEmitted] = []
+    over_emitted_by_noise: _Number | None = None
 
 
 class _Summary(_Part):

@@ -95,10 +95,24 @@ class TTest:
     """Degrees of freedom; NaN if seeds do not differ within their method."""
     p: float
 
-    @property
-    def stars(self) -> str:
-        """``*`` for p < 0.05, ``**`` for p < 0.01, ``***`` for p < 0.001, as in section 5.3."""
-        return next((marks for level, marks in _LEVELS if self.p < level), "")
+
+def stars(p: float) -> str:
+    """``*`` for p < 0.05, ``**`` for p < 0.01, ``***`` for p < 0.001, as in section 5.3."""
+    return next((marks for level, marks in _LEVELS if p < level), "")
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """The p values of several tests, corrected for their number; NaN stays, and counts as none.
+
+    With them, the probability that any test finds what is not there is at most the level. Source:
+    Holm (1979), "A simple sequentially rejective multiple test procedure".
+    """
+    order = [i for i in np.argsort(values) if not np.isnan(values[i])]
+    corrected, largest = [float("nan")] * len(values), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * values[i]))
+        corrected[i] = largest
+    return corrected
 
 
 def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTest:

@@ -26,6 +26,7 @@ from tandem_plugin.lab.evaluation.generation import (
     engine_settings,
     schedule_label,
 )
+from tandem_plugin.lab.evaluation.graders import FileGrader
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
@@ -54,15 +55,17 @@ def run_solo(
     sampling: Sampling,
     engine: Mapping[str, Any],
     protocol: Mapping[str, Any] | None = None,
+    graders: Sequence[FileGrader] = (),
 ) -> Path:
     """The senior alone: responses, grades and pass@k; returns the summary.
 
-    protocol: the summary's record of the protocol. Source: section 4.2 of the paper.
+    protocol: the summary's record of the protocol. graders: others, which grade beside this
+    package's own. Source: section 4.2 of the paper.
     """
     folder = run_folder(out, "solo", senior.name)
     files = [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
     generate(files, sampling, engine)
-    return _summarise("solo", files, sampling, engine, protocol)
+    return _summarise("solo", files, sampling, engine, protocol, graders)
 
 
 def check_tokenizers(models: Sequence[Checkpoint]) -> None:
@@ -99,12 +102,13 @@ def run_handoff(
     sampling: Sampling,
     engine: Mapping[str, Any],
     protocol: Mapping[str, Any] | None = None,
+    graders: Sequence[FileGrader] = (),
 ) -> list[Path]:
     """Generate and grade team responses under each schedule, in one engine; returns the summaries.
 
     Token ids pass from author to author within the engine; only ``step-text`` retokenises.
-    protocol: the summaries' record of the protocol. Source: section 4.3 of the paper (``step``),
-    appendix B.2 (other juniors), B.3 (``step-bernoulli``).
+    protocol, graders: as of :func:`run_solo`. Source: section 4.3 of the paper (``step``), appendix
+    B.2 (other juniors), B.3 (``step-bernoulli``).
     """
     runs = [
         [
@@ -121,7 +125,7 @@ def run_handoff(
         for schedule, rule in zip(schedules, _rules(senior, schedules, engine), strict=True)
     ]
     generate([file for files in runs for file in files], sampling, engine)
-    return [_summarise("handoff", files, sampling, engine, protocol) for files in runs]
+    return [_summarise("handoff", files, sampling, engine, protocol, graders) for files in runs]
 
 
 def _summarise(
@@ -130,13 +134,15 @@ def _summarise(
     sampling: Sampling,
     engine: Mapping[str, Any],
     protocol: Mapping[str, Any] | None,
+    graders: Sequence[FileGrader],
 ) -> Path:
     first = files[0]
-    graded = {file.benchmark.name: _tally(file, sampling) for file in files}
+    graded = {file.benchmark.name: _tally(file, sampling, graders) for file in files}
     content = {
         "senior": asdict(first.senior),
         "junior": None if first.junior is None else asdict(first.junior),
-        "settings": _settings(files, graded, sampling, engine),
+        "settings": _settings(files, graded, sampling, engine)
+        | ({"graders": {one.name: one.settings() for one in graders}} if graders else {}),
         "metrics": {
             name: _metrics(problems, sampling.samples, first.schedule is not None)
             for name, problems in graded.items()
@@ -214,6 +220,8 @@ class _Graded:
 
     prompt_ids: list[int] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
+    correct_by: Counter[str] = field(default_factory=Counter)
+    """How many are right by each other grader."""
     tokens: int = 0
     truncated: int = 0
     shares: list[float] = field(default_factory=list)
@@ -228,23 +236,27 @@ class _Graded:
             "correct": self.outcomes["correct"],
             "tokens": self.tokens,
             "truncated": self.truncated,
+            **({"correct_by": dict(self.correct_by)} if self.correct_by else {}),
         }
 
 
-def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], Any]:
+def _grade(
+    file: GenerationFile, sampling: Sampling, other: FileGrader | None = None
+) -> dict[tuple[int, int], Any]:
     """Grade every ungraded response; returns all outcomes.
 
     A stale grade, of a response that was generated again, is ignored: the last grade of a response
-    counts. The whole text is graded, whoever wrote it. Source: section 3.4 and appendix A.2 of the
-    paper.
+    counts. The whole text is graded, whoever wrote it. other: grades in place of this package's
+    grader, into a file of its own. Source: section 3.4 and appendix A.2 of the paper.
     """
     from tandem_plugin.grading import Grader
 
     noted = {
         "generations": file.path.name,
         "versions": {name: versions()[name] for name in _DECIDING},
+        **({} if other is None else {"grader": other.settings()}),
     }
-    path = grades_file(file.path)
+    path = grades_file(file.path, "" if other is None else other.name)
     with RolloutFile(path, noted) as written:
         outcomes, inputs = {}, {}
         for problem, sample, record in placed_rows(path):
@@ -258,9 +270,10 @@ def _grade(file: GenerationFile, sampling: Sampling) -> dict[tuple[int, int], An
         batch = list(islice(todo, _BATCH))
         if not batch:
             return outcomes
-        with Grader() as grader, ShownProgress() as bar:
+        with other.start() if other else Grader() as grader, ShownProgress() as bar:
             total = len(file.benchmark.problems) * sampling.samples
-            task = bar.add_task(f"grade {file.benchmark.name}", total=total)
+            by = "" if other is None else f" by {other.name}"
+            task = bar.add_task(f"grade {file.benchmark.name}{by}", total=total)
             while batch:
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])
                 for (problem, sample, row), grade in zip(batch, grades, strict=True):
@@ -284,10 +297,18 @@ def _record(row: Mapping[str, Any], grade: Grade) -> dict[str, Any]:
     }
 
 
-def _tally(file: GenerationFile, sampling: Sampling) -> list[_Graded]:
+def _tally(
+    file: GenerationFile, sampling: Sampling, graders: Sequence[FileGrader]
+) -> list[_Graded]:
     """The graded problems of a file, in order."""
     outcomes = _grade(file, sampling)
     problems = [_Graded() for _ in file.benchmark.problems]
+    for other in graders:
+        for found in problems:
+            found.correct_by[other.name] = 0
+        for (problem, sample), outcome in _grade(file, sampling, other).items():
+            if problem < len(problems) and sample < sampling.samples:
+                problems[problem].correct_by[other.name] += outcome == "correct"
     for problem, sample, row in file.responses(sampling.samples):
         outcome = outcomes[problem, sample]
         if outcome not in OUTCOMES:

@@ -28,8 +28,10 @@ from tandem_plugin.lab.evaluation.results import Summary
 from tandem_plugin.lab.evaluation.significance import (
     FEWEST_UNITS,
     TTest,
+    holm,
     paired_test,
     seed_test,
+    stars,
     unit_error,
     unit_means,
     unit_test,
@@ -46,6 +48,12 @@ _Section: TypeAlias = list[_Column]
 
 _AVERAGE = "Avg."
 _DELTA = "Δ"
+_HOLM = "p, corrected"
+_COUNT_NOTE = (
+    "{count} tests: if nothing differed, {chance:.2g} of them would be expected to have p < 0.05. "
+    "The corrected p is Holm's for all of them, and the stars are of it; k of one run are not "
+    "independent."
+)
 _KL = Measure("KL", 4, False, unit="nats")
 _TITLES = {
     "solo": "Solo reasoning capability",
@@ -61,6 +69,11 @@ _SEEDS_NOTE = (
 _NOISE_NOTE = (
     "The noise is what two halves of the junior's own responses differ by, of half as many tokens "
     "each: about twice what two whole samples of one model would. A KL below it shows no drift."
+)
+_OVER_NOTE = (
+    "Of the tokens that the senior wrote often enough to count as frequent. Between two halves of "
+    "the junior's own responses the largest log-ratio of such tokens is {noise}: read nothing into "
+    "smaller ones."
 )
 _RECOVERY_NOTE = (
     "Measured as in the paper, a second sample of the baseline also moves most tokens back: both "
@@ -98,7 +111,8 @@ def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTabl
         ):
             tables.append(_metrics_table(f"{name}-{label}", f"{title} ({label})", runs, cell))
     for label, runs in comparison.of("drift"):
-        tables += [_drift_table(label, runs), _recovery_table(label, runs)]
+        tables += [_drift_table(label, runs), _over_emitted_table(label, runs)]
+        tables.append(_recovery_table(label, runs))
     tables += [
         _summary_table(comparison, k),
         _repeats_table(comparison, k),
@@ -280,6 +294,31 @@ def _noise_of(run: Summary) -> float:
     return float("nan") if None in found else float(np.mean(found))
 
 
+def _over_emitted_table(label: str, runs: Runs) -> PaperTable:
+    """The tokens that each senior over-emits most. Source: appendix B.1 of the paper.
+
+    No rows for results of earlier versions, which do not have them.
+    """
+    sections: list[_Section] = []
+    noise = []
+    for run in (one for pooled in runs.values() for one in pooled.each):
+        found = run.content["metrics"].get("over_emitted") or []
+        noise.append(run.content["metrics"].get("over_emitted_by_noise"))
+        sections.append(
+            [
+                ("Model", _first(run.senior, len(found)) if found else []),
+                ("Token", [one.get("text") or f"id {one['token']}" for one in found]),
+                ("log-ratio", [number(one["log_ratio"], 2, "+") for one in found]),
+                ("senior wrote", [f"{one['senior']:,}" for one in found]),
+                ("junior wrote", [f"{one['junior']:,}" for one in found]),
+            ]
+        )
+    title = f"Tokens that each senior writes most above the junior ({label.partition(' ')[2]})"
+    known = [one for one in noise if one is not None]
+    note = _OVER_NOTE.format(noise=number(max(known), 2)) if known else _NO_NULL
+    return _table(f"over-emitted-{label}", title, sections, 2, note)
+
+
 def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """Each senior's recovery of the drift of the first senior that has drifted.
 
@@ -348,7 +387,7 @@ class _Test(NamedTuple):
             "s.e.": Cell(number(self.error, decimals)),
             "t": Cell(number(self.result.t, 2, "+")),
             "d.f.": Cell(number(self.result.degrees, 1)),
-            "p": Cell(probability(self.result.p), stars=self.result.stars),
+            "p": Cell(probability(self.result.p)),
         }
 
 
@@ -357,13 +396,19 @@ def _tests_table(
 ) -> PaperTable:
     """A section for all k of a run together, and one for each other measure.
 
-    numbers: the headings after those that identify the test.
+    numbers: the headings after those that identify the test. Corrected for the number of the
+    table's tests, which the note says.
     """
     groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
-    for test in tests:
+    tests = list(tests)
+    corrected = holm([test.result.p for test in tests])
+    for test, p in zip(tests, corrected, strict=True):
         measure = "" if test.chosen.k is not None else test.chosen.name
-        groups.setdefault((test.label, measure), []).append(test.cells())
-    headings = ("Run", "Comparison", "Metric", *numbers)
+        cells = test.cells() | {_HOLM: Cell(probability(p), stars=stars(p))}
+        groups.setdefault((test.label, measure), []).append(cells)
+    headings = ("Run", "Comparison", "Metric", *numbers, _HOLM)
+    count = sum(not np.isnan(p) for p in corrected)
+    note = f"{note} {_COUNT_NOTE.format(count=count, chance=0.05 * count)}".strip()
     sections: list[_Section] = [
         [(heading, [row[heading] for row in rows]) for heading in headings]
         for rows in groups.values()

@@ -28,6 +28,8 @@ class _Chain:
     seeds: tuple[int, int]
     """Its tandem seed, and the base of its turns' sampling seeds."""
     rounds: int
+    budget: int
+    """The most tokens of all turns together."""
     text: str = ""
     ids: list[int] = field(default_factory=list)
     """All generated tokens, including dropped ones; differs from ``text`` retokenised."""
@@ -36,14 +38,14 @@ class _Chain:
     authorship: list[int] = field(default_factory=list)
     fingerprint: str | None = None
 
-    def take(self, completion: Any, budget: int) -> str | None:
+    def take(self, completion: Any) -> str | None:
         """Append a turn; returns the reason if the response ends with it, otherwise None."""
         self.text += completion.text
         self.ids += completion.token_ids
         self.authorship += [1 - len(self.stops) % 2] * len(completion.token_ids)
         self.stops.append(len(self.ids))
         self.fingerprint = self.fingerprint or completion.tandem_fingerprint
-        if len(self.ids) >= budget or completion.finish_reason == "length":
+        if len(self.ids) >= self.budget or completion.finish_reason == "length":
             return "length"
         if completion.stop_reason != _BLANK_LINE:
             return "stop"
@@ -108,13 +110,14 @@ class TextHandoff:
             prompt = rendered(turns, self._tokenizer, self._template_args, tokenize=False)
         else:
             prompt = _BLANK_LINE.join(turn["content"] for turn in turns)
-        self._waiting.append(_Chain(key, question, prompt, seeds, rounds))
+        budget = self._sampling.budget(len(self._ids(prompt)))
+        self._waiting.append(_Chain(key, question, prompt, seeds, rounds, budget))
 
     def rows(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """(key, row) of each response when it is finished."""
         for chain, output in self._engine.stream(self, self._most):
             (completion,) = output.outputs
-            ended = chain.take(completion, self._sampling.max_tokens)
+            ended = chain.take(completion)
             if ended is None and len(self._ids(chain.prompt + chain.text)) >= self._longest:
                 ended = "length"
             if ended is None:
@@ -132,7 +135,7 @@ class TextHandoff:
         chain = self._waiting.popleft()
         ids = self._ids(chain.prompt + chain.text)
         turn = len(chain.stops)
-        left = min(self._sampling.max_tokens - len(chain.ids), self._longest - len(ids))
+        left = min(chain.budget - len(chain.ids), self._longest - len(ids))
         seed = derive_seed(chain.seeds[0], "turn", turn)
         stops = {"stop": [_BLANK_LINE], "include_stop_str_in_output": True}
         params = self._sampling.parameters(seed, left, **stops)

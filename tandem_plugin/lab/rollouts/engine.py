@@ -48,13 +48,11 @@ def start_engine(
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
-        from vllm import LLM
-        from vllm.platforms import current_platform
-
-        from tandem_plugin.engine.llm import TandemLLM
+        from tandem_plugin.engine.llm import LLM, TandemLLM
+        from tandem_plugin.engine.runners import is_on_cpu
     except ImportError as error:
         raise EngineError("vllm-import-failed", error=error) from error
-    if current_platform.is_cpu():
+    if is_on_cpu():
         models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
         memory, sentence = cpu_arguments(models, arguments, tokens)
         arguments = {**_WHOLE_PROMPTS, **memory, **arguments}

@@ -284,9 +284,12 @@ def input_digest(response: str, gold: object) -> str:
     return text_digest(json.dumps([response, gold, None], sort_keys=True))
 
 
-def grades_file(rollouts: Path) -> Path:
-    """The file of the grades of ``NAME.jsonl``: ``NAME.grades.jsonl`` next to it."""
-    return rollouts.with_name(rollouts.stem + _GRADES)
+def grades_file(rollouts: Path, grader: str = "") -> Path:
+    """The file of the grades of ``NAME.jsonl``: ``NAME.grades.jsonl`` next to it.
+
+    Of another grader than this package's, ``NAME.GRADER.grades.jsonl``.
+    """
+    return rollouts.with_name(rollouts.stem + (f".{grader}" if grader else "") + _GRADES)
 
 
 class Grades:

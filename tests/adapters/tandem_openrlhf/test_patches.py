@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from refused import refused
 
+from tandem_openrlhf.batch import OpenRLHFRun
+from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
-from tandem_openrlhf.patches.imitation import ImitatingTrainer, Imitation
+from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
-from tandem_openrlhf.trainer import TandemTrainer
-from tandem_openrlhf.trajectory import TandemExecutor
+from tandem_openrlhf.rollouts import TandemExecutor
 from tandem_plugin import TandemConfig, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE
-from tandem_plugin.training.trajectory import Numbering
 
 
 class Foreign:
@@ -56,10 +56,10 @@ def test_generator_and_policy_that_are_not_tandems_stop() -> None:
         in_tandem(Foreign, Policy)().init_model_from_pretrained()
 
 
-def started(**settings: Any) -> TandemTrainer:
+def started(**settings: Any) -> OpenRLHFRun:
     arguments = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=4))
     config = TandemConfig.from_mapping({"schedule": "word", "seed": 3, **settings})
-    return TandemTrainer.start(config, Vocabulary(("a", "Ġb"), "a test"), arguments)
+    return OpenRLHFRun.start(config, Vocabulary(("a", "Ġb"), "a test"), arguments)
 
 
 class Resumed:

@@ -14,9 +14,10 @@ import pytest
 from refused import refused
 
 from tandem_openrlhf import train_ppo_ray
+from tandem_openrlhf.ray_workers import FAILURE, check_worker, worker_hook
+from tandem_openrlhf.settings import flags_of_command, settings_of_command
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import VARIABLE
-from tandem_plugin.training.ray_workers import FAILURE, check_worker, worker_hook
 
 PATCHES = "tandem_openrlhf.patches"
 
@@ -47,7 +48,8 @@ WORD = ["--tandem.schedule", "word"]
         (SOUND, "tandem-settings-missing"),
         ([*SOUND, "--tandem.p", "1.5"], "parameter-not-probability"),
         # Of OpenRLHF's arguments, before OpenRLHF reads them.
-        (WORD, "trainer-setting-incorrect"),  # its default estimator
+        (WORD, "openrlhf-engine-not-vllm"),  # its default
+        ([*WORD, *SOUND, "--data.max_images_per_prompt", "1"], "openrlhf-images-unsupported"),
         ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "openrlhf-engine-not-vllm"),
     ],
 )
@@ -141,3 +143,19 @@ def test_command_hands_everything_else_on(
     said = capsys.readouterr().err
     assert "estimator newer was not tested" in said
     assert said.count("WARNING: --rollout.top_p=0.9: tokens are sampled from another") == 1
+
+
+def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
+    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
+    assert others == ["--seed", "3"]
+    assert config.parameters == {"p": 0.25, "cap": 4}
+    monkeypatch.setenv(VARIABLE, "")
+    with refused("tandem-settings-missing", plain="the command"):
+        settings_of_command(["--seed", "3"], "the command")
+
+
+def test_trainers_own_flags_are_read_before_it_parses_them() -> None:
+    flags = {"--a.kind": {"type": str, "default": "gae"}, "--a.on": {"action": "store_true"}}
+    read = flags_of_command(["--other", "1", "--a.kind=rloo", "-h"], flags)
+    assert [read(flag) for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]

@@ -13,14 +13,14 @@ from verl_hooks import EVERY, HOOKS, MAIN, TQ, V1
 
 from tandem_plugin.patching import subclasses
 from tandem_plugin.patching.versions import check_version
-from tandem_verl import agent_loop, server, trainer
-from tandem_verl.switch import MODES
+from tandem_verl import engine, rollouts, trainer
+from tandem_verl.settings import MODES
 
 EXTENDED = {
-    "AgentLoopManagerTQ AgentLoopManager": agent_loop.ManagerInTandem,
-    "AgentLoopWorker": agent_loop.WorkerInTandem,
-    "vLLMReplica": server.ReplicaInTandem,
-    "vLLMHttpServer": server.ServerInTandem,
+    "AgentLoopManagerTQ AgentLoopManager": rollouts.ManagerInTandem,
+    "AgentLoopWorker": rollouts.WorkerInTandem,
+    "vLLMReplica": engine.ReplicaInTandem,
+    "vLLMHttpServer": engine.ServerInTandem,
     "PPOTrainer": trainer.TrainerInTandem,
 }
 """The classes of verl that have subclasses of ours, and with what."""
@@ -107,9 +107,9 @@ def test_nothing_reads_the_mode_between_the_driver_and_the_trainer() -> None:
 
 
 def test_method_that_builds_the_model_is_still_dispatched_to_every_worker() -> None:
-    from tandem_verl.imitation import ImitatingWorker
+    from tandem_verl.loss import WrappingWorker
 
-    attributes = getattr(ImitatingWorker.init_model, MAGIC_ATTR)
+    attributes = getattr(WrappingWorker.init_model, MAGIC_ATTR)
     assert attributes["dispatch_mode"] == Dispatch.ONE_TO_ALL
 
 

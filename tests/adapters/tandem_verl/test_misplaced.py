@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import functools
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.plugins import selection
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_verl import plugin
-from tandem_verl.switch import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, SETTINGS, check_places
+from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, SETTINGS, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"
@@ -222,20 +223,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def files_read_once() -> Iterator[None]:
-    """Hydra reads verl's thirty files anew for each command line, which takes most of its time."""
-    read, load = {}, OmegaConf.load
-
-    def once(file: Any) -> Any:
-        name = getattr(file, "name", file)
-        if name not in read:
-            read[name] = load(file)
-        return copy.deepcopy(read[name])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", once)
-        yield
+GRPO = [f"{ROLLOUT}.name=vllm", "algorithm.adv_estimator=grpo"]
 
 
 def composed(name: str, *overrides: str) -> Any:
@@ -243,15 +231,35 @@ def composed(name: str, *overrides: str) -> Any:
         return compose(name, overrides=list(overrides))
 
 
+@functools.cache
+def grpo() -> Any:
+    """verl's configuration for GRPO: reading its thirty files takes most of a composition."""
+    return composed("ppo_trainer", *GRPO)
+
+
+def overridden(overrides: list[str]) -> Any:
+    """What Hydra composes of a command line, applied to the configuration that was read once."""
+    config = copy.deepcopy(grpo())
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+    return config
+
+
 def checked(overrides: list[str]) -> bool:
     """Whether a command line starts a run in tandem, by what verl's driver does first."""
     seen = []
     driver: Any = SimpleNamespace(validate_config=seen.append)
     plugin.prepare_runs(driver)
-    grpo = [f"{ROLLOUT}.name=vllm", "algorithm.adv_estimator=grpo"]
-    driver.validate_config(composed("ppo_trainer", *grpo, *overrides))
+    driver.validate_config(overridden(overrides))
     (config,) = seen
     return str(config.trainer.v1.trainer_mode).startswith(OUR_MODE)
+
+
+def test_a_command_line_gives_what_hydra_composes_of_it() -> None:
+    overrides = [*IN_TANDEM[5], *IN_TANDEM[9][1:], "trainer.nnodes=2", f"~{ROLLOUT}.n"]
+    config = composed("ppo_trainer", *GRPO, *overrides)
+    assert config == overridden(overrides) != grpo()
+    assert config._get_flag("struct") == overridden(overrides)._get_flag("struct")
 
 
 def test_command_lines_are_as_many_as_are_promised() -> None:

@@ -38,9 +38,9 @@ def changed(before):
     return sorted(name for name, value in before.items() if after[name] is not value)
 
 before = symbols()
-from tandem_verl import plugin, server
+from tandem_verl import engine, plugin
 from tandem_verl.configuration import trainer_class
-from tandem_verl.switch import MODES
+from tandem_verl.settings import MODES
 from tandem_verl.trainer import TrainerInTandem
 from verl.utils.config import validate_config
 from verl.trainer.ppo.v1 import get_trainer_cls
@@ -56,8 +56,8 @@ validated(config)
 assert get_trainer_cls(config.trainer.v1.trainer_mode).__name__ == "TandemTrainer_sync"
 for mode in MODES:
     assert issubclass(trainer_class(get_trainer_cls(mode)), TrainerInTandem)
-server.register_replica()
-from tandem_verl import imitation
+engine.register_replica()
+from tandem_verl import loss
 print("FOUND", json.dumps(changed(before)))
 """
 

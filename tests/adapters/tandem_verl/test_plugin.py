@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from tandem_plugin.patching.after_import import _finder, after_import
-from tandem_verl.switch import FLAG, tandem_node
+from tandem_verl.settings import FLAG, tandem_node
 
 
 def tandem_run(settings: Any = None) -> Any:
@@ -100,7 +100,7 @@ validate_config(config={tandem_run()!r})
 """A plain run, then one in tandem."""
 
 
-@pytest.mark.parametrize("broken", ["tandem_verl.agent_loop", "tandem_plugin"])
+@pytest.mark.parametrize("broken", ["tandem_verl.rollouts", "tandem_plugin"])
 def test_adapter_that_cannot_be_imported_leaves_a_refusal(
     broken: str, in_a_new_process: Callable[..., str]
 ) -> None:
@@ -118,7 +118,7 @@ import tandem_verl.plugin
 print(sorted(name for name in sys.modules if name.startswith("tandem_verl.")))
 print([name for name in ("torch", "vllm", "ray", "transformers") if name in sys.modules])
 """)
-    assert log == "['tandem_verl.plugin', 'tandem_verl.switch']\n[]\n"
+    assert log == "['tandem_verl.plugin', 'tandem_verl.settings']\n[]\n"
 
 
 def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(
@@ -138,7 +138,7 @@ def test_verl_without_the_function_that_is_wrapped_is_left_to_the_engine(
         ("", "EngineError: verl.trainer.ppo.v1.separate_async has no method "),
         # The driver may have the adapter, and have named them.
         (
-            'sys.modules["tandem_verl.agent_loop"] = None',
+            'sys.modules["tandem_verl.rollouts"] = None',
             "RuntimeError: The configuration enables tandem",
         ),
     ],

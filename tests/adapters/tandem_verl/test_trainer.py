@@ -17,12 +17,13 @@ from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration
 
 from tandem_plugin import TandemRules
 from tandem_plugin.patching.subclasses import in_tandem
-from tandem_plugin.training.authorship_wire import ERROR, FACTS, Facts, ranges_of
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAuthorship, ranges_of
 from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.metrics import batch_metrics
-from tandem_verl import imitation
-from tandem_verl.agent_loop import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
-from tandem_verl.trainer import TrainerInTandem, rows_of_keys
+from tandem_verl import loss
+from tandem_verl.batch import rows_of_keys
+from tandem_verl.rollouts import ROW, ManagerInTandem, TandemClient, make_trajectory, narrow
+from tandem_verl.trainer import TrainerInTandem
 
 ANSWERS = [[3, 4, 6, 7, 9, 10], [12, 13], [15, 16, 18, 1], [5]]
 KEYS = ["u_0_0", "u_1_0"]
@@ -125,11 +126,14 @@ class TrainerV1:
     def _dump_generations(self, **dump: Any) -> None:
         self.dumped = dump
 
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if batch.extra_info.get(imitation.LAMBDA_JUN) and self.workers_have_the_adapter:
+        if batch.extra_info.get(loss.LAMBDA_JUN) and self.workers_have_the_adapter:
             metrics["actor/junior_imitation_loss"] = 2.0
         return batch
 
@@ -186,14 +190,14 @@ def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
 
 
 def complement(row: dict[str, Any]) -> None:
-    facts = row["extra_fields"][FACTS]
-    senior = Facts.from_wire(facts).authorship  # type: ignore[union-attr]
-    row["extra_fields"] = {FACTS: {**facts, "senior": ranges_of(~senior)}}
+    facts = row["extra_fields"][AUTHORSHIP]
+    senior = ResponseAuthorship.from_wire(facts).authorship  # type: ignore[union-attr]
+    row["extra_fields"] = {AUTHORSHIP: {**facts, "senior": ranges_of(~senior)}}
     row["response_mask"] = row["loss_mask"] = 1 - row["response_mask"]
 
 
 SPOILED = {
-    "no facts": (lambda row: row.update(extra_fields={FACTS: None}), "row-without-authorship"),
+    "no facts": (lambda row: row.update(extra_fields={AUTHORSHIP: None}), "row-without-authorship"),
     "complement": (complement, "authorship-replay-differs"),
     "not narrowed": (
         lambda row: row.update(loss_mask=torch.ones_like(row["loss_mask"])),
@@ -262,11 +266,11 @@ def test_workers_are_told_what_to_imitate_and_the_run_stops_when_they_do_not(sta
     trainer.replay_buffer.sample()
     metrics: dict[str, Any] = {}
     told = trainer._update_actor(queue.filled, metrics)
-    assert told.extra_info == {"epochs": 1, imitation.LAMBDA_JUN: 0.2}
+    assert told.extra_info == {"epochs": 1, loss.LAMBDA_JUN: 0.2}
     assert told.tags == queue.filled.tags
     assert metrics == {"actor/junior_imitation_loss": 2.0}
     for key in KEYS:
-        facts = Facts.from_wire(queue.rows[key]["extra_fields"][FACTS])
+        facts = ResponseAuthorship.from_wire(queue.rows[key]["extra_fields"][AUTHORSHIP])
         assert facts is not None
         assert facts.junior_mask.any()
         assert queue.rows[key]["junior_mask"].tolist() == facts.junior_mask.astype(int).tolist()

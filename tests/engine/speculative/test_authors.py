@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -34,73 +35,105 @@ def expected_authors(request: Running, tokens: list[int]) -> list[bool]:
     return [bool(author) for author in request.rule.replay(tokens, request.seed).senior]
 
 
+class Batch:
+    """An engine's slots, whose requests enter, write rounds of any length, and leave, at random."""
+
+    longest = POSITIONS - DRAFTS - 2
+
+    def __init__(self, rules: list[Rule], seed: int) -> None:
+        self.rng, self.rules, self.seeds = random.Random(seed), rules, iter(range(10**6))
+        self.authors = chain_authors()
+        self.running: dict[int, Running] = {}
+        self.preempted: list[Running] = []
+        self.last_tokens = torch.zeros(SLOTS, dtype=torch.int64)
+        self.finished = self.rounds = 0
+
+    def enter(self) -> None:
+        """Fill some of the free slots with new requests, and with preempted ones."""
+        for slot in set(range(SLOTS)) - self.running.keys():
+            if self.rng.random() < 0.3:
+                continue
+            if self.preempted and self.rng.random() < 0.7:
+                again = self.preempted.pop()
+                rule, seed, tokens = again.rule, again.seed, again.tokens
+            else:
+                rule, seed, tokens = self.rng.choice(self.rules), next(self.seeds), []
+            positions = self.longest + DRAFTS + 1
+            slot_request = self.authors.add(slot, rule, seed, tokens, positions)
+            self.running[slot] = Running(rule, seed, slot_request, tokens)
+        self.authors.write_staged()
+
+    def draft(self) -> list[list[int]]:
+        """Random drafts of every slot; -1 and what follows it are none."""
+        return [[self.rng.randrange(-1, len(PIECES)) for _ in range(DRAFTS)] for _ in range(SLOTS)]
+
+    def write(self, rows: list[int], drafts: list[list[int]]) -> None:
+        """A round of some slots: as many of their drafts as they keep, and one more token."""
+        counts = [self._write(slot, drafts[slot]) for slot in rows]
+        self.authors.advance(torch.tensor(rows), torch.tensor(counts), self.last_tokens)
+
+    def _write(self, slot: int, drafts: list[int]) -> int:
+        request = self.running.get(slot)
+        if request is None:
+            return 0
+        room = self.longest - len(request.tokens)
+        count = self.rng.randint(0, min(len(drafts) + 1, room))
+        if count:
+            self.last_tokens[slot] = self.rng.randrange(len(PIECES))
+            request.tokens.extend([*drafts[: count - 1], int(self.last_tokens[slot])])
+        self.rounds += 1
+        return count
+
+    def leave(self) -> None:
+        """Finish and preempt requests, whose record is that of replay."""
+        for slot, request in list(self.running.items()):
+            is_done = len(request.tokens) == self.longest
+            if not is_done and self.rng.random() >= 0.05:
+                continue
+            recorded = self.authors.recorded(request.slot_request, len(request.tokens))
+            assert recorded == expected_authors(request, request.tokens)
+            self.authors.remove(request.slot_request)
+            del self.running[slot]
+            self.finished += 1
+            if not is_done and self.rng.random() < 0.5:
+                self.preempted.append(request)
+
+    def check_chain(
+        self, rows: list[int], drafts: list[list[int]], chain: list[list[bool]]
+    ) -> None:
+        """The authors of the drafts and of the token after the last; the senior's without one."""
+        for slot in rows:
+            if slot not in self.running:
+                assert chain[slot][0] is True
+                continue
+            request, length = self.running[slot], len(drafts[slot]) + 1
+            whole = expected_authors(request, [*request.tokens, *drafts[slot], 0])
+            assert chain[slot][:length] == whole[len(request.tokens) :]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_every_round_gives_the_authors_that_replay_gives(rules: list[Rule], seed: int) -> None:
-    """Requests of all schedules enter, draft, hold to any length, are preempted, and leave."""
-    rng = random.Random(seed)
-    authors = chain_authors()
-    running: dict[int, Running] = {}
-    preempted: list[Running] = []
-    last_tokens = torch.zeros(SLOTS, dtype=torch.int64)
-    longest = POSITIONS - DRAFTS - 2
-    finished = rounds = 0
-    for step in range(120):
-        for slot in range(SLOTS):
-            if slot in running or rng.random() < 0.3:
-                continue
-            again = preempted.pop() if preempted and rng.random() < 0.7 else None
-            rule = again.rule if again else rng.choice(rules)
-            number = again.seed if again else 1_000 * seed + step * SLOTS + slot
-            tokens = again.tokens if again else []
-            slot_request = authors.add(slot, rule, number, tokens, longest + DRAFTS + 1)
-            running[slot] = Running(rule, number, slot_request, tokens)
-        authors.write_staged()
-        rows = rng.sample(range(SLOTS), rng.randint(1, SLOTS))
-        drafted = rng.random() < 0.8
-        drafts = [[rng.randrange(-1, len(PIECES)) for _ in range(DRAFTS)] for _ in range(SLOTS)]
-        if drafted:
-            along = authors.along(torch.tensor(drafts))
+    """With drafts and without, for requests of all schedules."""
+    batch = Batch(rules, seed)
+    for _ in range(120):
+        batch.enter()
+        rows = batch.rng.sample(range(SLOTS), batch.rng.randint(1, SLOTS))
+        if batch.rng.random() < 0.8:
+            drafts = batch.draft()
+            chain = batch.authors.chain_authors(torch.tensor(drafts))
             slots, steps = torch.cartesian_prod(torch.arange(SLOTS), torch.arange(DRAFTS + 1)).T
-            assert torch.equal(authors.at(slots, steps), along.flatten())
-            chain = along.tolist()
+            assert torch.equal(batch.authors.at(slots, steps), chain.flatten())
+            valid = [list(takewhile(lambda token: token >= 0, of_slot)) for of_slot in drafts]
         else:
-            said = authors.of(torch.tensor(rows)).tolist()
-            assert authors.at(torch.tensor(rows), torch.zeros(len(rows)).long()).tolist() == said
-            chain = [[True]] * SLOTS
-            for slot, author in zip(rows, said, strict=True):
-                chain[slot] = [author]
-        counts = []
-        for slot in rows:
-            if slot not in running:
-                assert chain[slot][0] is True
-                counts.append(0)
-                continue
-            request = running[slot]
-            valid = next((i for i, d in enumerate(drafts[slot]) if d < 0), DRAFTS)
-            most = min(valid + 1 if drafted else 1, longest - len(request.tokens))
-            count = rng.randint(0, most)
-            counts.append(count)
-            fresh = drafts[slot][: max(count - 1, 0)]
-            if count:
-                fresh = [*fresh, rng.randrange(len(PIECES))]
-                last_tokens[slot] = fresh[-1]
-            held = drafts[slot][:valid] if drafted else []
-            whole = expected_authors(request, [*request.tokens, *held, 0])
-            assert chain[slot][: len(held) + 1] == whole[len(request.tokens) :]
-            request.tokens.extend(fresh)
-            rounds += 1
-        authors.advance(torch.tensor(rows), torch.tensor(counts), last_tokens)
-        for slot, request in list(running.items()):
-            if len(request.tokens) == longest or rng.random() < 0.05:
-                recorded = authors.recorded(request.slot_request, len(request.tokens))
-                assert recorded == expected_authors(request, request.tokens)
-                authors.remove(request.slot_request)
-                del running[slot]
-                finished += 1
-                if len(request.tokens) < longest and rng.random() < 0.5:
-                    preempted.append(request)
-    assert finished > 15
-    assert rounds > 200
+            slots = torch.arange(SLOTS)
+            chain = batch.authors.of(slots)[:, None]
+            assert torch.equal(batch.authors.at(slots, torch.zeros_like(slots)), chain[:, 0])
+            valid = [[] for _ in range(SLOTS)]
+        batch.check_chain(rows, valid, chain.tolist())
+        batch.write(rows, valid)
+        batch.leave()
+    assert batch.finished > 15
+    assert batch.rounds > 200
 
 
 @given(
@@ -130,7 +163,7 @@ def test_rounds_of_any_length_write_algorithm_1(
     for drafts, count, last in rounds:
         table = torch.zeros(SLOTS, DRAFTS, dtype=torch.int64)
         table[2] = torch.tensor(drafts)
-        said = authors.along(table)[2].tolist()
+        said = authors.chain_authors(table)[2].tolist()
         paper = algorithm_1([*written, *drafts, 0], boundaries, cap, p, u)
         assert [int(author) for author in said] == paper[len(written) :]
         fresh = [*drafts[: count - 1], last] if count else []

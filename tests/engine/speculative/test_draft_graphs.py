@@ -5,6 +5,7 @@ Of the senior's steps and of the junior's rounds; no graph is captured.
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,6 +116,35 @@ def test_every_batch_size_has_a_whole_graph_of_its_own_length(table: dict[int, i
     whole = manager._capture_descs[FULL]
     assert len(whole) < 0.6 * len(vllms._capture_descs[FULL])
     assert whole == sorted(whole, key=lambda desc: -desc.num_tokens), "the largest first"
+
+
+def test_graphs_of_a_small_table_are_those_drawn_beside_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the docstring of ``_keep_graphs``: requests x tokens of each."""
+
+    def drawn(graphs: Any) -> list[str]:
+        return [f"{d.num_reqs}x{d.uniform_token_count}" for d in graphs if d.cg_mode == FULL]
+
+    monkeypatch.setattr(sys.modules[__name__], "SEQS", 4)
+    small = {1: 2, 3: 0}
+    vllms, manager = senior_graphs(config(small, tandem=False)), senior_graphs(config(small))
+    of_vllm = ["1x1", "1x3", "2x1", "2x3", "3x1", "3x3", "4x1"]
+    assert sorted(drawn(vllms._capture_descs[FULL])) == of_vllm
+    assert sorted(drawn(manager._capture_descs[FULL])) == ["1x3", "2x3", "3x1", "4x1"]
+    assert drawn(vllms._candidates[4, 0]) == ["4x1"]
+    assert drawn(manager._candidates[4, 0]) == ["4x1", "2x3"]
+
+
+def test_whole_graphs_of_mixed_batches_stay_vllms_own() -> None:
+    """Of an engine that captures every step whole, whatever its requests read."""
+    of, plain = config(TABLES[0]), config(TABLES[0], tandem=False)
+    for one in (of, plain):
+        one.compilation_config.cudagraph_mode = FULL
+    manager, vllms = senior_graphs(of), senior_graphs(plain)
+    assert manager._capture_descs == vllms._capture_descs
+    assert len(manager._capture_descs[FULL]) > 10
+    assert manager._candidates == vllms._candidates
 
 
 def test_batches_between_two_lengths_and_mixed_ones_have_graphs_as_well() -> None:

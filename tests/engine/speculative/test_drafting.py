@@ -16,7 +16,7 @@ from refused import refused
 from tandem_plugin.engine.admission import check_sampling
 from tandem_plugin.engine.speculative import draft_model
 from tandem_plugin.engine.speculative.draft_model import TandemJunior, junior_of
-from tandem_plugin.engine.speculative.drafting import Drafting, asks_for_masks
+from tandem_plugin.engine.speculative.drafting import DraftMasks, asks_for_masks
 
 SLOTS, STEPS, HIDDEN, VOCABULARY = 4, 2, 3, 5
 
@@ -38,9 +38,9 @@ class Masks:
         return processed.scatter(1, slots[:, None], -torch.inf)
 
 
-def drafting(slots: list[int], sampler: Any) -> Drafting:
+def drafting(slots: list[int], sampler: Any) -> DraftMasks:
     positions = torch.tensor([10 + slot for slot in slots])
-    return Drafting(torch.tensor(slots), np.array(slots), sampler, positions)
+    return DraftMasks(torch.tensor(slots), np.array(slots), sampler, positions)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -52,19 +52,19 @@ def test_an_engine_that_does_not_draft_in_tandem_has_vllms_own_speculator(made: 
 
 def test_a_speculator_learns_how_many_drafts_the_scheduler_asked_for() -> None:
     output = SimpleNamespace(num_spec_tokens_to_schedule=3)
-    ours, vllms = SimpleNamespace(asked=None), SimpleNamespace()
+    ours, vllms = SimpleNamespace(requested_drafts=None), SimpleNamespace()
     for speculator in (ours, vllms, None):
         made = runner(Silent).GPUModelRunner(speculator)
         assert made.execute_model(output, dummy_run=True) == (output, True)
         taken = made.take_draft_token_ids().draft_token_ids
         assert taken == [[-1] * (3 if speculator is ours else 4)] * 2
-    assert ours.asked == 3
+    assert ours.requested_drafts == 3
     assert vars(vllms) == {}
 
 
 def test_a_runner_that_tells_its_speculator_itself_is_left_alone() -> None:
-    ours = SimpleNamespace(asked=None)
+    ours = SimpleNamespace(requested_drafts=None)
     runner(Telling).GPUModelRunner(ours).execute_model(
         SimpleNamespace(num_spec_tokens_to_schedule=3)
     )
-    assert ours.asked is None
+    assert ours.requested_drafts is None

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,15 @@ from host_memory import host_memory
 from scipy import stats
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.speculative import samplers
 from tandem_plugin.engine.speculative.authors import ChainAuthors
 from tandem_plugin.engine.speculative.samplers import (
-    agreed,
-    excess,
+    AuthorRejectionSampler,
+    force_kept_drafts,
+    has_empty_residual,
+    is_juniors_bonus,
+    kept_drafts,
     of_rows,
-    standing,
-    with_standing,
 )
 from tandem_plugin.rules import Rule
 
@@ -104,8 +107,8 @@ def law(of: World) -> dict[Any, float]:
 class Rules:
     """What a round goes by; another for an engine that is wrong."""
 
-    standing: Callable[..., torch.Tensor] = standing
-    excess: Callable[..., torch.Tensor] = excess
+    kept_drafts: Callable[..., torch.Tensor] = kept_drafts
+    is_juniors_bonus: Callable[..., torch.Tensor] = is_juniors_bonus
     undrafted_by_author: bool = True
 
 
@@ -127,8 +130,8 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
     first = True
     while int(length.min()) < LENGTH:
         last = torch.where(length > 0, tokens[slots, (length - 1).clamp(min=0)], START)
-        held = torch.randint(0, DRAFTS + 1, (SIZE,), generator=generator)
-        held = held * (not first)
+        num_drafts = torch.randint(0, DRAFTS + 1, (SIZE,), generator=generator)
+        num_drafts = num_drafts * (not first)
         first = False
         running = length < LENGTH
         drafts = torch.zeros(SIZE, DRAFTS, dtype=torch.int64)
@@ -137,20 +140,20 @@ def play(of: World, rule: Rule, rules: Rules) -> list[Any]:
             logits = of.drafts()[contexts[-1]] / of.temperature
             drafts[:, step] = sample(logits, generator)
             contexts.append(drafts[:, step])
-        chain = authors.along(drafts)
-        stands = rules.standing(chain, held)
+        chain = authors.chain_authors(drafts)
+        is_kept = rules.kept_drafts(chain, num_drafts)
         # One row of logits a draft, and one behind the last.
         steps = torch.arange(DRAFTS + 1)
-        rows = (steps <= held[:, None]).nonzero()
+        rows = (steps <= num_drafts[:, None]).nonzero()
         places = torch.full((SIZE, DRAFTS + 1), -1)
         places[rows[:, 0], rows[:, 1]] = torch.arange(len(rows))
         processed = target[torch.stack(contexts, 1)[rows[:, 0], rows[:, 1]]]
-        undrafted = (held == 0) & ~authors.of(slots) & rules.undrafted_by_author
+        undrafted = (num_drafts == 0) & ~authors.of(slots) & rules.undrafted_by_author
         processed[places[undrafted, 0]] = of.processed(senior=False)[last[undrafted]]
         following = torch.nn.functional.pad(drafts, (0, 1))[rows[:, 0], rows[:, 1]][:, None]
-        checked = with_standing(processed, of_rows(stands, rows[:, 0], rows[:, 1]), following)
-        fresh, count = check(of, checked, places, drafts, contexts, held, generator)
-        count = count - rules.excess(chain, held, count).long()
+        checked = force_kept_drafts(processed, of_rows(is_kept, rows[:, 0], rows[:, 1]), following)
+        fresh, count = check(of, checked, places, drafts, contexts, num_drafts, generator)
+        count = count - rules.is_juniors_bonus(chain, num_drafts, count).long()
         count = count * running
         for step in range(DRAFTS + 1):
             on = step < count
@@ -172,7 +175,7 @@ def check(
     places: torch.Tensor,
     drafts: torch.Tensor,
     contexts: list[torch.Tensor],
-    held: torch.Tensor,
+    num_drafts: torch.Tensor,
     generator: torch.Generator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rejection sampling as vLLM's kernels do it: tokens ``[size, k + 1]`` and how many."""
@@ -181,7 +184,7 @@ def check(
     going = torch.ones(SIZE, dtype=torch.bool)
     for step in range(DRAFTS + 1):
         row = checked[places[:, step].clamp(min=0)]
-        drafted, p = step < held, row.softmax(-1)
+        drafted, p = step < num_drafts, row.softmax(-1)
         if step < DRAFTS:
             q = (of.drafts()[contexts[step]] / of.temperature).softmax(-1)
             token = drafts[:, step : step + 1]
@@ -232,24 +235,24 @@ def test_models_that_agree_follow_it_too(rule: Rule) -> None:
     assert min(p_values(replace(of, senior=of.junior), rule, Rules())) > SIGNIFICANCE
 
 
-def nothing(authors: torch.Tensor, held: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(held, dtype=torch.bool)
+def nothing(authors: torch.Tensor, num_drafts: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(num_drafts, dtype=torch.bool)
 
 
-def no_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def no_draft(authors: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(authors[:, :-1])
 
 
-def every_draft(authors: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+def every_draft(authors: torch.Tensor, num_drafts: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(authors[:, :-1])
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        Rules(excess=nothing),
-        Rules(standing=no_draft),
-        Rules(standing=every_draft),
+        Rules(is_juniors_bonus=nothing),
+        Rules(kept_drafts=no_draft),
+        Rules(kept_drafts=every_draft),
         Rules(undrafted_by_author=False),
     ],
     ids=[
@@ -268,4 +271,130 @@ def test_rejection_that_leaves_nothing_is_noticed_where_rows_agree_to_the_bit() 
     temperature = torch.tensor([0.7, 0.7, 0.0, 1.0])
     target = draft / torch.tensor([0.7, 0.7, 1.0, 1.0])[:, None]
     target[1, 0] += 0.01
-    assert agreed(target, draft, temperature).tolist() == [True, False, False, True]
+    assert has_empty_residual(target, draft, temperature).tolist() == [True, False, False, True]
+
+
+class Sampler:
+    """vLLM's, with a temperature of one half for every request."""
+
+    use_fp64_gumbel = False
+
+    def __init__(self) -> None:
+        prompts = torch.full((2,), 5)
+        self.req_states = SimpleNamespace(prefill_len=SimpleNamespace(gpu=prompts))
+        half, seeds = torch.full((2,), 0.5), torch.zeros(2, dtype=torch.int64)
+        self.sampling_states = SimpleNamespace(
+            temperature=SimpleNamespace(gpu=half), seeds=SimpleNamespace(gpu=seeds)
+        )
+        self.input_ids: list[list[int]] = []
+        self.lengths: list[Any] = []
+
+    def apply_sampling_params(
+        self, logits: torch.Tensor, *, input_ids: torch.Tensor, seq_lens_upper_bound_np: Any = None,
+        **layout: Any,
+    ) -> torch.Tensor:  # fmt: skip
+        self.input_ids.append(input_ids.tolist())
+        self.lengths.append(seq_lens_upper_bound_np)
+        return logits / 0.5
+
+
+T, A, B, C = 6, 1, 2, 3
+KEPT = torch.tensor([[False] * 3, [False, True, False]])
+"""Of slot 1, whose request has the drafts A, B and C after the token T; B is the junior's."""
+
+
+def verify(
+    monkeypatch: pytest.MonkeyPatch, logits: torch.Tensor, draft_logits: torch.Tensor,
+    num_sampled: int, kept: torch.Tensor | None = KEPT, **newer: Any,
+) -> tuple[Any, dict[str, Any], Sampler]:  # fmt: skip
+    """A round of one request: its result, vLLM's rejection sampling's arguments, the sampler."""
+    given: dict[str, Any] = {}
+
+    def rejection_sample(**arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        given.update(arguments)
+        return torch.tensor([[A, B, 0, 0]]), torch.tensor([num_sampled])
+
+    monkeypatch.setattr(samplers, "rejection_sample", rejection_sample)
+    config = SimpleNamespace(
+        num_speculative_tokens=3, enable_adaptive_verification=False,
+        rejection_sample_method="standard",
+    )  # fmt: skip
+    sampler = Sampler()
+    nobody: Any = None
+    made: Any = AuthorRejectionSampler(nobody, sampler, config, CPU)
+    made._kept_drafts = kept
+    result = made._verify(
+        logits, draft_logits, torch.tensor([T, A, B, C]), torch.arange(8, 12),
+        torch.tensor([0, 4]), torch.tensor([1]), np.array([1]), torch.full((4,), 1),
+        torch.arange(4), *newer.values(),
+    )  # fmt: skip
+    return result, given, sampler
+
+
+def test_rows_of_a_round_are_those_drawn_beside_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All probability on B, which the junior wrote; the senior's own logits everywhere else."""
+    logits = torch.randn(4, 7)
+    (processed, sampled, num_sampled), given, _ = verify(
+        monkeypatch, logits, torch.zeros(2, 3, 7), num_sampled=4
+    )
+    target, certain = given["target_logits"], torch.full((7,), -torch.inf)
+    certain[B] = 0.0
+    assert torch.equal(processed, logits / 0.5)
+    for row in (0, 2, 3):
+        assert torch.equal(target[row], processed[row])
+    assert torch.equal(target[1], certain)
+    assert given["draft_sampled"].tolist() == [T, A, B, C]
+    assert (sampled.tolist(), num_sampled.tolist()) == ([[A, B, 0, 0]], [4])
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_the_recovered_token_of_an_empty_residual_is_the_rejected_draft(
+    is_empty: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C, rejected although both models' rows agree to the bit; vLLM writes token 0."""
+    logits, draft_logits = torch.randn(4, 7), torch.zeros(2, 3, 7)
+    draft_logits[1, 2] = logits[2]
+    if not is_empty:
+        draft_logits[1, 2, 4] += 1.0
+    (_, sampled, _), _, _ = verify(monkeypatch, logits, draft_logits, num_sampled=3)
+    assert sampled.tolist() == [[A, B, C if is_empty else 0, 0]]
+
+
+def test_newer_vllms_lengths_reach_the_sampler_and_their_forbidden_drafts_the_rejection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From 0.31 and from 0.32: a draft that a grammar forbids is -1 where drafts are verified."""
+    lengths, verified = np.array([12]), torch.tensor([T, A, B, -1])
+    _, given, sampler = verify(
+        monkeypatch, torch.randn(4, 7), torch.zeros(2, 3, 7), 4, lengths=lengths, verified=verified
+    )
+    assert sampler.lengths[0] is lengths
+    assert sampler.input_ids == [[T, A, B, C]]
+    assert given["draft_sampled"].tolist() == [T, A, B, -1]
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_a_step_of_the_senior_alone_is_vllms_own(
+    is_newer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the names of its arguments, those of a newer vLLM among them."""
+    given: dict[str, Any] = {}
+    own = "vLLM's"
+
+    def verify_of_vllm(self: Any, **arguments: Any) -> Any:
+        given.update(arguments)
+        return own
+
+    monkeypatch.setattr(samplers.RejectionSampler, "_verify", verify_of_vllm)
+    newer = {"lengths": np.array([12]), "verified": torch.tensor([T, A, B, -1])}
+    result, rejected, _ = verify(
+        monkeypatch, torch.randn(4, 7), torch.zeros(2, 3, 7), 4, kept=None,
+        **(newer if is_newer else {}),
+    )  # fmt: skip
+    assert (result, rejected) == (own, {})
+    assert given["draft_sampled"].tolist() == [T, A, B, C]
+    assert ("seq_lens_upper_bound_np" in given) is is_newer
+    verified = given.get("verify_draft_sampled")
+    assert (None if verified is None else verified.tolist()) == (
+        [T, A, B, -1] if is_newer else None
+    )

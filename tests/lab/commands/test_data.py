@@ -54,8 +54,11 @@ def test_errors_are_sentences(tmp_path: Path):
     mistyped = run("data", "prepare", "deepscalr", *to)[1]
     assert "aime24, " in mistyped
     assert "Did you mean 'deepscaler'?" in mistyped
+    assert "[problem-source-missing]" in mistyped
     options = ("--to", "verl", "--out", tmp_path, "--file", "y")
-    assert "--file is only for named sets" in run("data", "prepare", "x.jsonl", *options)[1]
+    of_no_set = run("data", "prepare", "x.jsonl", *options)[1]
+    assert "--file is only for named sets" in of_no_set
+    assert "[file-of-unnamed-set]" in of_no_set
     assert run("data", "prepare", "x.jsonl")[0] == 2
 
 

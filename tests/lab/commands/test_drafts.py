@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.lab.commands import drafts
 from tandem_plugin.lab.commands.drafts import table_of
 
 SPEEDS = st.dictionaries(st.integers(1, 12), st.integers(1, 5), max_size=4)
@@ -33,9 +38,9 @@ def test_no_measured_batch_size_is_slower_than_lockstep_and_none_beyond_drafts(
     sizes = sorted(speeds)
     table = table_of(speeds, sizes[-1] + more)
     for size, found in speeds.items():
-        drafts = at(table, size)
-        assert drafts == min(n for n in found if found[n] == max(found.values()))
-        assert drafts == 0 or found[drafts] > found[0]
+        number = at(table, size)
+        assert number == min(n for n in found if found[n] == max(found.values()))
+        assert number == 0 or found[number] > found[0]
     for size in range(1, sizes[-1] + more + 1):
         below = [at(table, one) for one in sizes if one <= size][-1:]
         above = [at(table, one) for one in sizes if one >= size][:1]
@@ -52,7 +57,27 @@ def test_the_table_is_a_setting(speeds: dict[int, dict[int, float]]) -> None:
 
 
 def test_counts_that_are_none_are_refused_before_an_engine_starts(tmp_path: object) -> None:
-    for option in ("--batches=0,4", "--drafts=two", "--drafts=64"):
+    for option, code in (
+        ("--batches=0,4", "option-not-counts"),
+        ("--drafts=two", "option-not-counts"),
+        ("--drafts=64", ""),
+    ):
         result = CliRunner().invoke(app, ["drafts", "--senior", "x/y", option])
         assert result.exit_code == 1
         assert "Error" in result.stderr
+        assert code in result.stderr
+
+
+def test_batches_that_no_engine_takes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scheduler = SimpleNamespace(max_num_seqs=2, max_num_batched_tokens=64)
+    config = SimpleNamespace(vllm_config=SimpleNamespace(scheduler_config=scheduler))
+    engine = nullcontext(SimpleNamespace(llm_engine=config))
+    monkeypatch.setattr(drafts, "_engine", lambda *_: engine)
+    (tmp_path / "config.json").write_text("{}")
+    command = ["drafts", "--senior", str(tmp_path), "--batches=4,8", "--drafts=2"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "--batches 4,8: none is within max_num_seqs=2." in result.stderr
+    assert "[draft-batches-too-large]" in result.stderr

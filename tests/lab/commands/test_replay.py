@@ -389,6 +389,7 @@ def test_file_without_rows_is_an_error(replay: Replay):
     code, found = replay([b"\n", b"  \n"])
     assert code == 1
     assert "contains no rollouts" in found["error"]
+    assert found["error"].endswith("[rollouts-empty]")
 
 
 def test_folder_of_dumps_is_replayed_and_differences_are_named_by_file(

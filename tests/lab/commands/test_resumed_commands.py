@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from tandem_plugin import Authorship, TandemConfig, TandemRules, Vocabulary, __version__
 from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.options import template_arguments
-from tandem_plugin.lab.commands.rollout import RolloutRun
 from tandem_plugin.lab.evaluation.inputs import fingerprint_folder
 from tandem_plugin.lab.rollouts import engine as engine_module
+from tandem_plugin.lab.rollouts import generate
 from tandem_plugin.plugins import using_plugins
 
 pytest.importorskip("sympy")
@@ -48,19 +48,23 @@ class Engine:
 
     def __init__(self) -> None:
         scheduler = SimpleNamespace(max_num_seqs=4)
-        self.llm_engine = SimpleNamespace(vllm_config=SimpleNamespace(scheduler_config=scheduler))
+        self.llm_engine = SimpleNamespace(
+            vllm_config=SimpleNamespace(scheduler_config=scheduler),
+            model_config=SimpleNamespace(max_model_len=10**6),
+        )
 
-    def get_tokenizer(self) -> None:
-        return None
+    def get_tokenizer(self) -> Any:
+        return SimpleNamespace(encode=list, chat_template=None)
 
-    def stream(self, requests: Iterator[tuple[int, int]], most: int) -> Iterator[Any]:
-        for problem, sample in requests:
+    def stream(self, requests: Iterator[tuple[Any, ...]], most: int) -> Iterator[Any]:
+        for place, *_ in requests:
+            problem = place.problem
             response = SimpleNamespace(
                 text=f"\\boxed{{{problem + 1}}}", finish_reason="stop", token_ids=[1, 2],
-                tandem_seed=7, authorship=Authorship.from_bits([1, 0]), tandem_fingerprint="x",
+                tandem_seed=7, authorship=Authorship([1, 0]), tandem_fingerprint="x",
                 tandem_schedule={}, overlaps=None,
             )  # fmt: skip
-            yield (problem, sample), SimpleNamespace(outputs=[response])
+            yield place, SimpleNamespace(outputs=[response])
 
 
 @dataclass
@@ -76,7 +80,7 @@ class RolledOut:
 
     def again(self, *options: object) -> tuple[int, str, str]:
         self.monkeypatch.setattr(engine_module, "start_engine", lambda *_: Engine())
-        self.monkeypatch.setattr(RolloutRun, "requests", lambda _, places: iter(places))
+        self.monkeypatch.setattr(generate, "sampling_parameters", lambda *_, **__: None)
         return run(
             *("rollout", "--grade", "--json", "--out", self.out),
             *("--senior", self.folder / "senior", "--junior", self.folder / "junior"),

@@ -159,6 +159,9 @@ def test_a_named_set_is_read_from_the_users_files(tmp_path: Path):
     assert [one.row for one in joined.problems] == list(range(1, 91))
     with refused("set-size-differs", count=30, where="the given file", rows=29):
         load_named("aime24", (numbered(tmp_path, 29),))
+    assert len(load_named("olympiad581", (numbered(tmp_path, 581),)).problems) == 581
+    with refused("set-comes-as-file", name="olympiad581", count=581):
+        load_named("olympiad581")
 
 
 def test_what_cannot_be_fetched_says_what_to_bring(monkeypatch: pytest.MonkeyPatch):
@@ -174,7 +177,8 @@ def test_what_cannot_be_fetched_says_what_to_bring(monkeypatch: pytest.MonkeyPat
 
 def test_every_set_is_in_the_help_and_fetched_at_a_commit():
     homes = [home for one in NAMED_SETS.values() for home in one.homes]
-    no_commit = {"rawsh/2024_AMC12", "sonthenguyen/amc12-2025-non-figure"}  # none is known
+    no_commit = {"rawsh/2024_AMC12", "sonthenguyen/amc12-2025-non-figure"}
+    no_commit |= {"HuggingFaceH4/MATH-500"}  # of these none is known
     assert {home.name for home in homes if len(home.revision or "") != 40} == no_commit
     assert [name for name in NAMED_SETS if f" {name}" not in _SOURCE] == []
 

@@ -10,6 +10,8 @@ from tandem_plugin.lab.data import (
     INSTRUCTION,
     Problem,
     ProblemSet,
+    PromptTemplate,
+    preparation,
     prepare,
     read_problems,
 )
@@ -112,3 +114,10 @@ def test_problems_that_were_held_out_do_not_stay_beside_a_training_set_that_has_
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
     held_out.files["heldout"].unlink()
     assert prepare(a_set(), "openrlhf", tmp_path).rows == {"train": 20}
+
+
+def test_text_that_parquet_cannot_hold_is_named(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    problems, template = [asked(1, "\ud800", "1")], PromptTemplate()
+    with refused("parquet-unwritable", name="train"):
+        preparation._write_verl("sums", "train", problems, tmp_path / "x", template)

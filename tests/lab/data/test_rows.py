@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin.lab.data import read_problems
+from tandem_plugin.lab.data import prepare, read_problems
 from tandem_plugin.lab.data.records import is_hub_source
 
 
@@ -150,3 +150,17 @@ def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with refused("hub-needs-datasets"):
         read_problems("hf://owner/name")
+
+
+def test_parquet_is_read_and_written_with_pyarrow_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "set.parquet"
+    file.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with refused("parquet-needs-pyarrow"):
+        read_problems(str(file))
+    rows = write(tmp_path / "set.jsonl", *({"problem": f"{i}+1?", "answer": "1"} for i in range(4)))
+    with refused("verl-parquet-needs-pyarrow"):
+        prepare(read_problems(str(rows)), "verl", tmp_path / "out")

@@ -18,10 +18,13 @@ from scipy import stats
 
 from tandem_plugin.lab.evaluation.drift import (
     Counts,
+    drift_metrics,
     kl_divergence,
     log_ratio,
     marginal,
     most_displaced,
+    over_emitted,
+    over_emitted_by_noise,
     read_counts,
     recovered,
     recovery,
@@ -114,6 +117,34 @@ def test_tables_show_the_divergence_and_what_is_moved_back(tmp_path: Path):
         ["", "ρ, 4 frequent", f"{rhos[1]:.2f}"],
     ]
     assert "a second sample of the baseline also moves" in table["note"]
+
+
+def test_over_emitted_tokens_are_the_seniors_frequent_ones_with_their_noise() -> None:
+    """Of ids 0 to 5: 1 and 2 are written above the junior; 3 is above it, but too rarely."""
+    senior = Counts(np.array([10, 40, 20, 3, 0, 7]), None)
+    junior = Counts(np.array([40, 10, 10, 0, 5, 15]), np.array([20, 2, 5, 0, 2, 8]))
+    found = over_emitted(senior, junior, frequent=5)
+    assert [(one["token"], one["senior"], one["junior"]) for one in found] == [
+        (1, 40, 10), (2, 20, 10)
+    ]  # fmt: skip
+    # (40.5 / 83) / (10.5 / 83): both models wrote 80 tokens of a vocabulary of six.
+    assert found[0]["log_ratio"] == pytest.approx(np.log(40.5 / 10.5))
+    assert [one["token"] for one in over_emitted(senior, junior, frequent=3)] == [3, 1, 2]
+    # The halves have 37 and 43 tokens; of those written five times most apart are 2 and 8.
+    largest = np.log((8.5 / 46) / (2.5 / 40))
+    assert over_emitted_by_noise(junior, frequent=5) == pytest.approx(largest)
+    assert over_emitted_by_noise(senior, frequent=5) is None
+
+
+def test_over_emitted_tokens_have_a_table_with_the_noise_below(tmp_path: Path) -> None:
+    write_drift(tmp_path, "GRPO", GRPO, JUNIOR)
+    write_drift(tmp_path, "tandem", tandem, JUNIOR)
+    table = found_tables(tmp_path / "GRPO", tmp_path / "tandem")["over-emitted-drift-base"]
+    counts = [np.bincount(ids, minlength=6) for ids in (GRPO, JUNIOR)]
+    top = int(np.argmax(np.log((counts[0] + 0.5) / (counts[1] + 0.5))))
+    assert texts(table)[0][:2] == ["GRPO", f"id {top}"]
+    assert texts(table)[0][3:] == [str(counts[0][top]), str(counts[1][top])]
+    assert "read nothing into smaller ones" in table["note"]
 
 
 def test_nulls_are_the_baselines_halves_in_the_places_of_the_two_models(tmp_path: Path):
@@ -210,3 +241,9 @@ def test_spoiled_counts_are_refused(tmp_path: Path, change: Callable[[dict[str, 
     edit(tmp_path / "tandem/drift/base/counts.json", change)
     with refused("token-counts-damaged"):
         read_counts(read_summary(tmp_path / "tandem/drift/base/summary.json"))
+
+
+def test_a_junior_without_frequent_tokens_has_no_drift():
+    counts = Counts(np.array([1, 1, 0]), None)
+    with refused("junior-tokens-too-few", frequent=2):
+        drift_metrics(counts, counts, 2)

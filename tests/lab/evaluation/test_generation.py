@@ -9,7 +9,9 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import failing_engines
 import pytest
@@ -19,7 +21,7 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
-from tandem_plugin.lab.evaluation import engine_process, generation
+from tandem_plugin.lab.evaluation import engine_process, generation, solo_handoff
 from tandem_plugin.lab.evaluation.engine_process import generate
 from tandem_plugin.lab.evaluation.generation import (
     GenerationFile,
@@ -318,6 +320,24 @@ def test_engine_that_does_not_start_says_so_in_one_sentence(
     assert capfd.readouterr().err == ""
 
 
+def test_only_responses_of_step_text_are_handed_over_as_text(benchmark: Benchmark):
+    class Handoff:
+        added: ClassVar[list[tuple[Any, ...]]] = []
+
+        def add(self, *one: Any) -> None:
+            self.added.append(one)
+
+    by_text = {"schedule": "step-text", "rounds": 7}
+    schedules = (STEP, by_text, None)
+    files = [GenerationFile(Path("x"), benchmark, SENIOR, None, one) for one in schedules]
+    sets = [engine_process.response_set(file, SAMPLING) for file in files]
+    places = [engine_process.Place(number, 1, 0) for number in range(3)]
+    left = engine_process._left_by_text(places, sets, Handoff())  # type: ignore[arg-type]
+    assert list(left) == [places[0], places[2]]
+    question = benchmark.questions()[1]
+    assert Handoff.added == [(places[1], question, SAMPLING.seeds(benchmark.name, 1, 0), 7)]
+
+
 def test_number_of_samples_and_speed_do_not_make_another_run(benchmark: Benchmark):
     file = GenerationFile(Path("x"), benchmark, SENIOR, None, None)
     one = file.settings(Sampling(1), {"max_num_seqs": 4, "dtype": "float32"})
@@ -354,3 +374,27 @@ def test_grades_of_responses_that_were_made_anew_are_made_anew(
         write(solo, SAMPLING, {place: str(place[0] + 1) for place in PLACES})
     summary = read_summary(evaluated(solo))
     assert [row["correct"] for row in summary.problems["sums"]] == [0, 0, 0]
+
+
+def test_failures_of_vllm_in_its_process_are_errors_of_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(engine_process, "_write", Mock(side_effect=ValueError("no memory")))
+    with refused("evaluation-engine-failed", error_type="ValueError", error="no memory"):
+        engine_process._answer([], SAMPLING, {})
+
+
+def test_what_no_grader_and_no_team_wrote_is_not_counted(monkeypatch: pytest.MonkeyPatch):
+    row = {"prompt_ids": [1], "response_ids": [2], "finish_reason": "stop"}
+    file: Any = SimpleNamespace(
+        path=Path("sums.jsonl"),
+        schedule=STEP,
+        benchmark=SimpleNamespace(problems=[None]),
+        responses=lambda samples: [(0, 0, row)],
+    )
+    monkeypatch.setattr(solo_handoff, "_grade", lambda *_: {(0, 0): "odd"})
+    with refused("grades-outcome-unknown", outcome="odd", path="sums.grades.jsonl"):
+        solo_handoff._tally(file, SAMPLING, [])
+    monkeypatch.setattr(solo_handoff, "_grade", lambda *_: {(0, 0): "correct"})
+    with refused("team-response-without-authorship", sample=0, problem=0):
+        solo_handoff._tally(file, SAMPLING, [])

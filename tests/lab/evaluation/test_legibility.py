@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from scipy import special, stats
 
 torch = pytest.importorskip("torch")
 
+from tandem_plugin.lab.evaluation.inputs import Checkpoint  # noqa: E402
 from tandem_plugin.lab.evaluation.legibility import (  # noqa: E402
+    HFModel,
     chunk_length,
     chunk_scores,
     score_response,
@@ -125,3 +129,36 @@ def test_not_a_number_is_refused():
 def test_chunks_of_a_large_vocabulary_stay_within_their_memory():
     assert chunk_length(151_936) * 151_936 * 8 * 8 <= 256 * 2**20
     assert chunk_length(10**9) == 1
+
+
+def test_a_folder_without_a_model_cannot_score(tmp_path: Path):
+    pytest.importorskip("transformers")
+    with refused("scoring-model-not-loaded", checkpoint="senior", path=str(tmp_path)):
+        HFModel(Checkpoint("senior", str(tmp_path), ""), device="cpu")
+
+
+def scoring_model(scale: float) -> HFModel:
+    """A model of one matrix, whose logits are its head's output times ``scale``."""
+    found = object.__new__(HFModel)
+    found.checkpoint, found.device = Checkpoint("senior", "/senior", ""), torch.device("cpu")
+    found.vocabulary, found.longest = 6, 3
+    found._head = torch.nn.Linear(4, 6, bias=False)
+    embedding = torch.nn.Embedding(6, 4)
+    found._body = lambda input_ids, **_: SimpleNamespace(last_hidden_state=embedding(input_ids))
+    found._model = lambda input_ids, **_: SimpleNamespace(
+        logits=scale * found._head(embedding(input_ids))
+    )
+    return found
+
+
+def test_more_positions_than_a_model_has_are_refused():
+    states = scoring_model(1.0).states([1, 2], [3, 4])
+    assert states.shape == (2, 4)
+    with refused("scoring-sequence-too-long", ids=4, longest=3, checkpoint="senior"):
+        scoring_model(1.0).states([1, 2, 3], [4, 5])
+
+
+def test_logits_that_are_not_the_heads_output_are_refused():
+    scoring_model(1.0)._check_head()
+    with refused("scoring-logits-transformed", checkpoint="senior"):
+        scoring_model(0.5)._check_head()

@@ -56,7 +56,7 @@ def test_report_has_its_figures_and_tables_in_one_page(make_results: MakeResults
     done = report(results, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["figures"] == ["seniors", "drift"]
+    assert found["figures"] == ["curves", "seniors", "drift"]
     for name in found["figures"]:
         assert (results / "report/figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     page = Elements((results / "report/index.html").read_text())

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 from made_results import write_run
 from refused import refused
 
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.lab.data import PromptTemplate, prepare, read_problems
 from tandem_plugin.lab.evaluation.drift import run_drift
 from tandem_plugin.lab.evaluation.generation import Sampling
@@ -216,3 +218,31 @@ def test_failures_of_the_grader_are_shown_beside_the_headline(tmp_path: Path):
     whole, some = (headline(read_summary(tmp_path / name / "solo/summary.json")) for name in "ab")
     assert whole["pass@1"] == 25
     assert some == whole | {"grading_errors": 1}
+
+
+def test_models_of_other_vocabularies_are_neither_read_nor_compared(
+    make_results: MakeResults, monkeypatch: pytest.MonkeyPatch
+):
+    make_results("s", [0, 1], kinds=("solo",))
+    out = make_results("base", [0, 1], kinds=("solo",))
+    read = (SimpleNamespace(pieces=(one,), texts=lambda: [b"one"]) for one in "abab")
+    monkeypatch.setattr(Vocabulary, "from_path", lambda path: next(read))
+    with refused("token-counts-vocabularies-differ", senior="s", junior="base"):
+        run_drift(out, "s", "base")
+    path = out / "s/solo/summary.json"
+    content = json.loads(path.read_text())
+    content["settings"]["benchmarks"] = {"sums": {"prompt_ids": "00"}}
+    path.write_text(json.dumps(content))
+    with refused("evaluation-vocabularies-differ", senior="s", junior="base"):
+        run_legibility(out, SENIOR, [JUNIOR])
+
+
+def test_a_problem_of_empty_responses_has_no_score(solo: Path):
+    file = solo / "s/legibility/base/sums.scores.jsonl"
+    settings = {"junior": "11", "dtype": "auto"}
+    with RolloutFile(file, _noted("sums", solo_summary(solo, "s"), SENIOR, settings)) as written:
+        for place in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            row = dict.fromkeys(("cross_entropy", "overlap", "entropy", "kl"), 0.0)
+            written.append(*place, {"tokens": place[0], **row})
+    with refused("problem-responses-empty", problem=0, name="sums"):
+        run_legibility(solo, SENIOR, [JUNIOR], samples=2)

@@ -16,10 +16,11 @@ from scipy import stats
 from tandem_plugin.lab.evaluation import significance
 from tandem_plugin.lab.evaluation.measures import pass_at_k, powers_of_two
 from tandem_plugin.lab.evaluation.significance import (
-    TTest,
     bootstrap_errors,
+    holm,
     paired_test,
     seed_test,
+    stars,
     unit_error,
     unit_test,
 )
@@ -42,10 +43,10 @@ def test_it_agrees_with_scipy(pairs: list[tuple[int, int]], direction: str):
 @pytest.mark.parametrize("test", [paired_test, seed_test])
 def test_where_nothing_varies_the_direction_decides(test: Any):
     assert math.isnan(test([0.1, 0.1], [0.1, 0.1], "greater").p)
-    assert test([0.1, 0.1], [0.1, 0.1], "greater").stars == ""
+    assert stars(test([0.1, 0.1], [0.1, 0.1], "greater").p) == ""
     assert test([0.2, 0.2], [0.1, 0.1], "greater").p == 0
     assert test([0.2, 0.2], [0.1, 0.1], "less").p == 1
-    assert test([0.1, 0.1], [0.2, 0.2], "less").stars == "***"
+    assert stars(test([0.1, 0.1], [0.2, 0.2], "less").p) == "***"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,16 @@ def test_where_nothing_varies_the_direction_decides(test: Any):
     [(0.0009, "***"), (0.001, "**"), (0.0099, "**"), (0.01, "*"), (0.05, ""), (math.nan, "")],
 )
 def test_stars_follow_the_paper(p: float, marks: str):
-    assert TTest(0, 0, 0, p).stars == marks
+    assert stars(p) == marks
+
+
+def test_holms_correction_is_that_of_the_book_and_counts_no_test_without_a_p() -> None:
+    # Holm (1979): the least of three times 3, the next times 2, never less than the one before.
+    assert holm([0.01, 0.04, 0.03, math.nan]) == pytest.approx(
+        [0.03, 0.06, 0.06, math.nan], nan_ok=True
+    )
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 # Bootstrap errors.

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given
@@ -17,14 +17,23 @@ from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.rollout import RolloutRun, prompt_of, read_prompts, token_ids
+from tandem_plugin.lab.commands.rollout import asked_as, prompt_of, read_prompts
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
-from tandem_plugin.lab.evaluation.engine_process import _Place, _Requests
+from tandem_plugin.lab.data.problem import prompt_ids
+from tandem_plugin.lab.evaluation.engine_process import response_set
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
 from tandem_plugin.lab.rollouts.engine import report_unused
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, placed_rows, run_file
+from tandem_plugin.lab.rollouts.rollout import check_row
+from tandem_plugin.lab.rollouts.rollout_file import (
+    Grades,
+    RolloutFile,
+    find_tokenizer,
+    placed_rows,
+    rollout_files,
+    run_file,
+)
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -177,8 +186,8 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
     problems = read_prompts(str(file))
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    run, output = RolloutRun(Mock(), problems, None, 0, {}, {}), Mock(outputs=[MagicMock()])
-    assert [run.row(i, output).get("answer") for i in (0, 1, 2)] == ["2", ["4", "four"], None]
+    answers = [asked_as(one, None).fields.get("answer") for one in problems[:3]]
+    assert answers == ["2", ["4", "four"], None]
 
 
 @pytest.mark.parametrize(
@@ -206,10 +215,17 @@ def asked(text: str, *golds: str) -> Problem:
     return Problem(1, ({"role": "user", "content": text.strip()},), golds, text)
 
 
+def token_ids(
+    problem: Problem, instruction: str | None, tokenizer: Any, given: dict[str, Any] | None = None
+) -> list[Any]:
+    """What ``tandem rollout`` sends."""
+    return prompt_ids(asked_as(problem, instruction).turns, tokenizer, given or {})
+
+
 class Tokenizer:
     chat_template = "a template"
 
-    def encode(self, text: str) -> list[str]:
+    def encode(self, text: str, **_: Any) -> list[str]:
         return [text]
 
     def apply_chat_template(self, turns: list[dict[str, str]], **_: Any) -> list[str]:
@@ -243,12 +259,8 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     assert ("step by step" in turns[0]["content"]) == ("boxed" not in text)
     senior: Any = None
     file = GenerationFile(tmp_path, read_benchmark(str(source)), senior, None, None)
-    engine: Any = SimpleNamespace(
-        get_tokenizer=lambda: tokenizer,
-        llm_engine=SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6)),
-    )
-    evaluated = _Requests(engine, [file], Sampling(1))
-    assert token_ids(problem, INSTRUCTION, tokenizer) == evaluated.ids(_Place(0, 0, 0))
+    (evaluated,) = response_set(file, Sampling(1)).questions
+    assert token_ids(problem, INSTRUCTION, tokenizer) == prompt_ids(evaluated.turns, tokenizer)
 
 
 class ThinkingTokenizer(Tokenizer):
@@ -275,10 +287,10 @@ def test_chat_templates_arguments_reach_every_prompt_of_rollouts_and_evaluations
     file = GenerationFile(tmp_path, benchmark, senior, None, None)
     limits = SimpleNamespace(model_config=SimpleNamespace(max_model_len=10**6))
     engine: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer, llm_engine=limits)
-    requests = _Requests(engine, [file], Sampling(1))
-    assert requests.ids(_Place(0, 0, 0))[1:] == expected[1:]
+    (asked,) = response_set(file, Sampling(1)).questions
+    assert prompt_ids(asked.turns, tokenizer, given)[1:] == expected[1:]
     handoff = TextHandoff(engine, Sampling(1), 1, given)
-    handoff.add(0, requests.question(_Place(0, 0, 0)), (1, 2), 3)
+    handoff.add(0, {"messages": asked.turns, "golds": asked.golds}, (1, 2), 3)
     assert handoff._waiting[0].prompt[1:] == expected[1:]  # type: ignore[comparison-overlap]
     assert file.settings(Sampling(1), {})["benchmark"]["template_args"] == given
     assert "template_args" not in read_benchmark(str(source)).settings()
@@ -346,3 +358,51 @@ def test_wrong_settings_are_refused_before_anything_is_written(
     assert (done.exit_code, done.stdout) == (1, "")
     assert said in done.stderr
     assert not out.exists()
+
+
+def test_what_holds_no_rollouts_is_told_apart(tmp_path: Path):
+    with refused("path-missing", path=str(tmp_path / "none")):
+        rollout_files(tmp_path / "none")
+    with refused("folder-without-rollouts", path=str(tmp_path)):
+        rollout_files(tmp_path)
+    file = tmp_path / "rollouts.jsonl"
+    file.touch()
+    with refused("rollout-file-empty", file=str(file)):
+        find_tokenizer(file)
+    file.write_text("\n{}\n")
+    with refused("rollout-file-without-rollouts", file=str(file), line=2):
+        find_tokenizer(file)
+    with refused("rollout-file-name-invalid", path="/"):
+        run_file(Path("/"))
+    with refused("file-unreadable", path=str(tmp_path / "none")):
+        Grades(tmp_path / "none")
+
+
+@pytest.mark.parametrize("note", ["[]", "{", '{"a": 1, "a": 2}'])
+def test_settings_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Path, note: str):
+    path = tmp_path / "out.jsonl"
+    write(path)
+    before = path.read_bytes()
+    run_file(path).write_text(note)
+    with refused("rollout-note-unreadable", note=str(run_file(path))):
+        RolloutFile(path, SETTINGS)
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    with RolloutFile(path, SETTINGS) as file:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            with refused("file-write-failed", path=str(path)):
+                file.append(0, 0, {"response": "a"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_schedules_of_segments_are_one_for_each():
+    row = {"response_ids": [1, 2], "authorship": [True, False], "tandem_seed": 1}
+    row |= {"tandem_fingerprint": "0" * 16, "tandem_segments": [[1, 0, 2]]}
+    with refused("rollout-segment-schedules-invalid", segments=1):
+        check_row(row | {"tandem_segment_schedules": [None, None]})

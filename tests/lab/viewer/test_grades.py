@@ -62,7 +62,8 @@ def test_grades_of_another_response_are_refused(rollouts: Path, tokenizer_file: 
     graded_beside(rollouts, graded(2, response_sha256="0" * 16))
     code, result, _ = view(rollouts)
     assert code == 1
-    assert "contains a grade of a different response than the one on line 3" in result["error"]
+    assert "than the one on line 3." in result["error"]
+    assert result["error"].endswith("[grade-of-other-response]")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_what_is_no_grade_is_refused(rollouts: Path, tokenizer_file: Path, line:
     code, result, _ = view(rollouts)
     assert code == 1
     assert "line 1 is not a grade" in result["error"]
+    assert result["error"].endswith("[grade-line-invalid]")
 
 
 def test_grades_are_never_replaced(rollouts: Path, tokenizer_file: Path):

@@ -150,6 +150,7 @@ def test_file_without_any_rollout_is_refused(view: Any):
     code, result, data = view("nothing")
     assert (code, data) == (1, None)
     assert "contains no rollouts that can be shown: line 1: The line is not JSON" in result["error"]
+    assert result["error"].endswith("[view-nothing-to-show]")
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 10**310, "1", None, [1]])
@@ -168,6 +169,7 @@ def test_rollouts_of_another_tokenizer_are_refused(view: Any, fields: dict[str, 
     )
     assert (code, data) == (1, None)
     assert "is not the tokenizer of" in result["error"]
+    assert result["error"].endswith("[view-tokenizer-differs]")
     assert "The row records 'whatwassaid', and its token ids give 'aab.'" in result["error"]
 
 

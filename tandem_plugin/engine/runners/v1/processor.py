@@ -18,7 +18,7 @@ from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import engine_rules
-from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
+from tandem_plugin.engine.wire import TOKEN_LOG_NAME
 
 
 class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is untyped here

@@ -21,7 +21,7 @@ from tandem_plugin.engine.measures import SampledRows
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, to_device
 from tandem_plugin.engine.tokenizer_check import engine_rules
-from tandem_plugin.engine.wire_names import TOKEN_LOG_NAME
+from tandem_plugin.engine.wire import TOKEN_LOG_NAME
 
 AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 

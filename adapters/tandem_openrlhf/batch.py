@@ -1,0 +1,111 @@
+"""Checks that every batch of OpenRLHF's matches the run's settings."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
+from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.run import TandemRun
+
+if TYPE_CHECKING:
+    import torch
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+
+class OpenRLHFRun(TandemRun):
+    """A run of OpenRLHF's: its settings and rules, the last admitted batch, and its engines."""
+
+    engines: Sequence[Any] = ()
+    """The handles of the run's rollout actors, which report their drafts."""
+
+    def __init__(self, config: TandemConfig, rules: TandemRules, args: Namespace) -> None:
+        """args: OpenRLHF's arguments."""
+        super().__init__(config, rules)
+        self._group_size = int(args.rollout.n_samples_per_prompt)
+        self._rows: Sequence[Row] = ()
+
+    def admit(self, samples: Sequence[Experience]) -> dict[str, float]:
+        """Check a training batch and return its metrics; raise if it must not be trained on.
+
+        samples: OpenRLHF's experiences of one response each, grouped by prompt. With ``lambda_jun``
+        they receive their tokens to imitate.
+        """
+        rows = []
+        for i, sample in enumerate(samples):
+            group = f"prompt {i // self._group_size}"
+            rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
+        metrics = super().admit(rows)
+        self._rows = rows
+        for sample, row in zip(samples, rows, strict=True):
+            check_sample(sample, row)
+            if self.config.lambda_jun:
+                setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
+        return metrics
+
+    def dump(self, samples: Sequence[Experience], step: int, decode: Callable[[Any], str]) -> None:
+        """Write the last admitted samples as those of a step, if the run dumps rollouts.
+
+        decode: the text of token ids.
+        """
+        if self.config.rollouts:
+            dumps = []
+            for sample, row in zip(samples, self._rows, strict=True):
+                known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
+                # A reward model's reward is not known here.
+                reward = None if sample.rewards is None else float(sample.rewards[0])
+                dumps.append((row, {**known, "gts": sample.labels[0], "score": reward}))
+            write_step(self.config.rollouts, step, dumps)
+
+
+def row_of_sample(sample: Experience, name: str, group: str) -> Row:
+    """One ``Experience`` as a row that begins with its response."""
+    tokens = sample.sequences[0].numpy()
+    facts = ResponseAuthorship.from_wire(getattr(sample, AUTHORSHIP, None))
+    start = 0 if facts is None else facts.start
+    return Row(
+        facts=facts and facts.part(start, len(tokens)),
+        name=name,
+        group=group,
+        response_ids=tokens[start:],
+        # OpenRLHF's masks cover every token except the first.
+        response_mask=np.concatenate(([False], _mask(sample)))[start:],
+    )
+
+
+def check_sample(sample: Experience, row: Row) -> None:
+    """Raise :class:`AuthorshipError` if a sample's mask has a token before the response.
+
+    :mod:`tandem_plugin.training.checks` verifies the mask of the response itself.
+    """
+    mask = _mask(sample)
+    before = np.flatnonzero(mask[: max(len(mask) - len(row.response_ids), 0)])
+    if before.size:
+        raise AuthorshipError(
+            "openrlhf-mask-before-response",
+            row=row.name,
+            count=before.size,
+            position=int(before[0]) + 1,
+        )
+
+
+def mask_of_the_junior(sample: Experience, row: Row) -> torch.Tensor:
+    """The tokens of an admitted sample to imitate, int64 of the shape of its ``action_mask``."""
+    import torch
+
+    assert row.facts is not None
+    mask = np.zeros(sample.sequences.shape[1], dtype=np.int64)
+    mask[len(mask) - len(row.response_ids) :] = row.facts.junior_mask
+    return torch.from_numpy(mask[1:]).unsqueeze(0)
+
+
+def _mask(sample: Experience) -> NDArray[np.bool_]:
+    return sample.action_mask[0].numpy().astype(np.bool_)  # type: ignore[no-any-return]

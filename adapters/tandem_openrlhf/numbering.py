@@ -1,0 +1,67 @@
+"""Prompt numbers, which travel to the engines with the prompts' labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.trajectory import Trajectory
+
+Phase = Literal["training", "validation"]
+
+
+@dataclass(slots=True)
+class KeyedLabel:
+    """A prompt's label on its way to the engine, with the prompt's phase and number."""
+
+    label: Any
+    phase: Phase
+    prompt: int
+    step: int = 0
+    by_team: bool = True
+    samples: int = 0
+    """The number of responses begun for the prompt."""
+
+    @classmethod
+    def checked(cls, label: Any) -> KeyedLabel:
+        """A label that arrived where prompts are answered; :class:`EngineError` without a key."""
+        if isinstance(label, cls):
+            return label
+        raise EngineError("label-without-tandem", label=label)
+
+    def trajectory(self, rules: TandemRules) -> Trajectory:
+        """The trajectory of one more response; rules: of its engine."""
+        sample, self.samples = self.samples, self.samples + 1
+        return Trajectory.begin(rules, (self.phase, self.prompt, sample), self.step, self.by_team)
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Numbers the prompts of one phase in the data loader's order."""
+
+    phase: Phase = "training"
+    next_prompt: int | None = None
+    """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
+    step: int = 1
+    """The trainer's step of the next batch, as numbered in its log."""
+    by_team: bool = True
+
+    def validating(self, by_team: bool) -> Numbering:
+        """Numbers of a validation after the last step, with prompts from 0."""
+        return Numbering("validation", 0, self.step - 1, by_team)
+
+    def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
+        """The encoded labels of the next prompts.
+
+        Raises :class:`EngineError` if the number of prompts drawn is not yet known.
+        """
+        if (first := self.next_prompt) is None:
+            raise EngineError("trainer-resume-unknown")
+        self.next_prompt = first + len(labels)
+        return [
+            KeyedLabel(label, self.phase, prompt, self.step, self.by_team)
+            for prompt, label in enumerate(labels, first)
+        ]

@@ -1,0 +1,169 @@
+"""Checks that every batch of TRL's matches the run: at its rollout, and again at its loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.wire import RPC_ENDS
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.trajectory import Trajectory
+from tandem_trl.engine import Engine
+from tandem_trl.loss import AdmittedTexts, Inputs
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The prompts of one generation; its rows are counted over all processes."""
+
+    phase: Literal["training", "validation"]
+    step: int
+    """The step as numbered in TRL's log; in training, the step that is generated for."""
+    by_team: bool
+    group_size: int
+    first: int
+    """The first row of this process."""
+    trajectories: Sequence[Trajectory]
+    """Those of this process's rows."""
+
+    def rows(
+        self, prompt_ids: Sequence[Ids], completions: Sequence[Ids], generated: Sequence[Ids]
+    ) -> list[Row]:
+        """The responses to this process's prompts, with masks of the senior's tokens.
+
+        generated: 1 for each token of a response that a call wrote, 0 for feedback.
+        """
+        each = zip(prompt_ids, completions, generated, strict=True)
+        return [self._row(number, *one) for number, one in enumerate(each)]
+
+    def _row(self, number: int, prompt_ids: Ids, completion: Ids, generated: Ids) -> Row:
+        response_ids, mask = np.array(completion, np.int64), np.array(generated, np.bool_)
+        facts = self.trajectories[number].facts(prompt_ids, response_ids, mask)
+        group = (self.first + number) // self.group_size
+        return Row(
+            facts=facts,
+            name=f"Response {self.first + number} of step {self.step} (prompt {group})",
+            group=f"prompt {group}",
+            response_ids=response_ids,
+            response_mask=mask if facts is None else facts.mask,
+        )
+
+
+class TRLRun(TandemRun):
+    """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
+
+    def __init__(
+        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None
+    ) -> None:
+        """trainer: TRL's; engine: None in processes that do not talk to the server."""
+        super().__init__(config, rules)
+        self.rejects = bool(trainer.mask_truncated_completions)
+        self._engine = engine
+        self._trainer = trainer
+        self._generations: Counter[tuple[str, int]] = Counter()
+        self._texts = AdmittedTexts()
+        self._to_dump: tuple[int, list[tuple[Ids, Row]]] | None = None
+        self._dumped: tuple[int, list[Any]] = (0, [])
+
+    def begin_batch(self, prompts: int) -> Batch:
+        """The next generation's place in the run and its trajectories; prompts: of this process."""
+        trainer = self._trainer
+        trains = trainer.model.training
+        step = trainer.state.global_step + trains
+        phase: Literal["training", "validation"] = "training" if trains else "validation"
+        by_team = trains or self.config.validation == "team"
+        generation = self._generations[phase, step]
+        self._generations[phase, step] += 1
+        first = trainer.accelerator.process_index * prompts
+        return Batch(
+            phase,
+            step,
+            by_team,
+            trainer.num_generations if trains else trainer.num_generations_eval,
+            first,
+            [
+                Trajectory.begin(self.rules, (phase, step, generation, row), step, by_team)
+                for row in range(first, first + prompts)
+            ],
+        )
+
+    def take(self, batch: Batch, prompt_ids: Sequence[Ids], own: Sequence[Row]) -> None:
+        """Check a batch, over all processes, and log the team's metrics.
+
+        Raises like :meth:`TandemRun.admit`, in every process alike.
+        """
+        from accelerate.utils import gather_object
+
+        responses: list[tuple[Ids, Row]] = gather_object(list(zip(prompt_ids, own, strict=True)))
+        rows = [row for _, row in responses]
+        if batch.phase == "validation":
+            self.check_validation(rows, "team" if batch.by_team else "senior")
+            self.engine_metrics(self._of_engines)  # these counts do not belong to the next step
+            return
+        metrics = self.admit(rows) | self.engine_metrics(self._of_engines)
+        for name, value in metrics.items():
+            self._trainer._metrics["train"][name].append(value)
+        self._texts = AdmittedTexts(responses)
+        self._to_dump = (batch.step, responses)
+
+    def engine_ends(self) -> set[int]:
+        """The junior's token ids that end a response besides the senior's."""
+        return {end for ends in self._of_engines(RPC_ENDS) for end in ends}
+
+    def _of_engines(self, what: str) -> Sequence[Any]:
+        """What the first worker of each engine returns, in every process."""
+        from accelerate.utils import gather_object
+
+        own = [] if self._engine is None else [self._engine.collective_rpc(what)[0]]
+        every: list[Any] = gather_object(own)
+        return every[:: self._trainer.vllm_generation.tensor_parallel_size]
+
+    def check_loss(self, inputs: Inputs) -> None:
+        """Raise :class:`AuthorshipError` unless a loss's masks are those that were admitted."""
+        names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+        prompts, is_prompt, completions, is_completion = (inputs[n].cpu().numpy() for n in names)
+        masks = is_completion
+        if "tool_mask" in inputs:
+            masks = masks * inputs["tool_mask"].cpu().numpy()
+        rows = []
+        for i, length in enumerate(is_completion.sum(1)):
+            prompt = prompts[i][is_prompt[i] == 1]
+            mask = masks[i][:length] == 1
+            rows.append(self._texts.row(prompt, completions[i][:length], mask))
+        self.check_update(rows)
+        self._dump()
+
+    def _dump(self) -> None:
+        """Write the last admitted batch, once, with TRL's rewards."""
+        if self._to_dump is None:
+            return
+        (step, responses), self._to_dump = self._to_dump, None
+        if not self.config.rollouts or not self._trainer.accelerator.is_main_process:
+            return
+        decode = self._trainer.processing_class.decode
+        written = [] if self._dumped[0] != step else self._dumped[1]
+        scores = self._scores()[-len(responses) :]  # TRL keeps the rewards of one generation
+        for (prompt, row), score in zip(responses, scores, strict=True):
+            known = {"input": decode(prompt), "output": decode(row.response_ids), "score": score}
+            written.append((row, known))
+        self._dumped = (step, written)
+        write_step(self.config.rollouts, step, written)
+
+    def _scores(self) -> list[float | None]:
+        """The weighted sum of each response's rewards, over all processes; None without any."""
+        logged = self._trainer._logs["rewards"]
+        columns = [list(logged[name]) for name in self._trainer.reward_func_names]
+        rewards = np.array(columns, np.float64).T * self._trainer.reward_weights.tolist()
+        return [None if np.isnan(each).all() else float(np.nansum(each)) for each in rewards]

@@ -1,5 +1,0 @@
-"""Test hook: a part of the adapter that cannot be imported."""
-
-import sys
-
-sys.modules["tandem_verl.agent_loop"] = None  # type: ignore[assignment]

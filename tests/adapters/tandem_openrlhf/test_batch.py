@@ -1,0 +1,150 @@
+"""What the trainer checks of every batch: it replays authorship and holds it against the mask."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from refused import refused
+
+from tandem_openrlhf.batch import OpenRLHFRun
+from tandem_openrlhf.numbering import KeyedLabel
+from tandem_openrlhf.rollouts import RolloutActorInTandem, SharedCalls, narrowed
+from tandem_plugin import (
+    TandemConfig,
+    TandemRules,
+    Vocabulary,
+)
+from tandem_plugin.lab.rollouts.rollout import read_rollouts
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
+PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
+
+
+def trainer(**settings: Any) -> Any:
+    config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
+    args = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=SAMPLES))
+    return OpenRLHFRun(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
+
+
+def sample(
+    made: Any, prompt: int, number: int, length: int = LENGTH, most: int = 1000, masked: int = 0
+) -> Any:
+    """One response, generated and narrowed, as OpenRLHF makes an experience of it."""
+    response = np.random.default_rng(number).integers(0, 24, length).tolist()
+
+    class Engine:
+        async def generate(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
+
+    trajectory = KeyedLabel("", "training", prompt, samples=number).trajectory(made.rules)
+    shared = SharedCalls()
+    shared.begin(trajectory)
+    engine = RolloutActorInTandem(Engine(), trajectory, shared)
+    asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None, n=1)))
+    tokens = PROMPT + response
+    whole = {
+        "observation_tokens": tokens,
+        "action_ranges": [(3 + masked, len(tokens))],
+        "rollout_log_probs": [0.0] * 3 + [-1.0] * length,
+    }
+    result = narrowed(whole, trajectory, shared)
+    mask = torch.zeros(len(tokens), dtype=torch.long)
+    for start, stop in result["action_ranges"]:
+        mask[start:stop] = 1
+    made_of = SimpleNamespace(
+        sequences=torch.tensor(tokens[:most]).unsqueeze(0),
+        action_mask=mask[1:most].unsqueeze(0),
+        rollout_log_probs=torch.tensor(result["rollout_log_probs"][1:most]).unsqueeze(0),
+    )
+    setattr(made_of, AUTHORSHIP, result[AUTHORSHIP])
+    return made_of
+
+
+def batch(made: Any, **options: Any) -> list[Any]:
+    return [sample(made, i // SAMPLES, i % SAMPLES, **options) for i in range(2 * SAMPLES)]
+
+
+@pytest.mark.parametrize("most", [1000, 12])  # which the trainer cuts off
+@pytest.mark.parametrize("masked", [0, 4])  # by the agent, of a call's first tokens
+def test_batch_of_narrowed_responses_is_admitted_and_measured(most: int, masked: int) -> None:
+    made = trainer()
+    samples = batch(made, most=most, masked=masked)
+    metrics = made.admit(samples)
+    trained = sum(int(one.action_mask.sum()) for one in samples)
+    written = len(samples) * min(LENGTH, most - len(PROMPT))
+    if masked:
+        assert not any(bool(one.action_mask[0, : 2 + masked].any()) for one in samples)
+    else:
+        assert metrics["tandem/senior_share"] == pytest.approx(trained / written)
+    assert not any(hasattr(one, JUNIOR_MASK) for one in samples)
+
+
+def spoiled(column: str, change: Any) -> Any:
+    """What changes a column of a sample, given the tokens that are trained."""
+
+    def spoil(sample: Any) -> None:
+        setattr(sample, column, change(sample, sample.action_mask[0] == 1))
+
+    return spoil
+
+
+def flipped(sample: Any, place: int) -> Any:
+    mask = sample.action_mask.clone()
+    mask[0, place] = 1 - mask[0, place]
+    return mask
+
+
+SPOILED = {
+    "no facts": (spoiled(AUTHORSHIP, lambda sample, _: None), "row-without-authorship"),
+    "shorter": (
+        spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]),
+        "row-field-length-differs",
+    ),
+    "not narrowed": (
+        spoiled("action_mask", lambda sample, on: flipped(sample, 2 + int((~on[2:]).nonzero()[0]))),
+        "mask-not-seniors",
+    ),
+    "complemented": (
+        spoiled("action_mask", lambda sample, _: 1 - sample.action_mask),
+        "mask-not-seniors",
+    ),
+    "of the prompt": (
+        spoiled("action_mask", lambda sample, _: flipped(sample, 0)),
+        "openrlhf-mask-before-response",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "code"), SPOILED.values(), ids=SPOILED.keys())
+def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str) -> None:
+    made = trainer()
+    samples = batch(made)
+    spoil(samples[3])
+    with refused(code):
+        made.admit(samples)
+
+
+def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(
+    tmp_path: Path,
+) -> None:
+    made = trainer(schedule="word", cap=4, rollouts=str(tmp_path / "rollouts"))
+    samples = batch(made)
+    for i, one in enumerate(samples):
+        one.prompts, one.labels = [f"prompt {i // SAMPLES}"], [str(i)]
+        one.rewards = torch.tensor([i / 4])
+    made.admit(samples)
+    made.dump(samples, 3, lambda ids: f"{len(ids)} tokens")
+    rows: list[Any] = list(read_rollouts(tmp_path / "rollouts" / "3.jsonl"))
+    assert len(rows) == len(samples)
+    for i, row in enumerate(rows):
+        known = {name: row.fields[name] for name in ("score", "gts", "output", "step")}
+        assert known == {"score": i / 4, "gts": str(i), "output": f"{LENGTH} tokens", "step": 3}
+        assert row.authorship == made.rules.default.replay(row.response_ids, row.seed).tolist()
