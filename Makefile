@@ -48,12 +48,9 @@ demo demo-real:
 	$(BIN)/python examples/demo/run.py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
 	  $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
 study: $(VENV)/.demo-ready
-	$(BIN)/python examples/study/run.py --out $(or $(STUDY),runs/study) $(addprefix --models ,$(MODELS))
 study-real: $(VENV)/.real-ready
-	$(BIN)/python examples/study/real.py --out runs/study-real
-# In the environment of PYTHON: minutes on a GPU, days on a CPU. SEEDS=8 goes on where the first four ended.
-study-gpu:
-	$(PYTHON) examples/study/gpu.py --out runs/study-gpu $(addprefix --seeds ,$(SEEDS))
+study study-real study-gpu: # the last in the environment of PYTHON: MODELS=24, SEEDS=8
+	$(if $(filter %gpu,$@),$(PYTHON),$(BIN)/python) examples/study/$(or $(filter-out study,$(@:study-%=%)),run).py --out $(or $(STUDY),runs/$@) $(addprefix --models ,$(MODELS)) $(addprefix --seeds ,$(SEEDS))
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(or $(BENCHMARKS),runs/benchmarks)
 bench-speculative: $(VENV)/.demo-ready

@@ -125,8 +125,9 @@ def with_probes(found: Found, handoff: str) -> tuple[float, float]:
     """The mean of tandem less GRPO in this study and in the two probes, weighted by their
     variances, and its standard error."""
     mean, spread = EXPECTED[handoff]
-    weights = np.array([found.error**-2, PROBED / spread**2])
-    return float(weights @ [found.mean, mean] / weights.sum()), float(weights.sum() ** -0.5)
+    own, probed = found.error**2, spread**2 / PROBED
+    pooled = (found.mean * probed + mean * own) / (own + probed)
+    return pooled, float(np.sqrt(own * probed / (own + probed)))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
