@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.trajectory import Trajectory
-from tandem_trl.engine import LLMInTandem
+from tandem_trl.engine import Engine
 from tandem_trl.loss import AdmittedTexts, Inputs
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ class Batch:
     first: int
     """The first row of this process."""
     trajectories: Sequence[Trajectory]
-    """The trajectories of all rows of this process's engine, shared by a tensor-parallel group."""
-    own: int
-    """The index of this process's first trajectory among them."""
+    """Those of this process's rows."""
 
     def rows(
         self, prompt_ids: Sequence[Ids], completions: Sequence[Ids], generated: Sequence[Ids]
@@ -51,7 +50,7 @@ class Batch:
 
     def _row(self, number: int, prompt_ids: Ids, completion: Ids, generated: Ids) -> Row:
         response_ids, mask = np.array(completion, np.int64), np.array(generated, np.bool_)
-        facts = self.trajectories[self.own + number].facts(prompt_ids, response_ids, mask)
+        facts = self.trajectories[number].facts(prompt_ids, response_ids, mask)
         group = (self.first + number) // self.group_size
         return Row(
             facts=facts,
@@ -66,12 +65,12 @@ class TRLRun(TandemRun):
     """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
     def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: LLMInTandem
+        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None
     ) -> None:
-        """trainer: TRL's."""
+        """trainer: TRL's; engine: None in processes that do not talk to the server."""
         super().__init__(config, rules)
         self.rejects = bool(trainer.mask_truncated_completions)
-        self.engine = engine
+        self._engine = engine
         self._trainer = trainer
         self._generations: Counter[tuple[str, int]] = Counter()
         self._texts = AdmittedTexts()
@@ -88,9 +87,6 @@ class TRLRun(TandemRun):
         generation = self._generations[phase, step]
         self._generations[phase, step] += 1
         first = trainer.accelerator.process_index * prompts
-        parallel = trainer.vllm_generation.tensor_parallel_size
-        shared = first % (parallel * prompts)
-        rows = range(first - shared, first - shared + parallel * prompts)
         return Batch(
             phase,
             step,
@@ -99,9 +95,8 @@ class TRLRun(TandemRun):
             first,
             [
                 Trajectory.begin(self.rules, (phase, step, generation, row), step, by_team)
-                for row in rows
+                for row in range(first, first + prompts)
             ],
-            shared,
         )
 
     def take(self, batch: Batch, prompt_ids: Sequence[Ids], own: Sequence[Row]) -> None:
@@ -115,18 +110,24 @@ class TRLRun(TandemRun):
         rows = [row for _, row in responses]
         if batch.phase == "validation":
             self.check_validation(rows, "team" if batch.by_team else "senior")
-            self.engine_metrics(self._counters)  # these counts do not belong to the next step
+            self.engine_metrics(self._of_engines)  # these counts do not belong to the next step
             return
-        metrics = self.admit(rows) | self.engine_metrics(self._counters)
+        metrics = self.admit(rows) | self.engine_metrics(self._of_engines)
         for name, value in metrics.items():
             self._trainer._metrics["train"][name].append(value)
         self._texts = AdmittedTexts(responses)
         self._to_dump = (batch.step, responses)
 
-    def _counters(self, what: str) -> Sequence[Mapping[str, Any]]:
+    def engine_ends(self) -> set[int]:
+        """The junior's token ids that end a response besides the senior's."""
+        return {end for ends in self._of_engines(RPC_ENDS) for end in ends}
+
+    def _of_engines(self, what: str) -> Sequence[Any]:
+        """What the first worker of each engine returns, in every process."""
         from accelerate.utils import gather_object
 
-        every: list[Any] = gather_object([self.engine.collective_rpc(what)[0]])
+        own = [] if self._engine is None else [self._engine.collective_rpc(what)[0]]
+        every: list[Any] = gather_object(own)
         return every[:: self._trainer.vllm_generation.tensor_parallel_size]
 
     def check_loss(self, inputs: Inputs) -> None:

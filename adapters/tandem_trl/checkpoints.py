@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
 from tandem_trl.batch import TRLRun
 
@@ -26,16 +27,21 @@ def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
     :func:`check_start` and :func:`check_resumed` do.
     """
-    start = str(trainer.model.name_or_path)
-    note = tandem.note(start)
-    kept = trainer.state.stateful_callbacks
-    if step := trainer.state.global_step:
-        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
-        check_resumed(_resumed_folder(trainer.args, step), note, before)
-    else:
-        check_start(start, tandem.config)
-    kept[_STATE] = asdict(note)
+    note = tandem.note(str(trainer.model.name_or_path))
+    _check_begin(note, tandem.config, trainer.args, trainer.state)
     trainer.add_callback(_Notes(note))
+
+
+def _check_begin(
+    note: CheckpointNote, config: TandemConfig, args: TrainingArguments, state: TrainerState
+) -> None:
+    kept = state.stateful_callbacks
+    if step := state.global_step:
+        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
+        check_resumed(_resumed_folder(args, step), note, before)
+    else:
+        check_start(note.start, config)
+    kept[_STATE] = asdict(note)
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
@@ -55,6 +61,20 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         if state.is_world_process_zero:
             self._note.write(args.output_dir)
+
+
+class NotedCheckpoints(_Notes):
+    """The same for a trainer that is not known before it begins, with the checks of a start."""
+
+    def __init__(self, note: CheckpointNote, config: TandemConfig) -> None:
+        super().__init__(note)
+        self._config = config
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+    ) -> None:
+        """Raises :class:`ConfigError` as :func:`check_start` and :func:`check_resumed` do."""
+        _check_begin(self._note, self._config, args, state)
 
 
 def _resumed_folder(args: TrainingArguments, step: int) -> Path:

@@ -1,18 +1,20 @@
-"""The engine that TRL starts in its own process, in tandem, and its wrapper."""
+"""The engine of one trainer in tandem: TRL starts it in its own process, or it is a server."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
+from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import lora
+from tandem_trl.server import start_client
 
 if TYPE_CHECKING:
     from trl.generation.vllm_generation import VLLMGeneration
@@ -21,56 +23,117 @@ _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
 
 
+class TandemPrompt(list[int]):
+    """A prompt's token ids, with its row's trajectory and the request of its next call.
+
+    TRL's tool loop calls the engine again for some of the rows, without their numbers, and equal
+    siblings have equal prompts. It extends a prompt by ``+``: the sum stays in its row. A pickled
+    prompt has the request alone: the process that sends it to an engine needs no more.
+    """
+
+    def __init__(
+        self, ids: Iterable[int], trajectory: Trajectory | None = None, request: Any = None
+    ) -> None:
+        super().__init__(ids)
+        self.trajectory, self.request = trajectory, request
+
+    def __add__(self, more: Any) -> TandemPrompt:  # type: ignore[override]
+        return TandemPrompt(super().__add__(more), self.trajectory)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TandemPrompt, (list(self), None, self.request)
+
+
+def answered(
+    generate: Callable[..., Any],
+    asked: Any,
+    prompts: Sequence[Any],
+    images: Any = None,
+    num_generations: int = 1,
+    **options: Any,
+) -> Any:
+    """TRL's answers to prompts, each of which becomes a call of its row's trajectory.
+
+    asked: the ``tandem`` of TRL's own sampling parameters, which is rejected. num_generations: how
+    many siblings TRL would let one prompt stand for at a server; here each is sent by itself.
+    Raises :class:`EngineError` for a prompt of no row.
+
+    Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
+    of each answer. Why: the process whose prompts these are may be another than the one that sends
+    them. Goes when: TRL passes an engine sampling parameters for each prompt.
+    """
+    rows = [getattr(prompt, "trajectory", None) for prompt in prompts]
+    known = [row for row in rows if row is not None]
+    if len(known) < len(rows):
+        raise EngineError("trl-prompt-without-row")
+    calls = [row.call(prompt, asked) for row, prompt in zip(known, prompts, strict=True)]
+    for prompt, call in zip(prompts, calls, strict=True):
+        prompt.request = call.request
+    answers = generate(prompts, images=images, num_generations=1, **options)
+    for call, token_ids in zip(calls, answers[1], strict=True):
+        call.returned(token_ids)
+    return answers
+
+
+class Engine(Protocol):
+    """What a run reads of its engine."""
+
+    def collective_rpc(self, method: str) -> Sequence[Any]:
+        """What each worker returns for one of the names of ``tandem_plugin.engine.wire``."""
+
+
 class LLMInTandem(Delegate):
     """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its own trajectory."""
 
     def __init__(self, llm: Any) -> None:
         super().__init__(llm)
-        self.trajectories: Sequence[Trajectory] = ()
-        """The trajectories of the prompts of the next :meth:`generate`, in order."""
         self.adapter: Any = None
         """The senior's adapter, if its base is the junior."""
 
     def generate(
         self, prompts: Sequence[Mapping[str, Any]], sampling_params: Any, **options: Any
     ) -> Any:
-        """As ``vllm.LLM.generate``, with a tandem seed for each prompt."""
-        trajectories, self.trajectories = self.trajectories, ()
-        if not trajectories:  # a call from elsewhere, which the engine rejects
-            return self._target.generate(prompts, sampling_params=sampling_params, **options)
-        extra = sampling_params.extra_args or {}
-        calls = [
-            trajectory.call(prompt["prompt_token_ids"], extra.get("tandem"))
-            for trajectory, prompt in zip(trajectories, prompts, strict=True)
-        ]
-        params = [sampling_params.clone() for _ in calls]
-        for own, call in zip(params, calls, strict=True):
-            own.extra_args = {**extra, "tandem": call.request}
-        outputs = self._target.generate(
-            prompts, sampling_params=params, lora_request=self.adapter, **options
+        """As ``vllm.LLM.generate``, with the request of each prompt, if it has one."""
+        params = [sampling_params.clone() for _ in prompts]
+        for own, prompt in zip(params, prompts, strict=True):
+            request = getattr(prompt["prompt_token_ids"], "request", None)
+            if request is not None:  # otherwise a call from elsewhere, which the engine rejects
+                own.extra_args = {**(own.extra_args or {}), "tandem": request}
+        plain = [{**one, "prompt_token_ids": list(one["prompt_token_ids"])} for one in prompts]
+        return self._target.generate(
+            plain, sampling_params=params, lora_request=self.adapter, **options
         )
-        for call, output in zip(calls, outputs, strict=True):
-            call.returned(output.outputs[0].token_ids)
-        return outputs
 
 
 def start_next_engine_in_tandem(
-    config: TandemConfig, arguments: Mapping[str, Any], started: Callable[[LLMInTandem], None]
+    config: TandemConfig,
+    arguments: Mapping[str, Any],
+    started: Callable[[Any, Engine | None], None],
 ) -> None:
-    """Let the next engine that TRL starts in this process run in tandem, and no later one.
+    """Let the next engine of TRL's in this process be in tandem, and no later one.
 
-    arguments: of ``vllm.LLM``, which override TRL's own. started: called with the engine once it is
-    known to run in tandem; otherwise creating the trainer raises :class:`EngineError`. If adapters
-    (LoRA) are trained and their base is the junior, the engine holds the base once.
+    arguments: of ``vllm.LLM``, which override TRL's own. started: called with TRL's
+    ``VLLMGeneration`` and its engine once that is known to be in tandem, or with None in processes
+    that do not talk to the server; otherwise creating the trainer raises :class:`EngineError`. If
+    adapters (LoRA) are trained and their base is the junior, an engine in this process holds the
+    base once.
 
     Touches: ``VLLMGeneration._init_vllm`` (TRL 1.16). Why: it accepts no further engine arguments
-    for ``LLM``, and TRL sends an engine merged weights. Goes when: ``GRPOConfig`` accepts engine
-    arguments, and TRL sends adapters.
+    for ``LLM``, and no other client of a server; and TRL sends an engine merged weights. Goes when:
+    ``GRPOConfig`` accepts engine arguments, and TRL sends adapters.
     """
     from trl.generation import vllm_generation
 
     def start(initialise: Callable[[], None], generation: VLLMGeneration) -> None:
         warn_of_changed_sampling(_sampling(generation, arguments))
+        if generation.mode == "server":
+            if arguments:
+                raise ConfigError("trl-engine-of-server", names=", ".join(arguments))
+            lora.check_adapter(generation.model)
+            started(generation, start_client(initialise, generation, config))
+            if lora.is_adapted(generation.model):
+                lora.send_merged(generation)
+            return
 
         def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:
             send, adapting = _how_to_send(generation, {**own, **arguments}, config)
@@ -80,7 +143,7 @@ def start_next_engine_in_tandem(
             engine = LLMInTandem(llm(**given))
             check_engine(engine.llm_engine.vllm_config)
             send(engine)
-            started(engine)
+            started(generation, engine)
             return engine
 
         with replaced(vllm_generation, "LLM", in_tandem):
@@ -92,7 +155,7 @@ def start_next_engine_in_tandem(
 
 def _start_engine(initialise: Callable[[Any], None], generation: VLLMGeneration) -> None:
     own = functools.partial(initialise, generation)
-    if _next and generation.mode == "colocate":
+    if _next:
         _next.pop()(own, generation)
     else:
         own()

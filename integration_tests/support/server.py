@@ -58,11 +58,17 @@ class Server:
 
 @contextmanager
 def vllm_server(
-    model: Path, settings: Mapping[str, Any], log: Path, *more: str, as_module: bool = False
+    model: Path,
+    settings: Mapping[str, Any] | None,
+    log: Path,
+    *more: str,
+    as_module: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """Start a server in tandem, wait until it answers, and end it by its own process id.
 
-    as_module: by ``python -m``, as users of a CPU build start one, and not by ``vllm serve``.
+    settings: None for a plain one. as_module: by ``python -m``, as users of a CPU build start one,
+    and not by ``vllm serve``. environment: further variables.
     """
     port = free_port()
     module = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model")
@@ -70,12 +76,13 @@ def vllm_server(
         *(module if as_module else (str(Path(sys.executable).with_name("vllm")), "serve")),
         str(model),
         *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "team"),
-        *("--additional-config", json.dumps({"tandem": settings})),
+        *(() if settings is None else ("--additional-config", json.dumps({"tandem": settings}))),
         *more,
     ]
-    environment = dict(os.environ) if as_module else _environment(log.parent)
+    own = dict(os.environ) if as_module else _environment(log.parent)
+    own |= environment or {}
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=own)
     server = Server(port, process, log)
     try:
         deadline = time.monotonic() + START_LIMIT

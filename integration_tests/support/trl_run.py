@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from support import trl_tools
 from support.device import SHARE, is_gpu
 from support.trainer_run import TrainerRun, free_port, run_trainer
 
@@ -33,6 +34,11 @@ class TRLRun(TrainerRun):
     def steps(self) -> list[dict[str, Any]]:
         """The metrics of training steps."""
         return [one for one in self.metrics if "grad_norm" in one]
+
+    def caught(self, rank: int = 0) -> dict[str, Any]:
+        """What a run with tools generated, and what its losses were computed of."""
+        found: dict[str, Any] = json.loads((self.folder / f"caught-{rank}.json").read_text())
+        return found
 
     def rollouts(self, step: int) -> list[dict[str, Any]]:
         """The dump of one step."""
@@ -57,6 +63,9 @@ class TRLBench:
         *,
         sabotage: str = "",
         lora: Mapping[str, Any] | None = None,
+        tools: str = "",
+        server: str = "",
+        processes: int = 1,
         data: Path | None = None,
         name: str = "run",
         watch: str | None = None,
@@ -64,12 +73,19 @@ class TRLBench:
         environment: Mapping[str, str] | None = None,
         **arguments: Any,
     ) -> TRLRun:
-        """One run; tandem: its settings; arguments: of ``GRPOConfig``, over a small run's."""
+        """One run; tandem: its settings; arguments: of ``GRPOConfig``, over a small run's.
+
+        tools: a name of :data:`support.trl_tools.CASES`; what TRL then makes of its responses, and
+        what it computes losses of, is in the folder. server: the address of one with the backend
+        of :mod:`support.weight_transfer`.
+        """
         case = {
             "model": str(self.model),
             "tandem": tandem,
             "sabotage": sabotage,
             "lora": lora,
+            "tools": tools,
+            "server": server,
             "data": None if data is None else str(data),
             "arguments": arguments,
         }
@@ -84,7 +100,9 @@ class TRLBench:
                 "MASTER_PORT": str(free_port()),
                 **(environment or {}),
             }
-            return [sys.executable, "-m", "support.trl_run", json.dumps(case)], own
+            launched = ("-m", "torch.distributed.run", f"--nproc_per_node={processes}")
+            launch = launched if processes > 1 else ()
+            return [sys.executable, *launch, "-m", "support.trl_run", json.dumps(case)], own
 
         done = run_trainer(self.folder, name, started, watch, timeout)
         return TRLRun(**vars(done))
@@ -93,7 +111,7 @@ class TRLBench:
 def main(case: dict[str, Any]) -> None:
     """The trainer's own process."""
     import datasets
-    from trl import GRPOConfig
+    from trl import GRPOConfig, RLOOConfig
 
     arguments = {
         "output_dir": "out",
@@ -120,9 +138,19 @@ def main(case: dict[str, Any]) -> None:
         rows = datasets.Dataset.from_list(
             [{"prompt": [{"role": "user", "content": prompt}]} for prompt in prompts]
         )
+    if case["server"]:
+        arguments |= {"vllm_mode": "server", "vllm_server_base_url": case["server"]}
+        sync_by_files(Path("weights"))
     resumed = arguments.pop("resume_from_checkpoint", None)
-    trainer = made_trainer(case, GRPOConfig(**arguments), rows)
+    config = RLOOConfig if case["tools"] == "rloo" else GRPOConfig
+    trainer = made_trainer(case, config(**arguments), rows)
+    caught = trl_tools.watched(trainer) if case["tools"] else None
     trainer.train(resume_from_checkpoint=resumed)
+    if caught is not None:
+        rank = trainer.accelerator.process_index
+        Path(f"caught-{rank}.json").write_text(json.dumps(caught))
+        if not case["server"]:
+            trl_tools.settle(trainer)
     trainer.save_model("senior")
     trainer.processing_class.save_pretrained("senior")
     Path("history.json").write_text(json.dumps(trainer.state.log_history))
@@ -135,14 +163,20 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
     if case["tandem"] is not None:
         from tandem_trl import tandem_rollouts
 
-        engine = {} if is_gpu() else {"enforce_eager": True, "dtype": "float32"}
+        engine = {} if is_gpu() or case["server"] else {"enforce_eager": True, "dtype": "float32"}
         rollouts = tandem_rollouts(engine, **{"rollouts": "rollouts", **case["tandem"]})
     if case["sabotage"]:
         rollouts = globals()[case["sabotage"]](rollouts)
     reward = count_e
     if case["data"]:
         from tandem_plugin.grading.rewards.trl_reward import math_reward as reward
-    return GRPOTrainer(
+    more: dict[str, Any] = {}
+    if case["tools"]:
+        trainer_class, more = trl_tools.CASES[case["tools"]](case["model"])
+        rows = rows.map(lambda _, i: {"environment": ["adder", "silent"][i % 2]}, with_indices=True)
+    else:
+        trainer_class = GRPOTrainer
+    return trainer_class(
         model=case["model"],
         reward_funcs=reward,
         args=config,
@@ -150,7 +184,25 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
         eval_dataset=rows.select(range(4)),
         rollout_func=rollouts,
         peft_config=adapter(case["lora"]) if case["lora"] else None,
+        **more,
     )
+
+
+def sync_by_files(folder: Path) -> None:
+    """What a GPU does by NCCL."""
+    from trl.generation.vllm_client import VLLMClient
+
+    from support.weight_transfer import TRLFiles
+
+    def begin(client: Any, device: Any = 0) -> None:
+        def post(path: str, body: dict[str, Any]) -> Any:
+            return client._post(client.base_url + path, json=body)
+
+        client.files = TRLFiles(post, folder.absolute())
+        client.files.begin()
+
+    VLLMClient.init_communicator = begin
+    VLLMClient.update_named_params = lambda client, metadata, named: client.files.send(named)
 
 
 def adapter(settings: dict[str, Any]) -> Any:
@@ -161,7 +213,7 @@ def adapter(settings: dict[str, Any]) -> Any:
 
 def count_e(completions: Any, **_: Any) -> list[float]:
     """Differs between siblings, so that advantages are not zero."""
-    return [one[0]["content"].count("e") / 10 for one in completions]
+    return [sum(str(m["content"]).count("e") for m in one) / 10 for one in completions]
 
 
 def without_mask(rollouts: Any) -> Any:
@@ -187,6 +239,33 @@ def foreign_fingerprint(rollouts: Any) -> Any:
     """A trainer that reads other boundaries than its engine."""
     settings = rollouts.config.settings()
     rollouts.config = type(rollouts.config).from_mapping({**settings, "boundaries": "newline"})
+    return rollouts
+
+
+def without_tool_loop(rollouts: Any) -> Any:
+    """A tool loop that the adapter did not wrap."""
+    rollouts._tool_loop = lambda loop, *arguments: loop(*arguments)
+    return rollouts
+
+
+def without_rows(rollouts: Any) -> Any:
+    """A tool loop that extends its prompts in another way."""
+    from tandem_trl.engine import TandemPrompt
+
+    del TandemPrompt.__add__
+    return rollouts
+
+
+def rotated_rows(rollouts: Any) -> Any:
+    """Each row's later turns with the seeds of the next row."""
+    from tandem_trl.engine import TandemPrompt
+
+    def extended(prompt: Any, more: Any) -> Any:
+        rows = list(rollouts._batch.trajectories)
+        following = rows[(rows.index(prompt.trajectory) + 1) % len(rows)]
+        return TandemPrompt([*prompt, *more], following)
+
+    TandemPrompt.__add__ = extended
     return rollouts
 
 

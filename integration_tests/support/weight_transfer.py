@@ -6,7 +6,8 @@ between start and finish. An update may also be loaded as it comes, as ``sparse_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,30 @@ def chunks(checkpoint: Path, folder: Path, count: int) -> Sequence[dict[str, Any
         save_file({name: tensors[name] for name in part}, file)
         updates.append({"file": str(file)})
     return updates
+
+
+class TRLFiles:
+    """The trainer's side, in place of the methods of TRL's clients that need NCCL."""
+
+    def __init__(self, post: Callable[[str, dict[str, Any]], Any], folder: Path) -> None:
+        """post: sends a body to a path of the server."""
+        self._post, self._folder, self._sent = post, folder, 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def begin(self) -> None:
+        self._post("/init_weight_transfer_engine", {"init_info": {"layerwise": True}})
+
+    def send(self, weights: Iterable[tuple[str, Any]]) -> None:
+        self._sent += 1
+        file = self._folder / f"{self._sent}.safetensors"
+        save_file({name: one.detach().clone().contiguous() for name, one in weights}, file)
+        self._post("/start_weight_update", {})
+        self._post("/update_weights", {"update_info": {"file": str(file)}})
+        self._post("/finish_weight_update", {})
+
+
+SERVER_OPTIONS = (
+    *("--weight-transfer-config", json.dumps(ARGUMENTS["weight_transfer_config"])),
+    *("--worker-extension-cls", ARGUMENTS["worker_extension_cls"]),
+)
+"""With which a server has the backend."""

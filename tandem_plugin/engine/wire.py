@@ -30,6 +30,9 @@ RPC_MEASURES = "tandem_measures"
 RPC_TOKEN_SCORES = "tandem_token_scores"
 """The same for the scores of the tokens of requests, by request name."""
 
+RPC_ENDS = "tandem_ends"
+"""The same for the junior's token ids that end a response besides the senior's."""
+
 TOKEN_LOG_NAME = "tandem_token_log"
 """In a request's ``extra_args``: the name under which its tokens' scores are kept."""
 

@@ -29,8 +29,32 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
         _check_replay(row.name, own, senior)
         _check_masks(row, own, senior)
     _check_seeds(rows)
-    _check_unknown(facts, rules.config.max_unknown_share)
+    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
+    trained = sum(int(one.trained_mask.sum()) for one in facts)
+    _check_unknown(unknown, trained, rules.config.max_unknown_share)
     _check_trains(rows)
+
+
+class RowChecks:
+    """Checks of a run whose rows come singly: each as :func:`check_rows` does, over all so far."""
+
+    def __init__(self, rules: TandemRules) -> None:
+        self._rules = rules
+        self._caller: dict[int, str] = {}
+        self._unknown = self._trained = 0
+
+    def check(self, row: Row) -> None:
+        """Raise like :func:`check_rows`; a row may come once."""
+        check_no_errors([row])
+        facts = _checked_facts(row, self._rules)
+        (senior,) = replay_rows([row], self._rules)
+        _check_replay(row.name, facts, senior)
+        _check_masks(row, facts, senior)
+        _check_seeds_of(row, self._caller)
+        self._unknown += int(facts.unknown_mask.sum())
+        self._trained += int(facts.trained_mask.sum())
+        _check_unknown(self._unknown, self._trained, self._rules.config.max_unknown_share)
+        _check_trains([row])
 
 
 def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
@@ -194,19 +218,20 @@ def _check_seeds(rows: Sequence[Row]) -> None:
     """
     caller: dict[int, str] = {}
     for row in {(row.name, row.response_ids.tobytes()): row for row in rows}.values():
-        assert row.facts is not None
-        for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
-            if seed in caller:
-                raise AuthorshipError(
-                    "row-seed-repeated", row=row.name, seed=seed, other=caller[seed]
-                )
-            caller[seed] = row.name
+        _check_seeds_of(row, caller)
 
 
-def _check_unknown(facts: Sequence[ResponseAuthorship], most: float) -> None:
-    """Raise if the author of too many of a batch's tokens is unknown; most: their largest share."""
-    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
-    trained = sum(int(one.trained_mask.sum()) for one in facts)
+def _check_seeds_of(row: Row, caller: dict[int, str]) -> None:
+    """Raise if one of a row's seeds has a caller, by whose name it is then known."""
+    assert row.facts is not None
+    for seed in [seed for seed, _, _ in row.facts.segments] or [row.facts.seed]:
+        if seed in caller:
+            raise AuthorshipError("row-seed-repeated", row=row.name, seed=seed, other=caller[seed])
+        caller[seed] = row.name
+
+
+def _check_unknown(unknown: int, trained: int, most: float) -> None:
+    """Raise if the authors of too many of the trained tokens are unknown; most: largest share."""
     if unknown > most * trained:
         raise AuthorshipError(
             "unknown-authors-too-many",

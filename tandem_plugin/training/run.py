@@ -14,6 +14,7 @@ from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.checks import (
     AdmittedBatch,
+    RowChecks,
     check_rows,
     check_validation_rows,
 )
@@ -58,6 +59,7 @@ class TandemRun:
         self.config = config
         self.rules = rules
         self._admitted = AdmittedBatch()
+        self._singly = RowChecks(rules)
         self._drafting = EngineLog(DraftStats)
         self._measuring = EngineLog(MeasureSums)
 
@@ -83,6 +85,11 @@ class TandemRun:
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
         return batch_metrics(rows)
+
+    def admit_row(self, row: Row) -> dict[str, float]:
+        """Check a row of a run whose rows come singly, and return its metrics; raise as above."""
+        self._singly.check(row)
+        return batch_metrics([row])
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered."""

@@ -26,12 +26,14 @@ from shared_rollouts import (  # noqa: E402
     rule,
     tiny_model,
 )
+from trl.experimental.async_grpo.async_rollout_worker import TrainingSequence  # noqa: E402
 from trl_trainer import grpo_trainer  # noqa: E402
 
 from tandem_plugin.training.rows import Row  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_trl.async_rollouts import TandemSequence, narrowed  # noqa: E402
 from tandem_trl.batch import Batch  # noqa: E402
-from tandem_trl.engine import LLMInTandem  # noqa: E402
+from tandem_trl.engine import LLMInTandem, TandemPrompt, answered  # noqa: E402
 
 MICRO_BATCH = 4
 
@@ -59,13 +61,19 @@ def row_of(rollout: Rollout) -> Row:
     calls = [call for turn in rollout.calls for call in turn]
     trajectory = Trajectory(rule(), lambda number: calls[number].seed)
     engine = LLMInTandem(Scripted(iter(calls)))
-    sent = list(rollout.prompt)
+    sent = TandemPrompt(rollout.prompt, trajectory)
+
+    def generate(prompts: Any, **_: Any) -> tuple[Any, list[list[int]]]:
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = engine.generate(asked, Params(extra_args=None))
+        return prompts, [output.outputs[0].token_ids for output in outputs]
+
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:
-            engine.trajectories = [trajectory]
-            engine.generate([{"prompt_token_ids": sent}], Params(extra_args=None))
-        sent = [*sent, *turn.tokens, *turn.feedback]
-    batch = Batch("training", 1, True, 8, 0, [trajectory], 0)
+            answered(generate, None, [sent])
+        more = [*turn.tokens, *turn.feedback]
+        sent = sent + more
+    batch = Batch("training", 1, True, 8, 0, [trajectory])
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
     (row,) = batch.rows([rollout.prompt], [response], [generated])
     return row
@@ -124,3 +132,25 @@ class TestTRL(HeldToTheRollouts):
             "advantages": torch.tensor(advantages(every, self.epsilon), dtype=torch.float32),
             "num_items_in_batch": torch.tensor(sum(int(r.response_mask.sum()) for r in rows)),
         }
+
+
+def sequence_of(rollout: Rollout) -> TandemSequence:
+    """What the asynchronous trainer's loop makes of a rollout, as one row of its conversation."""
+    calls = [call for turn in rollout.calls for call in turn]
+    trajectory = Trajectory(rule(), lambda number: calls[number].seed)
+    sent = list(rollout.prompt)
+    for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
+        for call in sampled:
+            trajectory.call(sent).returned(call.tokens)
+        sent = [*sent, *turn.tokens, *turn.feedback]
+    response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
+    ids, mask = [*rollout.prompt, *response], [0] * len(rollout.prompt) + list(generated)
+    return narrowed(trajectory, TrainingSequence(ids, mask, [-1.0] * len(ids), "a rollout"))
+
+
+@pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)
+def test_asynchronous_rows_have_the_bits_of_algorithm_1(rollout: Rollout) -> None:
+    row = sequence_of(rollout)
+    prompt = len(rollout.prompt)
+    assert row.completion_mask == [0] * prompt + rollout.mask(LONGEST)
+    assert [p != 0 for p in row.old_log_probs] == [bit == 1 for bit in row.completion_mask]

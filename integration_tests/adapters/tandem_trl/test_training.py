@@ -191,6 +191,29 @@ def test_adapter_that_trains_single_tokens_is_merged(
     assert [step["tandem/overlap"] < 0.999 for step in run.steps] == [False, True]
 
 
+@pytest.mark.long
+def test_rloo_trains_on_the_seniors_tokens(
+    bench: TRLBench, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    batches = {"per_device_train_batch_size": 8, "num_iterations": 2, "beta": 0.1, "max_steps": 3}
+    run = bench.run(
+        {**settings, "record": str(tmp_path)},
+        name="rloo",
+        tools="rloo",
+        learning_rate=1e-3,
+        **batches,
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    rows = rollouts(run)
+    records = recorded(tmp_path, [row["tandem_seed"] for row in rows])
+    written = [records[row["tandem_seed"]] for row in rows]
+    authors = {tuple(one["response_ids"]): list(map(int, one["authorship"])) for one in written}
+    losses = run.caught()["losses"]
+    assert len(losses) == 24
+    assert all(authors[tuple(ids)] == mask for ids, mask in losses)
+    assert all(step["grad_norm"] > 0 for step in run.steps)
+
+
 @pytest.mark.gpu(gib=10)
 def test_two_steps_on_a_gpu_train_on_what_their_engine_wrote(
     bench: TRLBench, settings: dict[str, Any], rule: Rule

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tandem_plugin.engine.base_junior import check_may_sleep
-from tandem_plugin.engine.wire import RPC_MEASURES, RPC_TOKEN_SCORES
+from tandem_plugin.engine.generation_ends import added_ends
+from tandem_plugin.engine.wire import RPC_ENDS, RPC_MEASURES, RPC_TOKEN_SCORES
 from tandem_plugin.patching.wrapping import wrap_once
 
 
@@ -34,14 +35,16 @@ def let_workers_tell_of_measures() -> None:
     """Let ``collective_rpc`` return what each worker has measured.
 
     ``"tandem_measures"``: the sums since startup; ``"tandem_token_scores"`` with a list of request
-    names: their tokens' scores, which are then deleted. Touches: ``WorkerBase``, which gets two
-    more methods. Versions: 0.24 to 0.32. Why, as for drafts: the front end can only call a worker's
-    methods by name. Goes when: vLLM lets a model state add to its workers' answers.
+    names: their tokens' scores, which are then deleted; ``"tandem_ends"``: the junior's ends that a
+    trainer does not know. Touches: ``WorkerBase``, which gets three more methods. Versions: 0.24 to
+    0.32. Why, as for drafts: the front end can only call a worker's methods by name. Goes when:
+    vLLM lets a model state add to its workers' answers.
     """
     from vllm.v1.worker.worker_base import WorkerBase
 
     setattr(WorkerBase, RPC_MEASURES, _worker_measures)
     setattr(WorkerBase, RPC_TOKEN_SCORES, _worker_token_scores)
+    setattr(WorkerBase, RPC_ENDS, _worker_ends)
 
 
 def _worker_measures(worker: Any) -> dict[str, float]:
@@ -52,6 +55,10 @@ def _worker_measures(worker: Any) -> dict[str, float]:
 def _worker_token_scores(worker: Any, names: Sequence[str]) -> dict[str, list[list[float]]]:
     found: dict[str, list[list[float]]] = _measures(worker).take_tokens(names)
     return found
+
+
+def _worker_ends(worker: Any) -> list[int]:
+    return sorted(added_ends(worker.vllm_config))
 
 
 def _measures(worker: Any) -> Any:

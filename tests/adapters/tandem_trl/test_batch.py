@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,28 +20,35 @@ pytest.importorskip("trl", reason="TRL is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
+from trl import GRPOTrainer  # noqa: E402
+from trl.experimental.gmpo import GMPOTrainer  # noqa: E402
+
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
+from tandem_trl.engine import TandemPrompt, answered  # noqa: E402
 from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
 
 FOLDER = Path(__file__).parent  # no checkpoint
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
 
 
-def made_trainer(rank: int = 0, parallel: int = 1, training: bool = True, **more: Any) -> Any:
+def made_trainer(rank: int = 0, training: bool = True, **more: Any) -> Any:
     """What the adapter reads of a ``GRPOTrainer``."""
-    arguments = {"use_vllm": True, "vllm_mode": "colocate", "loss_type": "dapo", **more}
+    arguments = {"use_vllm": True, "vllm_mode": "colocate", "loss_type": "dapo", "world_size": 1}
+    arguments |= {"vllm_tensor_parallel_size": 1, **more}
+    kind = more.get("kind", GRPOTrainer)
     return SimpleNamespace(
         args=SimpleNamespace(**arguments),
         tools=more.get("tools"),
-        environment_factories=more.get("environment_factories"),
+        compute_loss=kind.compute_loss,
+        _compute_loss=kind._compute_loss,
         model=SimpleNamespace(training=training, name_or_path=str(FOLDER)),
         state=SimpleNamespace(global_step=4),
         accelerator=SimpleNamespace(process_index=rank, is_main_process=rank == 0),
-        vllm_generation=SimpleNamespace(tensor_parallel_size=parallel),
+        vllm_generation=SimpleNamespace(tensor_parallel_size=1),
         num_generations=4,
         num_generations_eval=2,
         mask_truncated_completions=more.get("mask_truncated_completions", False),
@@ -50,26 +58,24 @@ def made_trainer(rank: int = 0, parallel: int = 1, training: bool = True, **more
 
 @pytest.fixture
 def begun() -> Any:
-    def begin(trainer: Any, **settings: Any) -> TRLRun:
+    def begin(trainer: Any, engine: Any = None, **settings: Any) -> TRLRun:
         config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return TRLRun(config, rules, trainer, SimpleNamespace())
+        return TRLRun(config, rules, trainer, engine)
 
     return begin
+
+
+TOOLS: dict[str, Any] = {"tools": [print]}
+SHARED_ENGINE = "trl-tools-of-several-processes"
 
 
 @pytest.mark.parametrize(
     ("settings", "arguments", "code", "fields"),
     [
         ({}, {"use_vllm": False}, "trl-engine-not-vllm", {"value": False}),
-        ({}, {"vllm_mode": "server"}, "trl-server-mode-unsupported", {"value": "server"}),
-        ({}, {"tools": [print]}, "trl-own-mask", {"key": "tools"}),
-        (
-            {},
-            {"environment_factories": {"": print}},
-            "trl-own-mask",
-            {"key": "environment_factories"},
-        ),
+        ({}, {**TOOLS, "vllm_mode": "server", "world_size": 2}, SHARED_ENGINE, {"key": "tools"}),
+        ({}, {**TOOLS, "vllm_tensor_parallel_size": 2}, SHARED_ENGINE, {"key": "tools"}),
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
         ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
         ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
@@ -83,6 +89,35 @@ def test_setting_that_does_not_go_with_tandem_is_rejected(
         check_trainer(made_trainer(**arguments), config)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        TOOLS,
+        {**TOOLS, "world_size": 4},  # an engine for each process
+        {**TOOLS, "vllm_mode": "server"},
+        {"vllm_mode": "server", "world_size": 4},
+        {"vllm_tensor_parallel_size": 2, "world_size": 4},
+        {"kind": GMPOTrainer},
+    ],
+)
+def test_setting_that_goes_with_tandem_is_accepted(arguments: dict[str, Any]) -> None:
+    assert not check_trainer(made_trainer(**arguments), TandemConfig()).warnings
+
+
+@pytest.mark.parametrize("method", ["compute_loss", "_compute_loss"])
+def test_a_trainers_own_loss_is_unproven(method: str) -> None:
+    """It may not read the mask."""
+
+    def loss(self: Any, model: Any, inputs: Any) -> Any:
+        return inputs["completion_mask"].sum()
+
+    own = type("Own", (GRPOTrainer,), {method: loss})
+    with refused("trainer-setting-untested"):
+        check_trainer(made_trainer(kind=own), TandemConfig())
+    allowed = TandemConfig.from_mapping({"schedule": "word", "unproven": ["loss"]})
+    assert len(check_trainer(made_trainer(kind=own), allowed).warnings) == 1
+
+
 def test_every_loss_of_trl_is_either_sound_or_unproven() -> None:
     source = inspect.getsource(importlib.import_module("trl.trainer.grpo_trainer"))
     for loss in SOUND_LOSSES:
@@ -93,29 +128,63 @@ def test_every_loss_of_trl_is_either_sound_or_unproven() -> None:
 
 
 @given(
-    groups=st.integers(1, 3),
-    parallel=st.sampled_from([1, 2, 4]),
+    processes=st.integers(1, 6),
     prompts=st.integers(1, 5),
     calls=st.integers(1, 3),
 )
 def test_every_response_of_all_processes_has_a_seed_of_its_own(
-    groups: int, parallel: int, prompts: int, calls: int
+    processes: int, prompts: int, calls: int
 ) -> None:
-    """Ranks of a tensor-parallel group ask for the same rows; each keeps its own."""
     config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
     rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-    trainers = [made_trainer(rank, parallel) for rank in range(groups * parallel)]
-    runs = [TRLRun(config, rules, one, SimpleNamespace()) for one in trainers]
-    own, asked = [], []
-    for _ in range(calls):
-        for rank, run in enumerate(runs):
-            batch = run.begin_batch(prompts)
-            seeds = [one.seed_of_call(0) for one in batch.trajectories]
-            asked.append((rank // parallel, tuple(seeds)))
-            own += seeds[batch.own : batch.own + prompts]
-    assert len(set(own)) == len(own) == calls * groups * parallel * prompts
-    assert len(set(asked)) == calls * groups
-    assert sorted(own) == sorted({seed for _, seeds in asked for seed in seeds})
+    trainers = [made_trainer(rank) for rank in range(processes)]
+    runs = [TRLRun(config, rules, one, None) for one in trainers]
+    seeds = [
+        trajectory.seed_of_call(0)
+        for _ in range(calls)
+        for run in runs
+        for trajectory in run.begin_batch(prompts).trajectories
+    ]
+    assert len(set(seeds)) == len(seeds) == calls * processes * prompts
+
+
+def test_extended_prompt_stays_in_its_row_and_its_request_alone_is_pickled(begun: Any) -> None:
+    """TRL's tool loop adds lists; it sends prompts to the process that talks to the engine."""
+    batch = begun(made_trainer()).begin_batch(2)
+    prompts = [TandemPrompt([1, 2], one) for one in batch.trajectories]
+    counts = []
+
+    def generate(prompts: Any, num_generations: int, **_: Any) -> Any:
+        counts.append(num_generations)
+        return prompts, [[7], [8]]
+
+    answers = answered(generate, None, prompts, num_generations=4)
+    assert counts == [1]  # otherwise a server would get every fourth prompt
+    assert answers[1] == [[7], [8]]
+    written, feedback = [8], [9, 9]
+    extended = prompts[1] + written + feedback
+    answered(lambda asked, **_: (asked, [[5]]), None, [extended])
+    assert list(extended) == [1, 2, 8, 9, 9]
+    first, second = batch.trajectories
+    assert [(call.seed, call.token_ids.tolist()) for call in first.calls] == [
+        (first.seed_of_call(0), [7])
+    ]
+    assert [(call.seed, call.token_ids.tolist()) for call in second.calls] == [
+        (second.seed_of_call(0), [8]),
+        (second.seed_of_call(1), [5]),
+    ]
+    assert extended.request["seed"] == second.seed_of_call(1)
+    sent = pickle.loads(pickle.dumps(extended))
+    assert (list(sent), sent.request, sent.trajectory) == ([1, 2, 8, 9, 9], extended.request, None)
+
+
+@pytest.mark.parametrize("prompt", [[1, 2], TandemPrompt([1, 2])])
+def test_prompt_without_a_row_never_reaches_the_engine(prompt: Any) -> None:
+    def generate(prompts: Any, **_: Any) -> Any:
+        raise AssertionError("sent")
+
+    with refused("trl-prompt-without-row"):
+        answered(generate, None, [prompt])
 
 
 def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
@@ -268,11 +337,55 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
     monkeypatch.setattr(engine, "_next", [])
     usual = {"temperature": 0.9, "top_k": 0, "top_p": 1.0, "min_p": None, "repetition_penalty": 1.0}
     usual |= {"mode": "colocate", "generation_kwargs": {}, "structured_outputs_regex": None}
-    engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, lambda _: None)
+    engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, lambda *_: None)
     engine._start_engine(lambda _: None, SimpleNamespace(**{**usual, **settings}))
     lines = [one for one in capsys.readouterr().err.splitlines() if "Importance" in one]
     told = [one.partition(": ")[2].partition(": tokens")[0] for one in lines]
     assert told == ([named] if named else [])
+
+
+@pytest.fixture
+def of_server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts a server's client, whose proof is scripted, by TRL's ``VLLMGeneration``."""
+
+    def start(arguments: dict[str, Any], model: Any = None) -> tuple[Any, list[Any]]:
+        monkeypatch.setattr(engine, "_next", [])
+        monkeypatch.setattr(engine, "start_client", lambda *_: "a client")
+        found: list[Any] = []
+        engine.start_next_engine_in_tandem(TandemConfig(), arguments, lambda *a: found.extend(a))
+        generation = SimpleNamespace(
+            mode="server",
+            temperature=1.0,
+            generation_kwargs={},
+            structured_outputs_regex=None,
+            model=model or SimpleNamespace(),
+        )
+        engine._start_engine(lambda _: None, generation)
+        return generation, found
+
+    return start
+
+
+def test_run_with_a_server_knows_its_client_and_rejects_arguments_of_an_engine(
+    of_server: Any,
+) -> None:
+    generation, found = of_server({})
+    assert found == [generation, "a client"]
+    with refused("trl-engine-of-server", names="dtype"):
+        of_server({"dtype": "float32"})
+
+
+def test_server_gets_merged_weights_under_the_names_of_the_model(
+    of_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL does not know all names that PEFT gives what it trains."""
+    done: list[tuple[str, Any]] = []
+    monkeypatch.setattr(engine.lora, "is_adapted", lambda model: model == "adapted")
+    monkeypatch.setattr(engine.lora, "check_adapter", lambda model: done.append(("check", model)))
+    monkeypatch.setattr(engine.lora, "send_merged", lambda one: done.append(("send", one.model)))
+    of_server({}, "plain")
+    of_server({}, "adapted")
+    assert done == [("check", "plain"), ("check", "adapted"), ("send", "adapted")]
 
 
 def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
@@ -290,17 +403,16 @@ def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
     assert begun(trainer)._scores() == [2.0, 1.0, None]
 
 
-def test_response_that_the_junior_ended_is_not_truncated(monkeypatch: pytest.MonkeyPatch):
+def test_response_that_the_junior_ended_is_not_truncated(begun: Any) -> None:
     """TRL knows the senior's ends alone, and would keep such responses out of training."""
-    seen = []
+    asked = []
 
-    def added(vllm_config: Any) -> frozenset[int]:
-        seen.append(vllm_config)
-        return frozenset({9, 7})
+    def told(method: str) -> list[list[int]]:
+        asked.append(method)
+        return [[9, 7], [9, 7]]
 
-    monkeypatch.setattr(rollouts, "added_ends", added)
+    run = begun(made_trainer(), engine=SimpleNamespace(collective_rpc=told))
     trainer = SimpleNamespace(eos_token_ids=[3])
-    started: Any = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config="the engine's"))
-    rollouts.know_ends(trainer, started)
+    rollouts.know_ends(trainer, run.engine_ends())
     assert trainer.eos_token_ids == [3, 7, 9]
-    assert seen == ["the engine's"]
+    assert asked == ["tandem_ends"]

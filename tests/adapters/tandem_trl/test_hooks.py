@@ -29,6 +29,25 @@ HOOKS = [
         ["self", "prompts", "images", "num_generations", "profiler"],
     ),
     ("trl", "GRPOTrainer._tokenize_prompts", ["self", "prompts"]),
+    (
+        "trl",
+        "GRPOTrainer._tool_call_loop",
+        [
+            *("self", "prompts", "prompt_ids", "completion_ids", "completions", "logprobs"),
+            *("images", "multimodal_fields"),
+        ],
+    ),
+    ("trl", "GRPOTrainer._compute_loss", ["self", "model", "inputs"]),
+    ("trl.experimental.gmpo", "GMPOTrainer._compute_loss", ["self", "model", "inputs"]),
+    (
+        "trl.generation.vllm_generation",
+        "VLLMClient.generate",
+        [
+            *("self", "prompts", "features", "n", "repetition_penalty", "temperature", "top_p"),
+            *("top_k", "min_p", "max_tokens", "logprobs", "structured_outputs_regex"),
+            "generation_kwargs",
+        ],
+    ),
     ("trl", "GRPOTrainer.compute_loss", ["self", "model", "inputs"]),
     ("trl.scripts.grpo", "main", ["script_args", "training_args", "model_args", "dataset_args"]),
 ]
@@ -52,10 +71,20 @@ def test_what_the_adapter_reads_of_trl_is_there() -> None:
         'self._logs["rewards"][name].extend(',
         'self._metrics[mode]["reward"].append(',
         "self.vllm_generation.sync_weights()",
+        "prompt_ids[idx_with_tool] + completion_ids[idx_with_tool] + suffix_ids",
+        "return tool_mask, completions, completion_ids, logprobs, tool_call_count,",
+        "_, completion_ids, logprobs, _ = self.vllm_generation.generate(",
+        "if self.tools:",
         "eos_and_pad = [*self.eos_token_ids, self._tokenizer.pad_token_id]",
     ):
         assert text in trainer, text
     generation = inspect.getsource(importlib.import_module("trl.generation.vllm_generation"))
-    assert "self.llm = LLM(" in generation
+    for text in (
+        "self.llm = LLM(",
+        "self.vllm_client = VLLMClient(",
+        "ordered_set_of_prompt_ids = all_prompts[::num_generations]",
+        "return prompt_ids, completion_ids, logprobs, logprob_token_ids",
+    ):
+        assert text in generation, text
     assert "in self._iter_named_params():" in generation
     assert "self.llm.generate(vllm_prompts, sampling_params=sampling_params" in generation

@@ -1,0 +1,312 @@
+"""The rollouts of TRL's ``AsyncGRPOTrainer`` in tandem: pass it :class:`TandemRolloutWorker`.
+
+The worker's child process (:class:`TandemLoop`) generates: each conversation is a trajectory, and
+each of its turns a call. The trainer's process takes each sample from a :class:`CheckedQueue`,
+which replays it. Nothing of TRL is patched: TRL documents the worker's protocol, and its own
+workers subclass the loop as this module does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import queue
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any
+
+import aiohttp
+import numpy as np
+from trl.experimental.async_grpo.async_rollout_worker import (
+    AsyncRolloutWorker,
+    RolloutSample,
+    TrainingSequence,
+    _AsyncRolloutLoop,
+)
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
+from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
+from tandem_plugin.training.rows import Row, masked_log_probs, write_step
+from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.sampling import warn_of_changed_sampling
+from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
+from tandem_plugin.training.trajectory import StartedCall, Trajectory
+from tandem_trl.checkpoints import NotedCheckpoints
+from tandem_trl.refusals import UNPROVEN, check_worker
+
+_trajectory: contextvars.ContextVar[Trajectory | None] = contextvars.ContextVar("trajectory")
+"""That of the conversation whose task is running."""
+
+_call: contextvars.ContextVar[StartedCall] = contextvars.ContextVar("call")
+"""The turn that is running: one call, however often TRL repeats its request."""
+
+
+@dataclass
+class TandemSequence(TrainingSequence):  # type: ignore[misc]
+    """A row of a conversation, with the length of its first prompt and its authorship data."""
+
+    tandem: tuple[int, Mapping[str, Any]] | None = None
+
+
+@dataclass(slots=True)
+class TandemSample(RolloutSample):  # type: ignore[misc]
+    """The same once it is scored."""
+
+    tandem: tuple[int, Mapping[str, Any]] | None = None
+
+
+class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
+    """In the child process: TRL's loop, which keeps the senior's tokens alone for training."""
+
+    def __init__(
+        self, *, tandem: Mapping[str, Any], dataset_start_index: int = 0, **more: Any
+    ) -> None:
+        """tandem: the run's settings. dataset_start_index: the first prompt of a resumed run."""
+        super().__init__(dataset_start_index=dataset_start_index, **more)
+        vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
+        self._rules = TandemRules(TandemConfig.from_mapping(tandem), vocabulary)
+        self._first = dataset_start_index
+        self._begun = Counter[int]()
+
+    async def _generate_one(
+        self, prompt: Any, tool_dict: Any, tools: Any, group_id: int = 0
+    ) -> tuple[Any, ...]:
+        """TRL's conversation; its number is counted over all prompts of a run and its resumptions.
+
+        TRL trains nothing of rows that have no token to train, and fails if a batch has no other.
+        """
+        sample, self._begun[group_id] = self._begun[group_id], self._begun[group_id] + 1
+        place = ("training", self._first + group_id, sample)
+        trajectory = Trajectory.begin(self._rules, place, self.model_version)
+        _trajectory.set(trajectory)
+        messages, ids, sequences, *rest = await super()._generate_one(
+            prompt, tool_dict, tools, group_id
+        )
+        rows = [narrowed(trajectory, one) for one in sequences]
+        return (messages, ids, [one for one in rows if any(one.completion_mask)], *rest)
+
+    async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
+        trajectory = _trajectory.get(None)
+        if trajectory is None:
+            raise EngineError("trl-turn-without-row")
+        call = trajectory.call(prompt_ids)
+        _call.set(call)
+        token_ids, log_probs = await super()._generate_one_turn(prompt_ids)
+        call.returned(token_ids)
+        return token_ids, log_probs
+
+    async def _post(
+        self, path: str, payload: dict[str, Any], timeout: float, max_retries: int = 3
+    ) -> Any:
+        """TRL's request, with the call's own; one that the server rejects is not repeated."""
+        body = {**payload, "vllm_xargs": vllm_xargs(_call.get().request)}
+        try:
+            return await super()._post(path, body, timeout, max_retries)
+        except aiohttp.ClientResponseError as error:
+            if error.status not in (400, 404):  # TRL repeats it; 404: an adapter that is not there
+                raise
+            _, answer = VLLMServer(self.vllm_server_url).send(path, body)
+            raise EngineError(
+                "server-request-rejected", url=self.vllm_server_url, answer=answer
+            ) from error
+
+    async def _score_group(self, group: Any) -> list[TandemSample]:
+        samples = await super()._score_group(group)
+        sequences = chain.from_iterable(group.completions_sequences)
+        names = [one.name for one in fields(RolloutSample)]
+        return [
+            TandemSample(*(getattr(one, name) for name in names), tandem=sequence.tandem)
+            for one, sequence in zip(samples, sequences, strict=True)
+        ]
+
+
+def narrowed(trajectory: Trajectory, row: TrainingSequence) -> TandemSequence:
+    """A row of a conversation that trains on the senior's tokens alone.
+
+    TRL trains a turn in one row at most: where a turn's tokens are not those of the conversation's
+    text, that part becomes context, or a new row begins. Raises like
+    :func:`~tandem_plugin.training.response_authorship.author_response`.
+    """
+    tokens = np.array(row.input_ids)
+    starts = [len(call.prompt_ids) for call in trajectory.calls]
+    prompt = min(
+        (n for n, call in zip(starts, trajectory.calls, strict=True)
+         if np.array_equal(tokens[:n], call.prompt_ids)),
+        default=0,
+    )  # fmt: skip
+    facts = trajectory.facts(tokens[:prompt], tokens[prompt:], row.completion_mask[prompt:])
+    assert facts is not None
+    senior = np.concatenate([np.zeros(prompt, np.bool_), facts.mask])
+    return TandemSequence(
+        row.input_ids,
+        senior.astype(int).tolist(),
+        masked_log_probs(row.old_log_probs, senior),
+        row.rollout_id,
+        (prompt, facts.to_wire()),
+    )
+
+
+class CheckedQueue:
+    """In the trainer's process: every sample is replayed before the trainer sees it."""
+
+    def __init__(self, worker: TandemRolloutWorker) -> None:
+        self._worker = worker
+
+    def get(self, *args: Any, **options: Any) -> Any:
+        """As of the worker's own queue; raises like :meth:`TandemRun.admit_row`."""
+        sample = self._worker.own_queue.get(*args, **options)
+        self._worker.admit(sample)
+        return sample
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker.own_queue, name)
+
+
+class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
+    """TRL's rollout worker in tandem, for ``AsyncGRPOTrainer(rollout_worker=...)``."""
+
+    _loop_cls = TandemLoop
+
+    def __init__(
+        self,
+        args: Any,
+        *,
+        tandem: Mapping[str, Any],
+        model_name: str,
+        processing_class: Any,
+        **more: Any,
+    ) -> None:
+        """args: the trainer's ``AsyncGRPOConfig``. tandem: :class:`TandemConfig`'s settings.
+
+        model_name: the trainer's model, by which the server knows it. more: of TRL's
+        ``AsyncRolloutWorker``, such as ``dataset``, ``reward_funcs`` and ``tools``, which override
+        ``args``; a run with an adapter names it: ``lora_name="trl-policy"``. Raises
+        :class:`ConfigError` for invalid settings.
+        """
+        config = TandemConfig.from_mapping(tandem)
+        unproven = Unproven(config, UNPROVEN)
+        check_versions("trl", unproven)
+        unproven.log_warnings()
+        check_settings(config)
+        check_worker(config)
+        if not issubclass(type(self)._loop_cls, TandemLoop):
+            raise ConfigError("trl-worker-without-tandem", loop=type(self)._loop_cls.__name__)
+        given = {**_of_config(args), **more}
+        given.setdefault("eos_token_ids", [processing_class.eos_token_id])
+        warn_of_changed_sampling(
+            {name: given[name] for name in ("top_k", "top_p", "min_p", "repetition_penalty")}
+        )
+        super().__init__(
+            tandem=dict(tandem), model_name=model_name, processing_class=processing_class, **given
+        )
+        self._model, self._decode = model_name, processing_class.decode
+        self._server = VLLMServer(given["vllm_server_url"])
+        self._run = TandemRun.start(config, Vocabulary.from_tokenizer(processing_class))
+        self._written: list[tuple[Row, dict[str, Any]]] = []
+        self.own_queue: Any = self.rollout_buffer
+        self.rollout_buffer: Any = CheckedQueue(self)
+
+    def start(self) -> None:
+        """Prove the server, then start the child; raises like :func:`check_server`."""
+        check_server(self._server, self._model, self._model, self._run.rules)
+        checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
+        try:
+            super().start()
+        finally:
+            self.rollout_buffer = checked
+
+    def callback(self) -> NotedCheckpoints:
+        """For the trainer's ``callbacks``: its checkpoints then say how they were made."""
+        return NotedCheckpoints(self._run.note(self._model), self._run.config)
+
+    def update_model_version(self, model_version: int) -> None:
+        """Also report what the server measured, and write what the last version was trained on."""
+        self._write()
+        super().update_model_version(model_version)
+        if self._process is not None:  # the server has proved what it is
+            self._report(self._run.engine_metrics(self._of_server))
+
+    def stop(self) -> None:
+        self._write()
+        super().stop()
+
+    def _of_server(self, method: str) -> list[Any]:
+        return self._server.collective_rpc(method)[:1]
+
+    def admit(self, sample: TandemSample) -> None:
+        """Check a sample that the trainer takes, and report who wrote it.
+
+        Its arrays become read-only: nothing may change between this check and the loss.
+        """
+        prompt, wire = getattr(sample, "tandem", None) or (0, None)
+        facts = ResponseAuthorship.from_wire(wire)
+        if facts is None:
+            raise AuthorshipError("trl-sample-without-authorship")
+        mask = sample.completion_mask == 1
+        row = Row(
+            name=f"A response to prompt {sample.group_id}",
+            group=f"prompt {sample.group_id}",
+            response_ids=sample.input_ids[prompt:],
+            response_mask=mask[prompt:],
+            facts=facts,
+        )
+        if mask[:prompt].any():
+            raise AuthorshipError(
+                "trained-tokens-without-call",
+                row=row.name,
+                count=int(mask[:prompt].sum()),
+                position=int(mask.argmax()) - prompt,
+            )
+        metrics: dict[str, Any] = self._run.admit_row(row)
+        written = sum(stop - start for _, start, stop in facts.segments)
+        share = metrics["tandem/senior_share"]
+        self._report({**metrics, "tandem/senior_share": (share * written, written)})
+        for array in (sample.input_ids, sample.completion_mask, sample.old_log_probs):
+            array.setflags(write=False)
+        if self._run.config.rollouts:
+            text = {"input": self._decode(sample.input_ids[:prompt])}
+            text["output"] = self._decode(row.response_ids)
+            self._written.append((row, {**text, "score": sample.metrics["reward"]}))
+
+    def _report(self, metrics: Mapping[str, Any]) -> None:
+        """Metrics for the trainer's log; a pair is the sum of a mean and its weight."""
+        with contextlib.suppress(queue.Full):  # as TRL's own worker
+            self.metrics_queue.put_nowait(dict(metrics))
+
+    def _write(self) -> None:
+        """Write what the trainer took since the last sync, under the step that trains on it."""
+        if self._written and self._run.config.rollouts:
+            write_step(self._run.config.rollouts, self.model_version, self._written)
+            self._written = []
+
+
+_OF_CONFIG = {
+    "vllm_server_url": "vllm_server_base_url",
+    "max_tokens": "max_completion_length",
+    **{
+        name: name
+        for name in (
+            *("num_generations", "queue_maxsize", "temperature", "top_p", "top_k", "min_p"),
+            *("repetition_penalty", "request_timeout", "chat_template_kwargs"),
+            *("max_tool_calling_iterations", "log_completions", "num_completions_to_print"),
+            "fork_threshold_tokens",
+        )
+    },
+}
+"""The worker's arguments that ``AsyncGRPOTrainer`` takes from its own, by their names there."""
+
+
+def _of_config(args: Any) -> dict[str, Any]:
+    """The arguments with which ``AsyncGRPOTrainer`` would create its own worker."""
+    tasks = args.max_inflight_tasks
+    if tasks < 0:  # as the trainer infers it
+        samples = args.per_device_train_batch_size * args.gradient_accumulation_steps
+        tasks = max(args.max_staleness, 1) * samples * args.world_size
+    own = {name: getattr(args, theirs) for name, theirs in _OF_CONFIG.items()}
+    return {**own, "max_inflight_tasks": tasks}

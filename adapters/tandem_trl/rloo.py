@@ -1,0 +1,64 @@
+"""TRL's ``RLOOTrainer`` in tandem: ``TandemRLOOTrainer(rollout_func=tandem_rollouts(...), ...)``.
+
+This trainer takes no rollout function and has no mask of the tokens to train: its completion mask
+is the attention mask as well, so that without the junior's tokens the model would not see them. It
+only ever sums a response's log-probabilities, in the loss, the ratio and the KL term: zeros at the
+junior's tokens leave the senior's alone. Its metrics ``entropy`` and ``kl`` become means over all
+tokens, the junior's as zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from trl import RLOOTrainer
+
+from tandem_trl.refusals import check_rloo
+from tandem_trl.rollouts import TandemRollouts
+
+SENIOR = "tool_mask"
+"""The tokens to train, as ``GRPOTrainer`` names them in what it shuffles and splits for its losses:
+int64 ``[rows, length]``. ``RLOOTrainer`` has no such name, and keeps it."""
+
+
+class TandemRLOOTrainer(RLOOTrainer):  # type: ignore[misc]
+    """An ``RLOOTrainer`` that learns from the senior's tokens alone (TRL 1.16)."""
+
+    def __init__(self, *args: Any, rollout_func: TandemRollouts, **options: Any) -> None:
+        """rollout_func: made for this trainer. Others: of ``RLOOTrainer``.
+
+        Raises :class:`EngineError` if the engine that TRL starts is not in tandem.
+        """
+        self._rollouts, self._senior = rollout_func, torch.zeros(0, 0, dtype=torch.long)
+        super().__init__(*args, **options)
+        check_rloo(self, rollout_func.config).log_warnings()
+
+    def _generate_single_turn(self, prompt_ids: Any, *more: Any) -> Any:
+        if not self._rollouts.has_begun:
+            self._rollouts.begin(self)
+        prompts = self._rollouts.begin_batch(prompt_ids)
+        completions = super()._generate_single_turn(prompts, *more)
+        masks = self._rollouts.finish_batch(prompts, completions)
+        self._senior = pad_sequence([torch.tensor(mask).long() for mask in masks], batch_first=True)
+        return completions
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        return {**output, SENIOR: self._seniors(output["completion_mask"])}
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
+        log_probs, entropies, *rest = super()._get_per_token_logps_and_entropies(*args, **options)
+        mask = self._seniors(log_probs)
+        return (log_probs * mask, None if entropies is None else entropies * mask, *rest)
+
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+        self._senior = inputs[SENIOR]
+        return super().compute_loss(model, inputs, *args, **options)
+
+    def _seniors(self, like: torch.Tensor) -> torch.Tensor:
+        """The mask, as wide as a tensor and of its type: TRL may pad further."""
+        mask = torch.zeros_like(like)
+        mask[:, : self._senior.shape[1]] = self._senior.to(mask)
+        return mask

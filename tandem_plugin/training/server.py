@@ -1,0 +1,112 @@
+"""vLLM's server over HTTP, and the proof at a trainer's start that it is in tandem.
+
+A plain server ignores ``vllm_xargs``: without the proof it would answer every request alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
+
+_TIMEOUT = 300.0
+"""Seconds: the first request may compile kernels."""
+
+_NO_RULE = "0" * 16
+"""A fingerprint that no rule has."""
+
+_REJECTED = "request-rules-differ"
+"""The code with which an engine in tandem rejects a request made for other rules."""
+
+
+def vllm_xargs(request: Mapping[str, Any] | str) -> dict[str, str]:
+    """The field ``vllm_xargs`` of a body; request: :attr:`StartedCall.request`.
+
+    vLLM's server accepts no mappings there.
+    """
+    return {"tandem": request if isinstance(request, str) else json.dumps(request)}
+
+
+@dataclass(frozen=True, slots=True)
+class VLLMServer:
+    """One server by its address, which may end with a slash."""
+
+    url: str
+
+    def send(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
+        """The status and the text of an answer; body: None to GET.
+
+        Raises :class:`EngineError` if there is none.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url.rstrip("/") + path, data, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            raise EngineError("server-unreachable", url=self.url, reason=error) from error
+
+    def develop(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What a path of the development mode answers; :class:`EngineError` without that mode."""
+        status, text = self.send(path, body)
+        if status != 200:
+            raise EngineError("server-not-in-development", url=self.url, path=path, status=status)
+        return json.loads(text)
+
+    def collective_rpc(self, method: str) -> list[Any]:
+        """As ``vllm.LLM.collective_rpc``: what each worker returns."""
+        results: list[Any] = self.develop("/collective_rpc", {"method": method})["results"]
+        return results
+
+
+def check_server(server: VLLMServer, model: str, start: str, rules: TandemRules) -> None:
+    """Raise :class:`EngineError` unless a server is in tandem, with these rules and the junior.
+
+    model: the name that requests use. start: the model that the senior starts from. rules: the
+    trainer's own, with its tokenizer. Two requests for one token show whose rules the server has;
+    its development mode shows its junior, and whether it returns log-probabilities of the
+    distribution that it samples from.
+    """
+    _check_rules(server, model, rules)
+    info = server.develop("/server_info?config_format=json")["vllm_config"]
+    _check_junior(server, info["additional_config"], rules.config.junior or start)
+    mode = info["model_config"]["logprobs_mode"]
+    if mode != "processed_logprobs":
+        raise EngineError("server-logprobs-raw", url=server.url, mode=mode)
+
+
+def _check_rules(server: VLLMServer, model: str, rules: TandemRules) -> None:
+    own = rules.default.request(0).to_wire()
+    status, text = _complete(server, model, {**own, "fingerprint": _NO_RULE})
+    if status == 200:
+        raise EngineError("server-not-in-tandem", url=server.url)
+    if _REJECTED in text:
+        status, text = _complete(server, model, own)
+    if status != 200:
+        raise EngineError("server-rejects-tandem", url=server.url, status=status, answer=text)
+
+
+def _complete(server: VLLMServer, model: str, tandem: Mapping[str, Any]) -> tuple[int, str]:
+    body = {"model": model, "prompt": [0], "max_tokens": 1, "vllm_xargs": vllm_xargs(tandem)}
+    return server.send("/v1/completions", body)
+
+
+def _check_junior(server: VLLMServer, running: Any, expected: str) -> None:
+    if isinstance(running, str):  # vLLM 0.29 sends Python's text of the mapping
+        running = ast.literal_eval(running)
+    names = running["tandem"]["junior"], running["tandem"]["junior_name"]
+    if expected not in names:
+        raise EngineError(
+            "server-junior-differs", url=server.url, junior=names[0], expected=expected
+        )

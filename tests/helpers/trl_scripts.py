@@ -1,0 +1,120 @@
+"""Which of TRL's own scripts for GRPO go with tandem: the table of docs/trl.md.
+
+``python tests/helpers/trl_scripts.py CHECKOUT`` reads the scripts of a checkout of TRL's repository
+into ``trl_scripts.json``; without an argument it only writes the table. The adapter's own checks
+decide: a test fails where the page says something else.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+FILE = Path(__file__).with_suffix(".json")
+PAGE = Path(__file__).parents[2] / "docs" / "trl.md"
+BEGIN, END = "<!-- scripts: begin -->\n", "<!-- scripts: end -->\n"
+TRAINERS = ("GRPOTrainer", "AsyncGRPOTrainer")
+
+
+def scripts_of(checkout: Path) -> list[dict[str, Any]]:
+    """What each script asks of its trainer, as far as its source says."""
+    folder = checkout / "examples" / "scripts"
+    found = (_script(folder, file) for file in sorted(folder.rglob("*.py")))
+    return [one for one in found if one is not None]
+
+
+def _script(folder: Path, file: Path) -> dict[str, Any] | None:
+    text = file.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in TRAINERS:
+            given = {one.arg for one in node.keywords}
+            return {
+                "script": file.relative_to(folder).as_posix(),
+                "trainer": node.func.id,
+                "tools": "tools" in given,
+                "environments": "environment_factory" in given,
+                "harness": "HarnessRolloutWorker(" in text,
+                "own_engine": "use_transformers_continuous_batching = True" in text,
+                "images": bool(re.search(r'"type": "image"|[-_]VL|"image"|Qwen3\.5|vlm', text)),
+            }
+    return None
+
+
+def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether tandem accepts what a script asks for, and by which line or why not."""
+    from tandem_plugin import TandemConfig
+    from tandem_plugin.errors import ConfigError
+    from tandem_trl.refusals import check_trainer
+
+    if script["images"]:
+        return "no", "its model reads images, and the engine rejects such models"
+    if script["harness"]:
+        return "no", "`HarnessRolloutWorker` runs turns on threads that do not know their row"
+    if script["trainer"] == "AsyncGRPOTrainer":
+        return "yes", "`rollout_worker=TandemRolloutWorker(...)`"
+    from trl import GRPOTrainer
+
+    asked = SimpleNamespace(
+        args=SimpleNamespace(
+            use_vllm=not script["own_engine"],
+            vllm_mode="colocate",
+            vllm_tensor_parallel_size=1,
+            world_size=1,
+            loss_type="dapo",
+        ),
+        tools=[print] if script["tools"] or script["environments"] else [],
+        compute_loss=GRPOTrainer.compute_loss,
+        _compute_loss=GRPOTrainer._compute_loss,
+    )
+    try:
+        check_trainer(asked, TandemConfig())
+    except ConfigError as error:
+        return "no", error.message.rstrip(".").split(": ")[-1]
+    return "yes", "`rollout_func=tandem_rollouts(...)`"
+
+
+def table() -> str:
+    """The table, with a line that counts."""
+    rows = [(one, *verdict(one)) for one in json.loads(FILE.read_text(encoding="utf-8"))]
+    count = sum(answer == "yes" for _, answer, _ in rows)
+    lines = [
+        f"{count} of {len(rows)} can be trained in tandem:\n",
+        "| Script | Asks for | In tandem | By, or why not |",
+        "|---|---|---|---|",
+        *(f"| `{one['script']}` | {_asks(one)} | {answer} | {why} |" for one, answer, why in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _asks(script: Mapping[str, Any]) -> str:
+    names: Iterator[str] = (
+        name
+        for key, name in (
+            ("tools", "tools"),
+            ("environments", "environments"),
+            ("images", "images"),
+            ("own_engine", "generation without vLLM"),
+        )
+        if script[key]
+    )
+    own = ["asynchronous"] if script["trainer"] == "AsyncGRPOTrainer" else []
+    return ", ".join([*own, *names]) or "prompts alone"
+
+
+def page() -> str:
+    """docs/trl.md with its table."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}{table()}{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        FILE.write_text(json.dumps(scripts_of(Path(sys.argv[1])), indent=1) + "\n")
+    PAGE.write_text(page(), encoding="utf-8")
