@@ -83,6 +83,14 @@ class ModelKind(NamedTuple):
 DELTA_NETS = frozenset({"Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM"})
 """Architectures whose states are gated delta nets', which vLLM's drafting rolls back."""
 
+TESTED_HYBRIDS = DELTA_NETS | {
+    "FalconH1ForCausalLM",
+    "GraniteMoeHybridForCausalLM",
+    "Lfm2ForCausalLM",
+    "NemotronHForCausalLM",
+}
+"""Architectures with recurrent states that were compared with Hugging Face's, in tandem."""
+
 UNPROVEN_DRAFTING = "drafts_for_delta_net"
 """What ``unproven`` must list for drafts by an attention-only junior for such a senior."""
 
@@ -102,9 +110,15 @@ def check_states(
     option: an argument of vLLM by its name, None if it is not set. None also stands for a model or
     a version of vLLM that is not known.
     """
-    hybrid = [model.name for model in (senior, junior) if model and model.is_hybrid]
-    if not hybrid:
+    models = [model for model in (senior, junior) if model and model.is_hybrid]
+    if not models:
         return
+    for model in models:
+        if model.architecture not in TESTED_HYBRIDS:
+            raise EngineError(
+                "hybrid-family-untested", model=model.name, architecture=model.architecture
+            )
+    hybrid = [model.name for model in models]
     if version and tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
         raise EngineError("hybrid-vllm-too-old", model=hybrid[0], version=version)
     if len(hybrid) == 1 and senior and junior and junior.is_hybrid:

@@ -30,7 +30,7 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
     ("Qwen3_5ForCausalLM", LINEAR),
     ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR, "vision_config": {}}),
     ("Qwen3NextForCausalLM", {"full_attention_interval": 4}),
-    ("JambaForCausalLM", {}),
+    ("FalconH1ForCausalLM", {}),
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}),
     ("TandemQwen3ForCausalLM", {}),  # of a checkpoint saved by an engine
 ]
@@ -101,6 +101,18 @@ DELTA = ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR})
 MAMBA = ("NemotronHForCausalLM", {})
 DRAFTS: dict[str, Any] = {"mode": "speculative"}
 ALLOWED = {**DRAFTS, "unproven": ["drafts_for_delta_net"]}
+
+
+@pytest.mark.parametrize("architecture", ["JambaForCausalLM", "Zamba2ForCausalLM"])
+def test_states_of_a_family_that_was_not_tested_are_rejected(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    senior = checkpoint(tmp_path / "senior", *DELTA[:1], **DELTA[1])
+    other = checkpoint(tmp_path / "other", architecture)
+    for models in ((other, None), (senior, other)):
+        with refused("hybrid-family-untested", architecture=architecture, model=other):
+            check(*models)
 
 
 @pytest.mark.parametrize(
