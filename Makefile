@@ -11,7 +11,7 @@ OPENRLHF_VENV = $(VENV)-openrlhf$(addprefix -vllm-,$(filter-out 0.29.0,$(VLLM)))
 # M chooses tests by the markers in pyproject.toml: make test-vllm M="trainer and speculative"
 TRAINERS_HERE = tests/adapters tests/conformance integration_tests/adapters
 
-.PHONY: help browser demo demo-real study study-real bench bench-speculative bench-gpu test test-fast \
+.PHONY: help browser demo demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
   test-engines test-trainers test-openrlhf-core test-openrlhf test-long test-vllm test-newest-vllm \
   test-oldest-vllm test-newest test-gpu constraints release docs lint clean
 
@@ -48,9 +48,12 @@ demo demo-real:
 	$(BIN)/python examples/demo/run.py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
 	  $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
 study: $(VENV)/.demo-ready
-	$(BIN)/python examples/study/run.py --out $(or $(STUDY),runs/study)
+	$(BIN)/python examples/study/run.py --out $(or $(STUDY),runs/study) $(addprefix --models ,$(MODELS))
 study-real: $(VENV)/.real-ready
 	$(BIN)/python examples/study/real.py --out runs/study-real
+# In the environment of PYTHON: minutes on a GPU, days on a CPU. SEEDS=8 goes on where the first four ended.
+study-gpu:
+	$(PYTHON) examples/study/gpu.py --out runs/study-gpu $(addprefix --seeds ,$(SEEDS))
 bench: $(VENV)/.demo-ready
 	$(BIN)/python benchmarks/run.py --out $(or $(BENCHMARKS),runs/benchmarks)
 bench-speculative: $(VENV)/.demo-ready

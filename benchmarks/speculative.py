@@ -73,7 +73,7 @@ MODELS = (
     "tokens."
 )
 REAL_MODELS = (
-    "SmolLM2-135M-Instruct as `make study-real` trained it, with GRPO or in tandem (TRL), beside "
+    "SmolLM2-135M-Instruct as `make study-real` trained it, with GRPO or in tandem, beside "
     "its frozen start. Prompts are sums that were in no training."
 )
 MODES: dict[str, dict[str, Any]] = {
@@ -96,13 +96,13 @@ def measure(results: Results, toy: bool) -> None:
 
 
 def measure_real(results: Results, toy: bool) -> None:
-    """SmolLM2 after GRPO and after TRL, each beside its frozen start, on sums."""
+    """SmolLM2 after GRPO and after tandem, each beside its frozen start, on sums."""
     junior, seniors = REAL / "models" / "seed-1", REAL / "seniors"
     if not seniors.exists():
         sys.exit(f"There is no {seniors}: `make study-real` makes it.")
     prompts = _sums(junior)
     sizes = dict.fromkeys(REAL_SIZES, Size(4, 1)) if toy else REAL_SIZES
-    for method in ("GRPO", "TRL"):
+    for method in ("GRPO", "tandem"):
         named = {"junior": method, "models": REAL_MODELS}
         _add_cases(results, sizes, (seniors / method, junior), named, prompts)
 

@@ -2,7 +2,7 @@
 
     python examples/study/real.py [--out runs/study-real] [--seeds 2] [--workers 2]
 
-GRPO, TRL, KL-Reg with three coefficients, and GRPO on a random half of its tokens, each from a
+GRPO, tandem, KL-Reg with three coefficients, and GRPO on a random half of its tokens, each from a
 model that was taught to box an answer; every seed is taught on other sums, and is one unit of the
 statistics. Loss, draws and replay are those of the toy study. Stop it as you like: the same command
 resumes, and trains nothing twice.
@@ -23,16 +23,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from light import study
-from light.grpo import GRPO, HALF, KL_REGS, TRL, Method, Optimization, train
-from light.judging import detectable
-from light.page import matched
+from light.grpo import GRPO, HALF, KL_REGS, TANDEM, Method, Optimization, train
+from light.judging import LEVEL, Point, detectable, reach
 from light.study import read_note, run_study, study_parser, table_lines
 from real_model import different_sums, get_model, teach
 from sums import MEASURES, HFModel, Sums, SumsEvaluation
 
 from tandem_plugin.seeds import derive_seed
 
-METHODS = (GRPO, TRL, HALF, *KL_REGS)
+METHODS = (GRPO, TANDEM, HALF, *KL_REGS)
 """In the order in which they are trained; the first two have one seed more than the others."""
 
 
@@ -66,14 +65,15 @@ class Run(study.Run):
         return f"seed {self.seed} {self.trained}"
 
 
-KEPT = (Run(1, GRPO), Run(1, TRL))
+KEPT = (Run(1, GRPO), Run(1, TANDEM))
 """Whose seniors are kept, 540 MB each, for ``benchmarks/speculative.py``."""
 
 
-def all_runs(seeds: int) -> list[Run]:
-    """Seed by seed, so that a study that is cut short has every method; GRPO and TRL once more."""
-    whole = [Run(seed, method) for seed in range(1, seeds + 1) for method in (None, *METHODS)]
-    return [*whole, *(Run(seeds + 1, method) for method in (None, GRPO, TRL))]
+def all_runs(seeds: int) -> list[list[Run]]:
+    """Seed by seed, so that a study that is cut short has every method; GRPO and tandem once
+    more."""
+    whole = [[Run(seed, method) for method in (None, *METHODS)] for seed in range(1, seeds + 1)]
+    return [*whole, [Run(seeds + 1, method) for method in (None, GRPO, TANDEM)]]
 
 
 def taught_model(out: Path, size: Size, seed: int) -> Path:
@@ -151,6 +151,11 @@ def page(out: Path, size: Size, runs: Sequence[Run]) -> str:
     )
 
 
+def write_page(out: Path, size: Size, runs: Sequence[Run]) -> None:
+    """Write ``study.md`` of the runs that are done."""
+    (out / "study.md").write_text(page(out, size, runs) + "\n", encoding="utf-8")
+
+
 def _table(name: str, seeds: str, rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(table_lines([name, seeds, *MEASURES.values()], rows))
 
@@ -175,9 +180,15 @@ def _differences(notes: Mapping[Run, Any], method: Method, at: str) -> list[dict
         if run.method == method and base and taught:
             curves = [[*taught["curve"], *one["curve"]] for one in (note, base)]
             last = [curve[-1] for curve in curves]
-            ours, theirs = last if at == "same step" else matched(*curves, MEASURES)
+            ours, theirs = last if at == "same step" else _as_accurate(*curves)
             found.append({key: ours[key] - theirs[key] for key in MEASURES})
     return found
+
+
+def _as_accurate(one: Sequence[Point], two: Sequence[Point]) -> tuple[Point, Point]:
+    """Both where they first are as accurate alone as the less accurate one ever is."""
+    target = min(max(point["solo"] for point in curve) for curve in (one, two))
+    return reach(one, "solo", target), reach(two, "solo", target)
 
 
 def power_line(seeds: int, size: Size) -> str:
@@ -187,7 +198,7 @@ def power_line(seeds: int, size: Size) -> str:
     return (
         f"With {seeds} seeds, and {size.held_out} answers for each, a difference of two methods' "
         f"accuracies is told at 5%, one-sided, with a power of 80% from "
-        f"{detectable(spread, seeds):.2f} on."
+        f"{detectable(spread, seeds, LEVEL):.2f} on."
     )
 
 
@@ -196,20 +207,15 @@ def main() -> int:
     parser = study_parser(__doc__, "runs/study-real")
     parser.add_argument("--seeds", type=int, default=2, help="of every method")
     options = parser.parse_args()
-    out, size, runs = options.out.resolve(), Size(), all_runs(options.seeds)
-    tables = out / "study.md"
+    out, size, units = options.out.resolve(), Size(), all_runs(options.seeds)
     print(power_line(options.seeds, size), flush=True)
     get_model(out / "models" / "SmolLM2")
 
-    def on_done() -> None:
-        tables.write_text(page(out, size, runs) + "\n", encoding="utf-8")
-
-    # A seed's model is taught by its first run alone, and a process gives its memory back.
-    parts = [[run for run in runs if (run.method is None) is first] for first in (True, False)]
+    # A process gives its memory back.
     workers = options.workers
-    status = run_study(out, size, parts, run_one, workers, on_done, max_tasks_per_child=1)
+    status = run_study(out, size, units, run_one, workers, write_page, max_tasks_per_child=1)
     if status == 0:
-        print(f"The tables are in {tables}.")
+        print(f"The tables are in {out / 'study.md'}.")
     return status
 
 

@@ -34,10 +34,12 @@ MEASURES = {
     "step-bernoulli": "team, `step-bernoulli`",
     "handover": "junior finishes",
     "cross_entropy": "junior's cross-entropy",
+    "entropy": "senior's entropy",
+    "kl": "KL by position",
     "overlap": "overlap",
     "accepted-word": "accepted, `word`",
     "accepted-step": "accepted, `step`",
-    "kl": "drift",
+    "drift": "drift",
 }
 """Accepted: the share of the junior's drafts that the senior would accept in the speculative mode,
 which is the overlap at the places in a team's responses where the senior is the author."""
@@ -143,7 +145,7 @@ class SumsEvaluation(Evaluation):
     def measure(self, senior: Any) -> dict[str, float]:
         """The :data:`MEASURES` of a senior, and the mean length of its responses in tokens."""
         alone = self.answers("solo", senior)
-        cross_entropy, overlap = legibility(senior, self.junior, alone.ids, alone.written)
+        read = legibility(senior, self.junior, alone.ids, alone.written)
         parts = [self.problems[place :: len(HANDOVERS)] for place in range(len(HANDOVERS))]
         finished = [
             self._solved(
@@ -157,16 +159,15 @@ class SumsEvaluation(Evaluation):
         accepted = {}
         for team in (team for team in TEAMS if f"accepted-{team}" in MEASURES):
             ids, places = teams[team].ids, teams[team].written & teams[team].senior
-            accepted[f"accepted-{team}"] = legibility(senior, self.junior, ids, places)[1]
+            accepted[f"accepted-{team}"] = legibility(senior, self.junior, ids, places)["overlap"]
         counts = token_counts(alone.token_ids(), self.vocabulary)
         return {
             "solo": self._solved(alone),
             **{team: self._solved(responses) for team, responses in teams.items()},
             "handover": float(np.mean(finished)),
-            "cross_entropy": cross_entropy,
-            "overlap": overlap,
+            **read,
             **accepted,
-            "kl": kl_divergence(counts, self._counts, smoothing=1 / self.vocabulary),
+            "drift": kl_divergence(counts, self._counts, smoothing=1 / self.vocabulary),
             "tokens": float(alone.lengths.float().mean()),
         }
 

@@ -1,4 +1,5 @@
-"""What the study makes of its runs: claims judged, rows chosen, and the power that it announces."""
+"""What the study makes of its rows: checkpoints paired, differences tested, and the power that it
+announces; and that its published numbers are those of its published rows."""
 
 from __future__ import annotations
 
@@ -9,150 +10,230 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "study"))
+STUDY = Path(__file__).parents[2] / "examples" / "study"
+sys.path.append(str(STUDY))
 
 pytest.importorskip("torch", reason="the study trains with PyTorch")
-pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy's")
+stats = pytest.importorskip("scipy.stats", reason="the tests of claims are SciPy's")
 
-from light.grpo import GRPO, TRL
-from light.judging import START, TOO_FEW, Claim, detectable, judge, power
-from light.page import CHOICES, MEASURES, Curves, couple, judge_all, read_curves, row, write_page
-from light.runs import METHODS, LightSize, Training, trainings
-
-from tandem_plugin.lab.evaluation.results import write_json
-from tandem_plugin.lab.evaluation.significance import unit_error
-
-MORE = Claim("more", "step", "GRPO", "")
-LESS = Claim("less", "kl", "GRPO", "")
-ALIKE = Claim("alike", "step", "GRPO", "", margin=0.02)
-
-
-@pytest.mark.parametrize(
-    ("claim", "mean", "verdict"),
-    [
-        (MORE, 0.05, "agrees"),
-        (MORE, -0.05, "does not"),
-        (MORE, 0.001, "cannot tell"),
-        (LESS, -0.05, "agrees"),
-        (LESS, 0.05, "does not"),
-        (ALIKE, 0.001, "agrees"),
-        (ALIKE, 0.06, "does not"),
-        (ALIKE, -0.06, "does not"),
-        (ALIKE, 0.018, "cannot tell"),
-    ],
+from light.grpo import GRPO, HALF, TANDEM  # noqa: E402
+from light.judging import (  # noqa: E402
+    COUPLES,
+    EXPECTED,
+    HANDOFFS,
+    Curves,
+    complete_models,
+    detectable,
+    differences,
+    holm,
+    judge,
+    pair,
+    power,
+    reach,
 )
-def test_claim_is_judged_by_its_own_test(claim: Claim, mean: float, verdict: str):
-    spread = np.array([-1.2, -0.8, -0.5, -0.1, 0.0, 0.2, 0.3, 0.6, 0.7, 0.8]) * 0.01
-    assert judge(claim, mean + spread - spread.mean())[1] == verdict
+from light.page import MEASURES, comparisons, page, points, read_rows, write_page  # noqa: E402
+from light.runs import METHODS, TAUGHT, WHOLE, trainings  # noqa: E402
 
 
-def test_starts_that_do_not_differ_in_how_much_or_are_few_tell_nothing():
-    for claim in (MORE, LESS, ALIKE):
-        for differences in (np.zeros(10), np.full(10, 0.5), np.array([0.3])):
-            assert judge(claim, differences)[1] == "cannot tell"
-    p, verdict = judge(MORE, (0.054, 0.147))  # t = mean / (half of their difference), 1 d.f.
-    assert p == pytest.approx(0.5 - np.arctan(0.1005 / 0.0465) / np.pi)
-    assert verdict == TOO_FEW
+def point(step: int, validation: float, team: float, tokens: int, own: float = 0.0) -> Any:
+    values = dict.fromkeys(MEASURES, team)
+    counts = {"step_number": step, "trained_tokens": tokens}
+    return {
+        **values,
+        **counts,
+        "validation": validation,
+        "own_validation": own,
+        "solo": 1 - validation,
+    }
 
 
-def test_error_rates_are_those_that_are_announced():
-    """Of a true null a claim is called right in 5% of studies, and so is its opposite."""
-    rng = np.random.default_rng(0)
-    verdicts = [judge(MORE, rng.normal(0, 0.02, 8))[1] for _ in range(1500)]
-    for verdict in ("agrees", "does not"):
-        assert abs(verdicts.count(verdict) / 1500 - 0.05) < 4 * (0.05 * 0.95 / 1500) ** 0.5
-    lost = [judge(ALIKE, rng.normal(0.02, 0.02, 8))[1] for _ in range(1500)]
-    assert lost.count("agrees") / 1500 < 0.05 + 4 * (0.05 * 0.95 / 1500) ** 0.5
+def rows_of(model: int, shift: float = 0.0) -> list[dict[str, Any]]:
+    """GRPO reaches 0.8 alone with twice the tokens, tandem 0.6; the half stays between."""
+    points = {
+        TAUGHT: [point(0, 0.4, 0.4, 0)],
+        GRPO.name: [point(10, 0.7, 0.5, 200, 0.9), point(20, 0.8, 0.6, 400, 0.8)],
+        HALF.name: [point(10, 0.6, 0.45, 100, 0.6), point(20, 0.7, 0.5, 200, 0.7)],
+        TANDEM.name: [
+            point(10, 0.5, 0.45, 100, 0.4),
+            point(20, 0.6, 0.55 + shift, 200, 0.5),
+        ],
+    }
+    return [
+        {"model": model, "method": name, "seconds": 60, "points": made}
+        for name, made in points.items()
+    ]
+
+
+@pytest.fixture
+def rows() -> list[dict[str, Any]]:
+    return [row for model, shift in ((41, 0.0), (42, 0.02)) for row in rows_of(model, shift)]
+
+
+@pytest.fixture
+def curves(rows: list[dict[str, Any]]) -> Curves:
+    return complete_models(rows)
+
+
+def test_at_equal_accuracy_both_are_where_they_first_reach_the_lower_last_one(curves: Curves):
+    tandem, grpo = pair(curves[41][TANDEM.name], curves[41][GRPO.name], "accuracy")
+    assert tandem["step"] == pytest.approx(0.55)  # its last checkpoint
+    assert grpo["validation"] == pytest.approx(0.6)
+    assert grpo["step"] == pytest.approx(0.4 + 0.1 * 2 / 3)  # two thirds of the way to step 10
+    assert grpo["step_number"] == pytest.approx(20 / 3)
+
+
+def test_at_equal_tokens_grpo_is_taken_half_way(curves: Curves):
+    tandem, grpo = pair(curves[41][TANDEM.name], curves[41][GRPO.name], "tokens")
+    assert (tandem["step_number"], grpo["step_number"]) == (20, 10)
+    assert grpo["step"] == pytest.approx(0.5)
+
+
+def test_best_is_chosen_by_each_methods_own_validation(curves: Curves):
+    tandem, grpo = pair(curves[41][TANDEM.name], curves[41][GRPO.name], "best")
+    assert (tandem["step_number"], grpo["step_number"]) == (20, 10)
+    assert [at["step_number"] for at in pair(*_of(curves, 41, GRPO, TANDEM), "steps")] == [20, 20]
+
+
+def _of(curves: Curves, model: int, *methods: Any) -> list[Any]:
+    return [curves[model][one.name] for one in methods]
+
+
+def test_level_that_is_never_reached_is_an_error(curves: Curves):
+    with pytest.raises(ValueError, match=r"No checkpoint has validation of 0\.9"):
+        reach(curves[41][GRPO.name], "validation", 0.9)
+
+
+def test_differences_are_of_each_model(curves: Curves):
+    found = differences(curves, COUPLES[0], "accuracy", "step")
+    expected = 0.55 - (0.4 + 0.1 * 2 / 3)
+    assert found == pytest.approx([expected, expected + 0.02])
+    assert differences(curves, COUPLES[2], "steps", "step") == pytest.approx([-0.1, -0.1])
+
+
+def test_models_count_in_order_up_to_the_first_that_lacks_a_method(rows: list[dict[str, Any]]):
+    missing = [row for row in rows_of(43) if row["method"] != GRPO.name]
+    assert list(complete_models([*rows, *missing, *rows_of(44)])) == [41, 42]
+
+
+def test_judgement_is_the_two_sided_paired_test():
+    values = np.array([0.3, -0.1, 0.4, 0.2, 0.5])
+    found, expected = judge(values), stats.ttest_1samp(values, 0.0)
+    assert found.p == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert judge(-values).p == pytest.approx(found.p)
+
+
+def test_holm_multiplies_by_the_tests_that_are_left_and_never_falls():
+    assert holm([0.03, 0.01]) == pytest.approx([0.03, 0.02])
+    assert holm([0.01, 0.04, 0.011]) == pytest.approx([0.03, 0.04, 0.03])
+    assert holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
 
 
 def test_announced_power_is_that_of_simulated_studies():
     rng = np.random.default_rng(1)
-    for claim, difference, expected in (
-        (MORE, detectable(MORE.spread, 8), 0.8),
-        (MORE, 0.01, power(MORE, 0.01, 8)),
-        (LESS, -0.01, power(LESS, -0.01, 8)),
-        (ALIKE, 0.0, power(ALIKE, 0.0, 8)),
-    ):
-        found = [judge(claim, rng.normal(difference, claim.spread, 8))[1] for _ in range(600)]
-        assert abs(found.count("agrees") / 600 - expected) < 4 * (0.25 / 600) ** 0.5
+    for difference, expected in ((detectable(0.01, 18), 0.8), (0.004, power(0.004, 0.01, 18))):
+        found = [judge(rng.normal(difference, 0.01, 18)) for _ in range(800)]
+        share = np.mean([one.p < 0.05 and one.mean > 0 for one in found])
+        assert abs(share - expected) < 4 * (0.25 / 800) ** 0.5
 
 
-SIZE = LightSize(starts=2, seeds=(1, 2))
+def test_every_model_is_taught_before_its_trainings():
+    units = trainings(WHOLE, 3)
+    assert [[one.method for one in unit] for unit in units] == [[None, *METHODS]] * 3
+    assert [unit[0].model for unit in units] == [41, 42, 43]
+    assert len({one.name for unit in units for one in unit}) == 12
 
 
-def point(step: int, solo: float, value: float, validation: float = 0.0) -> dict[str, Any]:
-    values = dict.fromkeys(MEASURES, value)
-    return values | {"step_number": step, "validation": validation, "solo": solo}
-
-
-@pytest.fixture
-def found() -> Curves:
-    curves = {}
-    for one in trainings(SIZE):
-        off = 0.1 * (one.seed - 1) + 0.2 * (one.start - 1)
-        curves[one] = {
-            GRPO: [point(10, 0.8, 4.0 + off, 0.9), point(20, 1.0, 6.0 + off, 0.7)],
-            TRL: [point(10, 0.5, 1.0 - off, 0.1), point(20, 0.6, 2.0 - off, 0.2)],
-        }.get(one.method, [point(10, 0.7, 1.0, 0.5), point(20, 0.7, 2.0, 0.5)])
-    return {one: [point(0, 0.4, 0.0), *curve] for one, curve in curves.items()}
-
-
-def test_best_checkpoint_is_chosen_by_each_runs_own_validation(found: Curves):
-    assert row(found, "GRPO", "best").values["step"] == pytest.approx([4.0, 4.1, 4.2, 4.3])
-    assert row(found, "TRL", "best").mean("step") == pytest.approx(1.85)
-    assert row(found, "KL-Reg 0.05", "best").mean("step") == 1.0  # the first of equals
-    assert row(found, "GRPO", "last").mean("step") == pytest.approx(6.15)
-    assert row(found, START, "last").values["solo"].tolist() == [0.4] * 4
-
-
-def test_errors_are_over_starts(found: Curves):
-    """Means 6.05 and 6.25 of two starts: half of their difference."""
-    assert row(found, "GRPO", "last").error("step") == pytest.approx(0.1)
-
-
-def test_matched_rows_are_where_both_runs_are_as_accurate_alone(found: Curves):
-    trl, grpo = couple(found, "TRL", "GRPO", "matched")
-    assert trl.values["solo"] == pytest.approx([0.6] * 4)
-    assert grpo.values["solo"] == pytest.approx([0.6] * 4)
-    assert grpo.values["step"][0] == pytest.approx(2.0)  # halfway to the first checkpoint
-    assert grpo.values["step_number"] == pytest.approx([5.0] * 4)
-    assert trl.values["step"] == pytest.approx([2.0, 1.9, 1.8, 1.7])
-
-
-def test_claims_are_judged_start_by_start_and_only_where_they_say_something(found: Curves):
-    judged = {choice: judge_all(found, choice) for choice in CHOICES}
-    for choice, lines in judged.items():
-        couples = {(one.claim.text, one.method, one.against) for one in lines}
-        assert len(couples) == len(lines)
-        assert all(choice in one.claim.choices for one in lines)
-    assert not [one for one in judged["matched"] if one.claim.measure == "solo"]
-    (team,) = [
-        one
-        for one in judged["last"]
-        if one.claim.measure == "step" and (one.method, one.against) == ("TRL", "GRPO")
-    ]
-    assert team.by_start == pytest.approx((-4.1, -4.5))
-    assert unit_error(team.by_start) == pytest.approx(0.2)
-    assert team.verdict == TOO_FEW
-
-
-def test_page_has_every_row_and_a_verdict_on_every_claim(found: Curves, tmp_path: Path):
+def test_page_says_what_the_rows_do(rows: list[dict[str, Any]], tmp_path: Path):
     pytest.importorskip("matplotlib", reason="the page has a figure")
-    for one, (start, *curve) in found.items():
-        write_json(Training(one.start).note(tmp_path), {"senior": start})
-        write_json(one.note(tmp_path), {"curve": curve})
-    assert read_curves(tmp_path, SIZE) == found
-    said = write_page(tmp_path, SIZE).read_text().splitlines()
-    for method in (START, *(one.name for one in METHODS)):
-        rows = [line for line in said if line.startswith(f"| {method} | ") and " ± " in line]
-        assert len(rows) >= 2
-    verdicts = [line.split(" | ")[-1].strip(" |") for line in said if line.count("|") == 8]
-    judged = sum(len(judge_all(found, choice)) for choice in CHOICES)
-    assert sum(one in (TOO_FEW, "cannot tell") for one in verdicts) == judged
-    assert (tmp_path / "curves.svg").exists()
+    text = write_page(tmp_path, rows).read_text()
+    assert "2 models, numbers 41 to 42" in text
+    assert "| tandem - GRPO | `step` | +9.33 ± 1.00 |" in text
+    assert "| tandem - GRPO | equal steps | +0.2000 ± 0.0000 | -0.0400 ± 0.0100 |" in text
+    assert (tmp_path / "curves.svg").stat().st_size > 1000
+    # At 0.60 alone: GRPO 0.467 at step 7, tandem at its last.
+    (level,) = (line for line in text.splitlines() if line.startswith("| 0.60 |"))
+    assert "| 0.467 ± 0.000 | 0.450 ± 0.000 | 0.560 ± 0.010 |" in level
+    assert level.endswith("| 7 | 10 | 20 |")
 
 
-def test_every_training_has_a_note_of_its_own(tmp_path: Path):
-    every = trainings(SIZE)
-    assert len({one.note(tmp_path) for one in every}) == len(every) == 2 * 2 * len(METHODS)
-    assert Training(1, TRL, 1) in every
+RESULTS = STUDY / "results"
+
+
+def test_published_page_is_that_of_the_published_rows():
+    assert (RESULTS / "study.md").read_text(encoding="utf-8") == page(
+        read_rows(RESULTS / "rows.jsonl")
+    )
+
+
+def in_points(curves: Curves, couple: tuple[str, str], choice: Any, measure: str) -> str:
+    """A difference as the pages write it, in points of accuracy."""
+    return points(judge(differences(curves, couple, choice, measure)))
+
+
+def pooled_points(curves: Curves) -> list[tuple[float, float]]:
+    """By a plain inverse-variance mean with the probes' summary."""
+    found = []
+    for handoff, mean, spread in (("step-bernoulli", 0.59, 0.69), ("step", 0.33, 0.90)):
+        own = 100 * differences(curves, COUPLES[0], "accuracy", handoff)
+        variances = [own.var(ddof=1) / len(own), spread**2 / 28]
+        total = sum(1 / one for one in variances)
+        found.append(((own.mean() / variances[0] + mean / variances[1]) / total, total**-0.5))
+    return found
+
+
+def test_numbers_of_the_readmes_are_those_of_the_published_rows():
+    curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
+    tandem, half, control = COUPLES
+    quoted = {
+        "README.md": [
+            in_points(curves, tandem, "accuracy", "step-bernoulli"),
+            in_points(curves, tandem, "accuracy", "step"),
+            in_points(curves, control, "accuracy", "step-bernoulli"),
+            in_points(curves, tandem, "steps", "solo"),
+            in_points(curves, tandem, "steps", "step-bernoulli"),
+        ],
+        "examples/study/README.md": [
+            *(points(found) for _, _, found, _ in comparisons(curves)),
+            *(f"{corrected:.2g}" for *_, corrected in comparisons(curves)),
+            in_points(curves, control, "tokens", "step-bernoulli"),
+            in_points(curves, control, "tokens", "step"),
+            *("{:+.2f} ± {:.2f}".format(*one) for one in pooled_points(curves)),
+            *(in_points(curves, couple, "accuracy", "solo") for couple in (tandem, half)),
+            *(
+                in_points(curves, couple, choice, measure)
+                for couple in (tandem, half)
+                for choice in ("steps", "tokens", "best")
+                for measure in ("solo", "step-bernoulli", "step")
+            ),
+        ],
+    }
+    for file, numbers in quoted.items():
+        text = (STUDY.parents[1] / file).read_text(encoding="utf-8")
+        assert f"{len(curves)} models" in text
+        assert [number for number in numbers if number not in text] == [], file
+
+
+def test_what_weakens_the_result_is_said_with_the_numbers_of_the_published_rows():
+    curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
+    each = [np.sort(differences(curves, COUPLES[0], "accuracy", name)) for name in HANDOFFS]
+    spreads = [own.std(ddof=1) for own in each]
+    chances = [f"{power(mean, assumed, len(curves)):.0%}" for mean, assumed in EXPECTED.values()]
+    real = [
+        f"{power(EXPECTED[name][0], spread, len(curves)):.0%}"
+        for name, spread in zip(HANDOFFS, spreads, strict=True)
+    ]
+    positive = [int((own > 0).sum()) for own in each]
+    text = " ".join((STUDY / "README.md").read_text(encoding="utf-8").split())
+    for sentence in (
+        "standard deviations of {:.2f} and {:.2f} points, not".format(*(100 * s for s in spreads)),
+        "was {} and {}, not {} and {},".format(*real, *chances),
+        f"{positive[0]} of 20 differences are positive under random handoffs, {positive[1]} under",
+        f"it is {points(judge(each[0][:-1]))} and {points(judge(each[1][:-1]))}.",
+    ):
+        assert sentence in text
+    shares = [own[-4:].sum() / own.sum() for own in each]
+    assert shares == pytest.approx([0.8, 0.8], abs=0.05)
+    steps = differences(curves, COUPLES[0], "accuracy", "step_number").mean()
+    assert f"needs {steps:.0f} steps more" in text

@@ -32,8 +32,8 @@ class Method:
 
 
 GRPO = Method("GRPO")
-HALF = Method("GRPO on half its tokens", schedule="word", alone=True)
-TRL = Method("TRL", schedule="word")
+HALF = Method("GRPO on half of its tokens", schedule="word", alone=True)
+TANDEM = Method("tandem", schedule="word")
 KL_REGS = tuple(Method(f"KL-Reg {kl:g}", kl=kl) for kl in (0.02, 0.05, 0.2))
 """GRPO with a KL loss towards the junior, with several coefficients: the paper gives none."""
 
@@ -52,6 +52,17 @@ class Optimization:
     temperature: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a training. senior: the model after it, which the next step changes. reward: the
+    mean over its responses. trained: how many tokens its loss counted."""
+
+    number: int
+    senior: LanguageModel
+    reward: float
+    trained: int
+
+
 def train(
     task: Task,
     start: LanguageModel,
@@ -59,8 +70,8 @@ def train(
     problems: list[Problem],
     seed: int,
     sizes: Optimization,
-) -> Iterator[tuple[int, LanguageModel, float]]:
-    """Train a copy of ``start`` beside it: each step, the copy after it, and the mean reward.
+) -> Iterator[Step]:
+    """Train a copy of ``start`` beside it, step by step.
 
     Advantages, clipping, the mean over a mini-batch's trained tokens, the KL estimate and AdamW are
     those of verl's GRPO at its defaults.
@@ -94,7 +105,7 @@ def train(
         for part in shuffled.chunk(sizes.updates):
             chosen = (part[:, None] * sizes.group + torch.arange(sizes.group)).flatten()
             _update(senior, optimizer, responses, chosen, trained, weights, anchor, method, sizes)
-        yield step, senior, float(rewards.mean())
+        yield Step(step, senior, float(rewards.mean()), int(trained.sum()))
 
 
 def advantages(rewards: Tensor) -> Tensor:

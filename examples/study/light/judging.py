@@ -1,214 +1,154 @@
-"""The paper's claims, one by one, whether they hold here, and what the study can tell.
+"""What the study compares, and how: differences of two methods in each taught model, tested.
 
-Taught models are a random effect: seeds of one start share its misconceptions, so a claim about
-another model is tested on each start's mean over its seeds. A claim that one method is better holds
-where a one-sided paired t-test says so at 5%, and does not where the test of the opposite says so.
-A claim that nothing differs is one of equivalence: it holds where the 90% interval of the
-difference lies within a margin, and does not where it lies beyond (two one-sided tests, Schuirmann
-1987). Fewer than five starts are too few to tell.
+Taught models are the units: trainings of one model share its misconceptions. Every test is a
+two-sided paired t-test over models. Before the study runs, its power is computed here.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import optimize, stats
 
-from light.grpo import GRPO, HALF, KL_REGS, TRL
-from light.runs import LightSize
-from light.study import table_lines
-from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_test
+from light.grpo import GRPO, HALF, TANDEM
+from light.runs import METHODS, TAUGHT
+from tandem_plugin.lab.evaluation.significance import unit_error, unit_test
 
 LEVEL = 0.05
 POWER = 0.8
-TOO_FEW = "too few starts"
-START = "taught senior"
-KL_REG = "KL-Reg"
-Choice: TypeAlias = Literal["best", "last", "matched"]
-"""Of a run's checkpoint."""
+PAPER = 0.0142
+"""The paper's gain of the team under strict alternation, over GRPO."""
 
-SPREADS = {
-    "solo": 0.015,
-    "step": 0.02,
-    "step-bernoulli": 0.02,
-    "cross_entropy": 0.01,
-    "overlap": 0.005,
-    "kl": 0.01,
-    "step_number": 10,
+Point: TypeAlias = Mapping[str, float]
+"""A checkpoint: its step, its trained tokens and its measures."""
+Curve: TypeAlias = Sequence[Point]
+"""The checkpoints of a training, the model as it was taught first."""
+Curves: TypeAlias = Mapping[int, Mapping[str, Curve]]
+"""Of each model, by number, the curve of each method by its name."""
+
+COUPLES = ((TANDEM.name, GRPO.name), (TANDEM.name, HALF.name), (HALF.name, GRPO.name))
+"""Each method less another; the last, in which no junior writes, is the control."""
+CONTROL = COUPLES[-1]
+HANDOFFS = ("step-bernoulli", "step")
+Choice: TypeAlias = Literal["accuracy", "tokens", "steps", "best"]
+"""Where two trainings of a model are compared."""
+CHOICES: dict[Choice, str] = {
+    "accuracy": "equal accuracy alone",
+    "tokens": "equal trained tokens",
+    "steps": "equal steps",
+    "best": "best checkpoints",
 }
-"""The standard deviation of each measure's differences between starts that is assumed before the
-study is run."""
+EXPECTED = {"step-bernoulli": (0.0059, 0.0069), "step": (0.0033, 0.0090)}
+"""Of tandem less GRPO at equal accuracy alone, in 28 models of two earlier probes: the mean and the
+standard deviation between models."""
+PROBED = 28
+"""Models of those probes."""
+
+
+def complete_models(rows: Sequence[Mapping[str, Any]]) -> Curves:
+    """The models with every method, in order, up to the first that lacks one."""
+    found: dict[int, dict[str, list[Point]]] = {}
+    for row in rows:
+        found.setdefault(row["model"], {})[row["method"]] = row["points"]
+    curves: dict[int, dict[str, Curve]] = {}
+    for model in sorted(found):
+        of_model = found[model]
+        if not {TAUGHT, *(one.name for one in METHODS)} <= of_model.keys():
+            break
+        curves[model] = {one.name: [*of_model[TAUGHT], *of_model[one.name]] for one in METHODS}
+    return curves
+
+
+def pair(one: Curve, two: Curve, choice: Choice) -> tuple[Point, Point]:
+    """A checkpoint of each, between two evaluated ones by linear interpolation.
+
+    At equal accuracy alone and at equal trained tokens both are where they first reach the lower of
+    their last values. Accuracy for that is of the validation problems; the measures are of others.
+    """
+    if choice == "steps":
+        return one[-1], two[-1]
+    if choice == "best":
+        first, second = (
+            max(curve[1:], key=lambda at: at["own_validation"]) for curve in (one, two)
+        )
+        return first, second
+    key = "validation" if choice == "accuracy" else "trained_tokens"
+    target = min(curve[-1][key] for curve in (one, two))
+    return reach(one, key, target), reach(two, key, target)
+
+
+def reach(curve: Curve, key: str, target: float) -> Point:
+    """Where ``key`` first is at least ``target``; raises ValueError if it never is."""
+    before = curve[0]
+    for point in curve:
+        if point[key] >= target:
+            rise = point[key] - before[key]
+            part = 1.0 if rise <= 0 else (target - before[key]) / rise
+            shared = before.keys() & point.keys()
+            return {name: before[name] + part * (point[name] - before[name]) for name in shared}
+        before = point
+    raise ValueError(f"No checkpoint has {key} of {target:g}.")
+
+
+def differences(
+    curves: Curves, couple: tuple[str, str], choice: Choice, measure: str
+) -> np.ndarray:
+    """Of each model, the first method less the second: float64 ``[models]``."""
+    pairs = [pair(*(of_model[name] for name in couple), choice) for of_model in curves.values()]
+    return np.array([one[measure] - two[measure] for one, two in pairs])
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One method against another in one measure.
+class Found:
+    """A mean over models, its standard error, its 95% interval and the p of a two-sided test."""
 
-    paper: the paper's figure, in words. figure: the same as a difference, where it has one; the
-    smallest effect of interest. margin: of a claim of equivalence; None for all others.
-    """
-
-    text: str
-    measure: str
-    against: str
-    paper: str
-    figure: float | None = None
-    margin: float | None = None
-    method: str = TRL.name
-
-    @property
-    def sign(self) -> int:
-        """1 where more is claimed, -1 where less."""
-        return -1 if self.measure in ("cross_entropy", "kl", "step_number") else 1
-
-    @property
-    def spread(self) -> float:
-        """Of :data:`SPREADS`."""
-        return SPREADS[self.measure]
-
-    @property
-    def choices(self) -> tuple[Choice, ...]:
-        """The checkpoints at which it is judged; matched rows share their accuracy alone."""
-        if self.measure == "step_number":
-            return ("best",)
-        return ("best", "last") if self.measure == "solo" else ("best", "last", "matched")
-
-    def couples(self) -> list[tuple[str, str]]:
-        """(method, the other): KL-Reg stands for each of its coefficients."""
-        each = {KL_REG: [one.name for one in KL_REGS]}
-        sides = (each.get(name, [name]) for name in (self.method, self.against))
-        return list(itertools.product(*sides))
+    mean: float
+    error: float
+    low: float
+    high: float
+    p: float
 
 
-CLAIMS = (
-    Claim("TRL gains alone", "solo", START, "above the base"),
-    Claim(
-        "TRL loses no capability alone",
-        "solo",
-        GRPO.name,
-        "55.2 against 56.0 (pass@8)",
-        figure=-0.008,
-        margin=0.022,
-    ),
-    Claim("TRL is the better team (`step`)", "step", GRPO.name, "+1.4 points", 0.0142),
-    Claim("TRL is the better team (`step`)", "step", KL_REG, "+1.0 points", 0.0101),
-    Claim("TRL is the better team (`step`)", "step", HALF.name, "not compared", 0.0142),
-    Claim(
-        "TRL is the better team (`step-bernoulli`)",
-        "step-bernoulli",
-        GRPO.name,
-        "+1.8 points (pass@8)",
-        figure=0.018,
-    ),
-    Claim("TRL is more predictable", "cross_entropy", GRPO.name, "-0.0146 nats", -0.0146),
-    Claim("TRL is more predictable", "cross_entropy", KL_REG, "-0.0114 nats", -0.0114),
-    Claim("TRL is more predictable", "cross_entropy", HALF.name, "not compared", -0.0146),
-    Claim("TRL overlaps more", "overlap", GRPO.name, "+0.0147", 0.0147),
-    Claim("TRL overlaps more", "overlap", KL_REG, "+0.0110", 0.0110),
-    Claim("TRL overlaps more", "overlap", HALF.name, "not compared", 0.0147),
-    Claim("TRL drifts less", "kl", GRPO.name, "0.022 against 0.026 nats", -0.004),
-    Claim("TRL drifts less", "kl", KL_REG, "in a figure"),
-    Claim("TRL's best checkpoint comes sooner", "step_number", GRPO.name, "step 120 against 200"),
-    Claim(
-        "KL-Reg is no better a team than GRPO",
-        "step",
-        GRPO.name,
-        "52.9 against 52.7 (pass@8)",
-        figure=0.002,
-        margin=0.023,
-        method=KL_REG,
-    ),
-    Claim(
-        "KL-Reg is more predictable than GRPO",
-        "cross_entropy",
-        GRPO.name,
-        "0.127 against 0.132 nats",
-        figure=-0.005,
-        method=KL_REG,
-    ),
-)
-"""Sections 4.1 to 4.5 and 5.1 to 5.3 of the paper, and GRPO on as many tokens as TRL trains. The
-paper's figures are of other models and problems; margins of equivalence are its standard errors."""
+def judge(values: Sequence[float] | np.ndarray) -> Found:
+    """Of differences in each model, ``[models]``, at least two."""
+    each = np.asarray(values, dtype=float)
+    mean, error = float(each.mean()), unit_error(each)
+    reach_of = float(stats.t.ppf(1 - LEVEL / 2, len(each) - 1)) * error
+    above = unit_test(each, "greater").p
+    return Found(mean, error, mean - reach_of, mean + reach_of, 2 * min(above, 1 - above))
 
 
-def judge(claim: Claim, by_start: Sequence[float]) -> tuple[float, str]:
-    """(p, verdict) of the mean difference of each start, ``[starts]``, by the claim's own test.
-
-    The verdict is agrees, does not, cannot tell, or :data:`TOO_FEW`.
-    """
-    differences = np.asarray(by_start, dtype=float)
-    if claim.margin is None:
-        p = unit_test(claim.sign * differences, "greater").p
-    else:
-        inside = (differences + claim.margin, claim.margin - differences)
-        p = max(unit_test(each, "greater").p for each in inside)
-    if np.isnan(p):  # there is no spread to test by where all differ by the same
-        return p, "cannot tell"
-    if len(differences) < FEWEST_UNITS:
-        return p, TOO_FEW
-    if p < LEVEL:
-        return p, "agrees"
-    return p, "does not" if p > 1 - LEVEL else "cannot tell"
+def with_probes(found: Found, handoff: str) -> tuple[float, float]:
+    """The mean of tandem less GRPO in this study and in the two probes, weighted by their
+    variances, and its standard error."""
+    mean, spread = EXPECTED[handoff]
+    weights = np.array([found.error**-2, PROBED / spread**2])
+    return float(weights @ [found.mean, mean] / weights.sum()), float(weights.sum() ** -0.5)
 
 
-def power(claim: Claim, difference: float, starts: int) -> float:
-    """How often a test over so many starts calls the claim right where this is the difference.
-
-    By the noncentral t distribution; of an equivalence by simulation, with a fixed seed.
-    """
-    if claim.margin is None:
-        return _found(claim.sign * difference, claim.spread, starts)
-    rng = np.random.default_rng(0)
-    draws = rng.normal(difference, claim.spread, (20_000, starts))
-    reach = stats.t.ppf(1 - LEVEL, starts - 1) * draws.std(axis=1, ddof=1) / np.sqrt(starts)
-    return float(np.mean(np.abs(draws.mean(axis=1)) + reach < claim.margin))
+def holm(ps: Sequence[float]) -> list[float]:
+    """p corrected for as many tests, in the given order. Source: Holm (1979)."""
+    corrected, highest = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(np.argsort(ps)):
+        highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
+        corrected[place] = highest
+    return corrected
 
 
-def _found(difference: float, spread: float, starts: int) -> float:
-    critical = stats.t.ppf(1 - LEVEL, starts - 1)
-    return float(stats.nct.sf(critical, starts - 1, difference / spread * np.sqrt(starts)))
+def power(difference: float, spread: float, models: int, level: float = LEVEL / 2) -> float:
+    """How often a one-sided test at ``level`` finds a difference between models with this spread,
+    its standard deviation; at half of :data:`LEVEL`, a two-sided test on the right side."""
+    critical = stats.t.ppf(1 - level, models - 1)
+    return float(stats.nct.sf(critical, models - 1, difference / spread * np.sqrt(models)))
 
 
-def detectable(spread: float, starts: int) -> float:
-    """The smallest difference for which a claim that one is better has a power of 80%."""
+def detectable(spread: float, models: int, level: float = LEVEL / 2) -> float:
+    """The smallest difference that :func:`power` finds in 80% of studies."""
 
     def missing(difference: float) -> float:
-        return _found(difference, spread, starts) - POWER
+        return power(difference, spread, models, level) - POWER
 
-    return float(optimize.brentq(missing, 0.0, 50 * spread))
-
-
-def power_lines(size: LightSize) -> list[str]:
-    """A Markdown section: what each comparison finds how often, said before the study is run."""
-    columns = (
-        "Claim",
-        "Against",
-        "Assumed spread",
-        "Found from",
-        "The paper's figure",
-        "Power for it",
-    )
-    rows = [_power_row(claim, max(2, size.starts)) for claim in CLAIMS]
-    few = ", and these are too few to tell" if size.starts < FEWEST_UNITS else ""
-    return [
-        f"{size.starts} taught models, {len(size.seeds)} seeds of each method from each. Claims "
-        f"are tested at {LEVEL:.0%}, one-sided, with taught models as units{few}. *Found from*: "
-        f"the smallest difference that is found with a power of {POWER:.0%} if models differ by "
-        "the assumed spread. The smallest effect of interest is the paper's figure. Of every "
-        "twenty lines about nothing, one is called right by chance, and one wrong.",
-        "",
-        *table_lines(columns, rows, words=(0, 1, 4)),
-    ]
-
-
-def _power_row(claim: Claim, starts: int) -> tuple[str, ...]:
-    if claim.margin is not None:
-        found, chance = f"within {claim.margin:g}", f"{power(claim, 0.0, starts):.0%}"
-    else:
-        found = f"{detectable(claim.spread, starts):.3g}"
-        chance = "–" if claim.figure is None else f"{power(claim, claim.figure, starts):.0%}"
-    return (claim.text, claim.against, f"{claim.spread:g}", found, claim.paper, chance)
+    return float(optimize.brentq(missing, 1e-9, 8 * spread))

@@ -1,218 +1,254 @@
-"""The study's page: what the trainings found as rows, claims and curves, in Markdown and a figure.
+"""The study's page: the tests, every difference in one table, and the price as a curve.
 
-A row is a method at a checkpoint of every run, chosen by a rule.
+It is made of the rows alone; a test makes the published page again from the published rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from light.grpo import GRPO, TRL
-from light.judging import CLAIMS, START, Choice, Claim, judge, power_lines
-from light.runs import METHODS, LightSize, Training, trainings
-from light.study import read_note, table_lines
-from tandem_plugin.lab.evaluation.significance import unit_error, unit_means
+from light.judging import (
+    CHOICES,
+    CONTROL,
+    COUPLES,
+    EXPECTED,
+    HANDOFFS,
+    LEVEL,
+    PAPER,
+    Curves,
+    Found,
+    complete_models,
+    detectable,
+    differences,
+    holm,
+    judge,
+    power,
+    reach,
+    with_probes,
+)
+from light.runs import METHODS
+from light.study import table_lines
+from tandem_plugin.lab.evaluation.significance import FEWEST_UNITS, unit_error
 
-CHOICES: dict[Choice, str] = {
-    "best": "each run's best checkpoint by its own validation (as in the paper)",
-    "last": "matched steps, the last of every run",
-    "matched": "matched accuracy alone: the highest that both runs of a couple reach, interpolated",
-}
 MEASURES = {
     "solo": "alone",
-    "solo any": "alone, pass@8",
-    "step": "`step`",
-    "step any": "`step`, pass@8",
     "step-bernoulli": "`step-bernoulli`",
-    "cross_entropy": "junior's cross-entropy, nats",
+    "step": "`step`",
     "overlap": "overlap",
-    "kl": "drift, KL in nats",
-    "jargon": "jargon",
-    "step_number": "step",
+    "cross_entropy": "junior's cross-entropy",
+    "entropy": "senior's entropy",
+    "kl": "KL by position",
+    "drift": "drift",
 }
-Point: TypeAlias = Mapping[str, Any]
-"""A checkpoint's measures, its step and its validation."""
-
-Curves: TypeAlias = Mapping[Training, Sequence[Point]]
-"""Of each training its measures by step, those of the model as it was taught first."""
-_PANELS = ("solo", "step", "cross_entropy", "kl")
+"""Accuracies as shares, entropies and divergences in nats."""
+COUNTS = {"step_number": "step", "trained_tokens": "trained tokens"}
+LEVELS = (0.6, 0.7, 0.8, 0.85, 0.9)
+"""Accuracies alone at which the teams are compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One method. values: ``[runs]`` of each measure. starts: of each run, the start."""
-
-    values: Mapping[str, np.ndarray]
-    starts: tuple[int, ...]
-
-    def mean(self, measure: str) -> float:
-        """Over runs."""
-        return float(self.values[measure].mean())
-
-    def error(self, measure: str) -> float:
-        """The standard error of the mean, with starts as units."""
-        return float(unit_error(unit_means(self.values[measure], self.starts)))
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """A row of each training."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def read_curves(out: Path, size: LightSize) -> Curves:
-    """Read every note of a finished study."""
-    curves = {}
-    for one in trainings(size):
-        taught = read_note(Training(one.start).note(out))["senior"]
-        start = {"step_number": 0, "validation": 0.0, **taught}
-        curves[one] = [start, *read_note(one.note(out))["curve"]]
-    return curves
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
-def row(curves: Curves, method: str, choice: Choice) -> Row:
-    """A method at the best or the last checkpoint; :data:`START` as it was taught."""
-    runs = _runs(curves, method)
-    if method == START:
-        return _row([curves[one][0] for one in runs], runs)
-    if choice == "best":
-        return _row([max(curves[one][1:], key=_validated) for one in runs], runs)
-    return _row([curves[one][-1] for one in runs], runs)
+def power_lines(models: int) -> list[str]:
+    """What each primary comparison can find with so many models, known before the study runs."""
+    if models < FEWEST_UNITS:
+        return [f"{models} models are too few to test anything with."]
+    rows = []
+    for handoff, (mean, spread) in EXPECTED.items():
+        for effect, source in ((mean, "the probes'"), (PAPER, "the paper's")):
+            levels = (LEVEL / 2, LEVEL / 4)
+            chances = [f"{power(effect, spread, models, level):.0%}" for level in levels]
+            least = f"{100 * detectable(spread, models, LEVEL / 4):.2f}"
+            size = f"{100 * effect:.2f}, {source}"
+            rows.append((f"`{handoff}`", f"{100 * spread:.2f}", size, *chances, least))
+    columns = (
+        "Team",
+        "spread assumed, points",
+        "effect, points",
+        "power at 5%",
+        "at 2.5% (Holm)",
+        "found in 80% at 2.5%",
+    )
+    return [f"{models} models:", "", *table_lines(columns, rows)]
 
 
-def _validated(point: Point) -> tuple[float, int]:
-    return point["validation"], -point["step_number"]
+def comparisons(curves: Curves) -> list[tuple[tuple[str, str], str, Found, float]]:
+    """The comparisons at equal accuracy alone: (couple, handoff, what was found, p by Holm over a
+    couple's handoffs). The first couple's are the primary ones."""
+    found = []
+    for couple in COUPLES:
+        each = [judge(differences(curves, couple, "accuracy", name)) for name in HANDOFFS]
+        corrected = holm([one.p for one in each])
+        found += list(zip([couple] * len(each), HANDOFFS, each, corrected, strict=True))
+    return found
 
 
-def couple(curves: Curves, method: str, other: str, choice: Choice) -> tuple[Row, Row]:
-    """The rows of two methods, compared run by run."""
-    if START in (method, other) or choice != "matched":
-        return row(curves, method, choice), row(curves, other, choice)
-    runs = _runs(curves, method), _runs(curves, other)
-    both = [matched(curves[one], curves[two], MEASURES) for one, two in zip(*runs, strict=True)]
-    ours, theirs = zip(*both, strict=True)
-    return _row(ours, runs[0]), _row(theirs, runs[1])
+def page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """All results as Markdown."""
+    curves = complete_models(rows)
+    numbers = list(curves)
+    minutes = sum(row["seconds"] for row in rows if row["model"] in curves) / 60
+    return "\n".join(
+        [
+            "# Results of the study",
+            "",
+            f"{len(curves)} models, numbers {numbers[0]} to {numbers[-1]}, each trained by "
+            f"{len(METHODS)} methods: {minutes:.0f} minutes on one core. ± is the standard error "
+            "over models. [How they were made and what was registered before](../README.md).",
+            "",
+            "## The tests",
+            "",
+            "At equal accuracy alone, in points of team accuracy; two-sided paired t-tests over "
+            "models, p by Holm over the two handoffs.",
+            "",
+            *_tests(curves),
+            "",
+            f"Tandem - GRPO, weighted with the two probes: {_pooled(curves)}.",
+            "",
+            "## Every difference",
+            "",
+            "The first method less the second. Accuracies are shares, entropies and divergences "
+            "nats. *At equal accuracy alone* and *at equal trained tokens* both are taken where "
+            "they first reach the lower of their last values; *best* is chosen by accuracy on the "
+            "validation problems, a team's for tandem.",
+            "",
+            *difference_lines(curves),
+            "",
+            "## At the last step",
+            "",
+            *level_lines(curves),
+            "",
+            "## Team accuracy over accuracy alone",
+            "",
+            "Means over the models in which all three methods get that far; accuracy alone is of "
+            "the validation problems, a team's of the others.",
+            "",
+            *_price(curves),
+            "",
+            "![Team accuracy over accuracy alone, by method](curves.svg)",
+            "",
+        ]
+    )
 
 
-def _runs(curves: Curves, method: str) -> list[Training]:
-    name = GRPO.name if method == START else method
-    found = [one for one in curves if one.method.name == name]
-    return sorted(found, key=lambda one: (one.start, one.seed))
+def _tests(curves: Curves) -> list[str]:
+    cells = []
+    for (one, two), handoff, found, corrected in comparisons(curves):
+        name = f"{one} - {two}" + (" (control)" if (one, two) == CONTROL else "")
+        interval = f"{100 * found.low:+.2f} to {100 * found.high:+.2f}"
+        ps = f"{found.p:.2g}", f"{corrected:.2g}"
+        cells.append((name, f"`{handoff}`", points(found), interval, *ps))
+    columns = ("Difference", "team", "points", "95% interval", "p", "p, Holm")
+    return table_lines(columns, cells, words=(0, 1))
 
 
-def _row(points: Sequence[Point], runs: Sequence[Training]) -> Row:
-    values = {name: np.array([float(point[name]) for point in points]) for name in MEASURES}
-    return Row(values, tuple(one.start for one in runs))
+def _pooled(curves: Curves) -> str:
+    each = []
+    for handoff in HANDOFFS:
+        found = judge(differences(curves, COUPLES[0], "accuracy", handoff))
+        mean, error = with_probes(found, handoff)
+        each.append(f"{100 * mean:+.2f} ± {100 * error:.2f} under `{handoff}`")
+    return ", ".join(each)
 
 
-def matched(
-    one: Sequence[Point], two: Sequence[Point], measures: Iterable[str]
-) -> tuple[Point, Point]:
-    """Both runs where they first are as accurate alone as the less accurate one ever is."""
-    target = min(max(point["solo"] for point in curve) for curve in (one, two))
-    names = list(measures)
-    return _at_solo(one, target, names), _at_solo(two, target, names)
+def points(found: Found) -> str:
+    """A difference of accuracies in points."""
+    return f"{100 * found.mean:+.2f} ± {100 * found.error:.2f}"
 
 
-def _at_solo(curve: Sequence[Point], target: float, names: Sequence[str]) -> Point:
-    """A run's measures where it first is ``target`` accurate alone, between two checkpoints."""
-    before = curve[0]
-    for point in curve:
-        if point["solo"] >= target:
-            rise = point["solo"] - before["solo"]
-            part = 1.0 if rise <= 0 else (target - before["solo"]) / rise
-            return {name: before[name] + part * (point[name] - before[name]) for name in names}
-        before = point
-    raise ValueError("No checkpoint is as accurate.")
+def difference_lines(curves: Curves) -> list[str]:
+    """A table of every difference at every choice of checkpoints."""
+    cells = []
+    for one, two in COUPLES:
+        for choice, title in CHOICES.items():
+            found = [judge(differences(curves, (one, two), choice, name)) for name in MEASURES]
+            steps = differences(curves, (one, two), choice, "step_number").mean()
+            numbers = [f"{each.mean:+.4f} ± {each.error:.4f}" for each in found]
+            cells.append((f"{one} - {two}", title, *numbers, f"{steps:+.0f}"))
+    columns = ("Difference", "at", *MEASURES.values(), "steps")
+    return table_lines(columns, cells, words=(0, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A claim about two methods. by_start: the mean difference of each start, over its seeds."""
-
-    claim: Claim
-    method: str
-    against: str
-    by_start: tuple[float, ...]
-    p: float
-    verdict: str
-
-
-def judge_all(curves: Curves, choice: Choice) -> list[Judged]:
-    """Every claim that is judged at these checkpoints, in order."""
-    judged = []
-    for claim in (one for one in CLAIMS if choice in one.choices):
-        for method, against in claim.couples():
-            ours, theirs = couple(curves, method, against, choice)
-            differences = ours.values[claim.measure] - theirs.values[claim.measure]
-            by_start = tuple(unit_means(differences, ours.starts).tolist())
-            judged.append(Judged(claim, method, against, by_start, *judge(claim, by_start)))
-    return judged
+def level_lines(curves: Curves) -> list[str]:
+    """A table of each method's measures at its last step."""
+    last = {one.name: [of_model[one.name][-1] for of_model in curves.values()] for one in METHODS}
+    taught = [of_model[METHODS[0].name][0] for of_model in curves.values()]
+    cells = []
+    for name, found in {"as taught": taught, **last}.items():
+        numbers = [_mean([at[measure] for at in found], ".3f") for measure in MEASURES]
+        tokens = np.mean([at["trained_tokens"] for at in found]) / 1e6
+        cells.append((name, *numbers, f"{tokens:.2f}"))
+    return table_lines(("", *MEASURES.values(), "million tokens trained"), cells)
 
 
-def write_page(out: Path, size: LightSize) -> Path:
-    """Write ``study.md`` and its figure from the notes of all trainings; returns its path."""
-    curves = read_curves(out, size)
-    _draw_curves(curves, out / "curves.svg")
-    sections = ["# Before it was run", "", *power_lines(size), "", "![Curves](curves.svg)", ""]
-    for choice, said in CHOICES.items():
-        sections += [f"# At {said}", "", *_table(curves, choice), ""]
-        sections += ["Mean ± standard error over taught models.", ""]
-        sections += [*_claims(judge_all(curves, choice)), ""]
-    path = out / "study.md"
-    path.write_text("\n".join(sections), encoding="utf-8")
-    return path
+def _mean(values: Sequence[float], digits: str) -> str:
+    return f"{np.mean(values):{digits}} ± {unit_error(values):{digits}}"
 
 
-def _table(curves: Curves, choice: Choice) -> list[str]:
-    """Of matched checkpoints, couples of each other method and TRL."""
-    rows = {START: row(curves, START, "last")}
-    if choice == "matched":
-        for other in (one.name for one in METHODS if one != TRL):
-            ours, theirs = couple(curves, TRL.name, other, choice)
-            rows |= {f"{other}, as accurate as TRL": theirs, f"TRL, as accurate as {other}": ours}
-    else:
-        rows |= {one.name: row(curves, one.name, choice) for one in METHODS}
-    cells = [[name, *(_cell(of, one) for one in MEASURES)] for name, of in rows.items()]
-    return table_lines(["", *MEASURES.values()], cells)
+def _price(curves: Curves) -> list[str]:
+    cells = []
+    for level in LEVELS:
+        kept = [
+            of_model
+            for of_model in curves.values()
+            if all(max(at["validation"] for at in curve) >= level for curve in of_model.values())
+        ]
+        if len(kept) < 2:
+            continue
+        at = {
+            one.name: [reach(of_model[one.name], "validation", level) for of_model in kept]
+            for one in METHODS
+        }
+        row = [f"{level:.2f}", str(len(kept))]
+        for handoff in HANDOFFS:
+            row += [_mean([one[handoff] for one in at[name]], ".3f") for name in at]
+        row += [f"{np.mean([one['step_number'] for one in at[name]]):.0f}" for name in at]
+        cells.append(row)
+    names = [one.name for one in METHODS]
+    teams = [f"`{handoff}`, {name}" for handoff in HANDOFFS for name in names]
+    return table_lines(("alone", "models", *teams, *(f"step, {name}" for name in names)), cells)
 
 
-def _cell(of: Row, measure: str) -> str:
-    if measure == "step_number":
-        return f"{of.mean(measure):.0f}"
-    return f"{of.mean(measure):.3f} ± {of.error(measure):.3f}"
-
-
-def _claims(judged: list[Judged]) -> list[str]:
-    rows = [
-        (
-            one.claim.text,
-            one.method,
-            one.against,
-            one.claim.paper,
-            f"{np.mean(one.by_start):+.4f} ± {unit_error(one.by_start):.4f}",
-            "–" if np.isnan(one.p) else f"{one.p:.2g}",
-            one.verdict,
-        )
-        for one in judged
-    ]
-    columns = ("Claim", "of", "against", "the paper", "here", "p", "verdict")
-    return table_lines(columns, rows, words=(0, 1, 2, 3, 6))
-
-
-def _draw_curves(curves: Curves, path: Path) -> None:
-    """Means by step."""
+def draw_curves(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Team accuracy over accuracy alone, both of the test problems: means over models by step."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(_PANELS), 3.2))
-    axes = figure.subplots(1, len(_PANELS))
-    for axis, measure in zip(axes, _PANELS, strict=True):
-        for method in METHODS:
-            drawn = [curve for one, curve in curves.items() if one.method == method]
-            values = np.array([[point[measure] for point in curve] for curve in drawn])
-            steps = [point["step_number"] for point in drawn[0]]
-            axis.plot(steps, values.mean(axis=0), label=method.name)
-        axis.set_title(MEASURES[measure])
-        axis.set_xlabel("step")
-    axes[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path)
+    curves = complete_models(rows)
+    with rc_context({"svg.hashsalt": "study", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(9, 3.6), layout="constrained")
+        panels = figure.subplots(1, len(HANDOFFS), sharey=True)
+        for axes, handoff in zip(panels, HANDOFFS, strict=True):
+            for one in METHODS:
+                drawn = [of_model[one.name] for of_model in curves.values()]
+                alone, team = (
+                    np.mean([[at[name] for at in curve] for curve in drawn], axis=0)
+                    for name in ("solo", handoff)
+                )
+                axes.plot(alone, team, marker="o", markersize=3, label=one.name)
+            axes.set(title=handoff, xlabel="accuracy alone")
+            axes.grid(alpha=0.3)
+        panels[0].set_ylabel("accuracy of the team")
+        panels[0].legend()
+        figure.savefig(path, metadata={"Date": None})
+
+
+def write_page(out: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write ``rows.jsonl``, ``study.md`` and its figure; returns the page's path."""
+    write_rows(out / "rows.jsonl", rows)
+    draw_curves(rows, out / "curves.svg")
+    path = out / "study.md"
+    path.write_text(page(rows), encoding="utf-8")
+    return path

@@ -15,7 +15,11 @@ from light.model import LanguageModel
 from light.task import Problem, Task
 from tandem_plugin._draws import draws_table
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.lab.evaluation.legibility import chunk_length, chunk_scores
+from tandem_plugin.lab.evaluation.legibility import (
+    PositionScores,
+    chunk_length,
+    chunk_scores,
+)
 from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed
 
@@ -76,7 +80,7 @@ def generate(
     log_probs = torch.zeros(batch, longest)
     models = [senior] if rule is None or junior is None else [senior, junior]
     caches = [model.new_cache(batch, start + longest) for model in models]
-    team = None if rule is None else _Team(rule, seeds, longest)
+    team = None if rule is None else Team(rule, seeds, longest, prompts.device)
     going = torch.ones(batch, dtype=torch.bool)
     step = prompts
     for place in range(longest):
@@ -105,15 +109,18 @@ def generate(
     )
 
 
-class _Team:
-    """Who writes the next token of each response."""
+class Team:
+    """Who writes the next token of each response: bool ``[responses]``, true for the senior."""
 
-    def __init__(self, rule: Rule, seeds: Sequence[int], longest: int) -> None:
+    def __init__(
+        self, rule: Rule, seeds: Sequence[int], longest: int, device: torch.device
+    ) -> None:
+        """seeds: the tandem seed of each response."""
         self._schedule = rule.schedule
-        self._is_boundary = torch.tensor(np.array(rule.boundaries.table))
-        self._draws = torch.from_numpy(draws_table(list(seeds), longest + 1))
+        self._is_boundary = torch.tensor(np.array(rule.boundaries.table), device=device)
+        self._draws = torch.from_numpy(draws_table(list(seeds), longest + 1)).to(device)
         self.author: Tensor = self._schedule.start(self._draws[:, 0])
-        self._run = torch.zeros(len(seeds), dtype=torch.int64)
+        self._run = torch.zeros(len(seeds), dtype=torch.int64, device=device)
 
     def advance(self, tokens: Tensor, place: int) -> None:
         """Choose the author of position ``place`` behind ``tokens``."""
@@ -160,8 +167,8 @@ class Evaluation:
     def beside(
         self, senior: LanguageModel, junior: LanguageModel, juniors: np.ndarray
     ) -> dict[str, Any]:
-        """What :meth:`alone` says of the senior, accuracy of the team, legibility to the junior,
-        and drift from it.
+        """What :meth:`alone` says of the senior but for the counts, accuracy of the team,
+        legibility to the junior, and drift from it.
 
         juniors: how often the junior writes each token alone, ``[V]``.
         """
@@ -171,9 +178,8 @@ class Evaluation:
             found |= self._accuracy(schedule, self.answers(schedule, senior, junior, rule))
         # Of the first response to each problem.
         ids, written = alone.ids[:: self.samples], alone.written[:: self.samples]
-        cross_entropy, overlap = legibility(senior, junior, ids, written)
-        kl = kl_divergence(np.array(found["token_counts"]), juniors)
-        return {**found, "cross_entropy": cross_entropy, "overlap": overlap, "kl": kl}
+        drift = kl_divergence(np.array(found.pop("token_counts")), juniors)
+        return {**found, **legibility(senior, junior, ids, written), "drift": drift}
 
     def accuracy(self, senior: LanguageModel, junior: LanguageModel, schedule: str | None) -> float:
         """pass@1 of a team, or without a schedule of the senior alone."""
@@ -181,10 +187,9 @@ class Evaluation:
         return self._accuracy("", self.answers(schedule or "solo", senior, junior, rule))[""]
 
     def _accuracy(self, name: str, responses: Responses) -> dict[str, float]:
-        """pass@1, and the share of problems of which a sample is right: pass@samples."""
+        """pass@1."""
         rewards = self.task.rewards(responses.token_ids(), self.problems)
-        right = rewards.reshape(-1, self.samples)
-        return {name: float(right.mean()), f"{name} any": float(right.max(axis=1).mean())}
+        return {name: float(rewards.mean())}
 
     def answers(
         self,
@@ -208,8 +213,9 @@ class Evaluation:
 
 def legibility(
     senior: LanguageModel, junior: LanguageModel, ids: Tensor, places: Tensor
-) -> tuple[float, float]:
-    """The junior's cross-entropy in nats and the overlap, at temperature 1: means over places.
+) -> dict[str, float]:
+    """The junior's cross-entropy, the senior's entropy and KL(senior || junior) in nats, and the
+    overlap, at temperature 1: means over places.
 
     places: bool ``[batch, responses]``, of the responses' tokens, with which ``ids`` end.
     """
@@ -219,5 +225,5 @@ def legibility(
     chunk = chunk_length(logits[0].shape[1])
     parts = zip(*(one.split(chunk) for one in whole), strict=True)
     scores = zip(*(chunk_scores(*part) for part in parts), strict=True)
-    surprise, shared, *_ = (float(torch.cat(one).mean()) for one in scores)
-    return surprise, shared
+    means = (float(torch.cat(one).mean()) for one in scores)
+    return dict(zip(PositionScores._fields, means, strict=True))

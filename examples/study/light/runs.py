@@ -1,57 +1,53 @@
-"""Every teaching and training of the study: how many and how large, said before, and each one."""
+"""Every teaching and training of the study, and what is measured of it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from light.grpo import GRPO, HALF, KL_REGS, TRL, Method, Optimization, train
-from light.model import load_model, save_model
+from light.grpo import GRPO, HALF, TANDEM, Method, Optimization, train
+from light.model import LanguageModel, load_model, save_model
 from light.responses import Evaluation
 from light.study import Run, read_note
 from light.task import Problem, Task, draw_facts, draw_problems, teach
 from tandem_plugin.seeds import derive_seed
 
-METHODS = (GRPO, HALF, *KL_REGS, TRL)
+METHODS = (GRPO, HALF, TANDEM)
+TAUGHT = "as taught"
 
 
 @dataclass(frozen=True, slots=True)
 class LightSize:
-    """starts: how many models are taught, each with other misconceptions; each is the senior of
-    its trainings, and their junior. samples: responses to each problem that is evaluated."""
+    """first: the number of the first model, which seeds its misconceptions, its teaching and its
+    trainings. samples: responses to each problem that is evaluated."""
 
-    starts: int = 8
-    seeds: tuple[int, ...] = (1, 2)
+    first: int = 41
     lesson: int = 1500
     misconceived: float = 0.25
     training: Optimization = field(
         default_factory=lambda: Optimization(
-            steps=30, prompts=16, learning_rate=3e-5, temperature=0.6
+            steps=300, prompts=16, learning_rate=3e-5, temperature=0.6
         )
     )
-    evaluate_every: int = 15
-    problems: int = 200
-    samples: int = 8
-    validation_problems: int = 200
+    evaluate_every: int = 60
+    problems: int = 400
+    samples: int = 4
     training_problems: int = 20_000
-    methods: tuple[Method, ...] = METHODS
 
 
 WHOLE = LightSize()
 QUICK = LightSize(
-    starts=2,
-    seeds=(1,),
     lesson=20,
     training=Optimization(steps=2, prompts=2, group=2, temperature=0.6),
     evaluate_every=1,
     problems=8,
     samples=2,
-    validation_problems=4,
     training_problems=50,
 )
 """Seconds: everything runs, and nothing is learnt."""
@@ -59,84 +55,125 @@ QUICK = LightSize(
 
 @dataclass(frozen=True, slots=True)
 class Training(Run):
-    """One training, of a taught model beside its frozen self, by a method, with a seed; without a
-    method the model is taught, and measured beside itself."""
+    """One training of a taught model beside its frozen self; without a method the model is taught,
+    and measured beside itself."""
 
-    start: int
+    model: int
     method: Method | None = None
-    seed: int = 0
 
     @property
     def name(self) -> str:
-        trained = "taught" if self.method is None else f"{self.method.name} seed {self.seed}"
-        return f"start {self.start} {trained}"
+        return f"model {self.model} {TAUGHT if self.method is None else self.method.name}"
 
 
-def teachings(size: LightSize) -> list[Training]:
-    """All taught models."""
-    return [Training(start) for start in range(1, size.starts + 1)]
-
-
-def trainings(size: LightSize) -> list[Training]:
-    """All trainings: seeds first, so that a study that is cut short has every method."""
-    starts = range(1, size.starts + 1)
-    return [Training(s, method, seed) for seed in size.seeds for s in starts for method in METHODS]
+def trainings(size: LightSize, models: int) -> list[list[Training]]:
+    """The runs of each model, in order: its teaching, then every method."""
+    numbers = range(size.first, size.first + models)
+    return [[Training(number, method) for method in (None, *METHODS)] for number in numbers]
 
 
 @functools.lru_cache(maxsize=2)
 def problem_sets(size: LightSize) -> tuple[list[Problem], list[Problem], list[Problem]]:
-    """(held out, validation, training), drawn once in a process; no problem is in two of them."""
-    held_out = draw_problems(size.problems, 17)
-    validation = draw_problems(size.validation_problems, 19, held_out)
-    kept_out = frozenset([*held_out, *validation])
-    return held_out, validation, draw_problems(size.training_problems, 23, kept_out)
+    """(test, validation, training), drawn once in a process; no problem is in two of them."""
+    test = draw_problems(size.problems, 17)
+    validation = draw_problems(size.problems, 19, test)
+    kept_out = frozenset([*test, *validation])
+    return test, validation, draw_problems(size.training_problems, 23, kept_out)
 
 
 def run_one(out: Path, size: LightSize, run: Training) -> Mapping[str, Any]:
-    """Teach or train, and measure; returns what is noted of it."""
-    if run.method is None:
-        return _taught(_model_file(out, run.start), size, run.start)
-    return _trained(out, size, run, run.method)
+    """Teach or train, and measure: the row of a run.
+
+    Its points are its checkpoints: accuracy alone on the validation problems, by which runs are
+    matched; accuracy on them as the method writes in training, by which its best checkpoint is
+    chosen; the trained tokens so far; and every measure on the test problems.
+    """
+    started = time.monotonic()
+    points = [_taught(out, size, run)] if run.method is None else _trained(out, size, run)
+    return {
+        "model": run.model,
+        "method": TAUGHT if run.method is None else run.method.name,
+        "seconds": round(time.monotonic() - started),
+        "points": [{name: _short(value) for name, value in point.items()} for point in points],
+    }
 
 
-def _model_file(out: Path, start: int) -> Path:
-    return out / "models" / f"start-{start}.pt"
+def rows(out: Path, runs: Iterable[Training]) -> list[dict[str, Any]]:
+    """Of every run that is done."""
+    return [read_note(run.note(out)) for run in runs if run.note(out).exists()]
 
 
-def _taught(file: Path, size: LightSize, start: int) -> Mapping[str, Any]:
+def _short(value: float) -> float:
+    """Six decimals: a response more or less is 0.0006 of an accuracy."""
+    return value if isinstance(value, int) else round(value, 6)
+
+
+def _taught(out: Path, size: LightSize, run: Training) -> dict[str, float]:
     """A model with misconceptions of its own, and what it measures beside itself."""
-    task, (held_out, validation, _) = Task(), problem_sets(size)
+    task, (test, validation, _) = Task(), problem_sets(size)
+    file = _model_file(out, run.model)
     if not file.exists():
-        facts = draw_facts(1000 + start, size.misconceived)
-        kept_out = frozenset([*held_out, *validation])
-        save_model(teach(task, facts, size.lesson, seed=start, without=kept_out), file)
+        facts = draw_facts(1000 + run.model, size.misconceived)
+        kept_out = frozenset([*test, *validation])
+        save_model(teach(task, facts, size.lesson, seed=run.model, without=kept_out), file)
     model = load_model(file)
-    # Other random numbers than the senior's: one model twice shows the noise of drift.
-    junior = _evaluation(task, size, "junior").alone(model)[0]
-    counts = np.array(junior["token_counts"])
-    senior = _evaluation(task, size, "taught").beside(model, model, counts)
-    return {"senior": senior, "junior": junior}
+    counts = _junior_counts(task, size, run.model, model)
+    return {
+        "step_number": 0,
+        "trained_tokens": 0,
+        **_measure(task, size, run, model, model, counts),
+    }
 
 
-def _trained(out: Path, size: LightSize, run: Training, method: Method) -> Mapping[str, Any]:
-    task, (_, kept_back, problems) = Task(), problem_sets(size)
-    counts = np.array(read_note(Training(run.start).note(out))["junior"]["token_counts"])
-    evaluation = _evaluation(task, size, "held out", run.seed)
-    seed, temperature = derive_seed(run.seed, "validation"), size.training.temperature
-    validation = Evaluation(task, kept_back, seed, temperature=temperature)
-    start = load_model(_model_file(out, run.start))
-    answering = None if method.alone else method.schedule
-    note: dict[str, Any] = {"name": run.name, "rewards": [], "curve": []}
-    training = train(task, start, method, problems, run.seed, size.training)
-    for step, senior, reward in training:
-        note["rewards"].append(reward)
-        if step % size.evaluate_every == 0 or step == size.training.steps:
-            accuracy = validation.accuracy(senior, start, answering)
-            measured = evaluation.beside(senior, start, counts)
-            note["curve"].append({"step_number": step, "validation": accuracy, **measured})
-    return note
+def _trained(out: Path, size: LightSize, run: Training) -> list[dict[str, float]]:
+    task, problems = Task(), problem_sets(size)[2]
+    start = load_model(_model_file(out, run.model))
+    counts = _junior_counts(task, size, run.model, start)
+    points, rewards, tokens = [], [], 0
+    assert run.method is not None
+    for step in train(task, start, run.method, problems, run.model, size.training):
+        rewards.append(step.reward)
+        tokens += step.trained
+        if step.number % size.evaluate_every == 0 or step.number == size.training.steps:
+            measured = _measure(task, size, run, step.senior, start, counts)
+            counted = {"step_number": step.number, "trained_tokens": tokens}
+            points.append({**counted, "reward": float(np.mean(rewards)), **measured})
+            rewards.clear()
+    return points
 
 
-def _evaluation(task: Task, size: LightSize, name: str, seed: int = 0) -> Evaluation:
-    held_out, seed = problem_sets(size)[0], derive_seed(seed, name)
-    return Evaluation(task, held_out, seed, size.samples, size.training.temperature)
+def _model_file(out: Path, model: int) -> Path:
+    return out / "models" / f"start-{model}.pt"
+
+
+def _junior_counts(task: Task, size: LightSize, number: int, model: LanguageModel) -> np.ndarray:
+    """How often the junior writes each token, drawn with other random numbers than the senior's:
+    one model twice shows the noise of drift."""
+    alone = Evaluation(
+        task,
+        problem_sets(size)[0],
+        derive_seed(number, "junior"),
+        size.samples,
+        size.training.temperature,
+    )
+    return np.array(alone.alone(model)[0]["token_counts"])
+
+
+def _measure(
+    task: Task,
+    size: LightSize,
+    run: Training,
+    senior: LanguageModel,
+    junior: LanguageModel,
+    counts: np.ndarray,
+) -> dict[str, float]:
+    """Every method of a model is evaluated with the same random numbers."""
+    test, kept_back, _ = problem_sets(size)
+    sampled = size.samples, size.training.temperature
+    validation = Evaluation(task, kept_back, derive_seed(run.model, "validation"), *sampled)
+    alone = own = validation.accuracy(senior, junior, None)
+    if run.method is not None and run.method.schedule is not None and not run.method.alone:
+        own = validation.accuracy(senior, junior, run.method.schedule)
+    evaluation = Evaluation(task, test, derive_seed(run.model, "test"), *sampled)
+    measured = evaluation.beside(senior, junior, counts)
+    return {"validation": alone, "own_validation": own, **measured}

@@ -31,6 +31,8 @@ class Run:
 
 RunOne = Callable[[Path, Any, Any], Mapping[str, Any]]
 """Does one run of a study of some size in a folder; returns what its note says."""
+AfterRun = Callable[[Path, Any, Sequence[Any]], Any]
+"""Collects what all runs have noted, after each of them."""
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -64,43 +66,51 @@ def study_parser(description: str | None, out: str) -> argparse.ArgumentParser:
 def run_study(
     out: Path,
     size: Any,
-    parts: Sequence[Sequence[Run]],
+    units: Sequence[Sequence[Run]],
     run_one: RunOne,
     workers: int,
-    on_done: Callable[[], Any] = lambda: None,
+    after: AfterRun,
     **options: Any,
 ) -> int:
-    """Every run that has no note yet, each part once the one before is done.
+    """Every run that has no note yet: units in order, and a unit's runs one after another in one
+    process.
 
-    size: a dataclass of settings; a folder with notes of other ones is refused. options: more of
-    the pool of processes. Returns the exit status.
+    size: a dataclass of settings; a folder with notes of other ones is refused. after: called in
+    that process after each run. options: more of the pool of processes. Returns the exit status.
     """
-    done, total = 0, sum(map(len, parts))
     context = multiprocessing.get_context("spawn")
     check_settings(out / "study.json", asdict(size))
-    for part in parts:
-        with ProcessPoolExecutor(workers, context, **options) as pool:
-            waiting = [pool.submit(_noted, run_one, out, size, run) for run in part]
-            try:
-                for future in as_completed(waiting):
-                    name, done = future.result(), done + 1
-                    on_done()
-                    print(f"{done} of {total}: {name}.", flush=True)
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                if not isinstance(error, KeyboardInterrupt):
-                    raise
-                print("Interrupted; the same command resumes it.")
-                return 130
+    every = [run for unit in units for run in unit]
+    with ProcessPoolExecutor(workers, context, **options) as pool:
+        waiting = [pool.submit(_noted, run_one, out, size, unit, every, after) for unit in units]
+        try:
+            for future in as_completed(waiting):
+                future.result()
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            print("Interrupted; the same command resumes it.")
+            return 130
     return 0
 
 
-def _noted(run_one: RunOne, out: Path, size: Any, run: Run) -> str:
-    """In a process of its own: the run, unless it has its note."""
+def _noted(
+    run_one: RunOne,
+    out: Path,
+    size: Any,
+    unit: Sequence[Run],
+    every: Sequence[Run],
+    after: AfterRun,
+) -> None:
+    """In a process of its own: the runs of a unit that have no note."""
     torch.set_num_threads(1)
-    if not run.note(out).exists():
-        write_json(run.note(out), run_one(out, size, run))
-    return run.name
+    for run in unit:
+        if not run.note(out).exists():
+            write_json(run.note(out), run_one(out, size, run))
+            after(out, size, every)
+            done = sum(one.note(out).exists() for one in every)
+            print(f"{done} of {len(every)}: {run.name}.", flush=True)
 
 
 def table_lines(

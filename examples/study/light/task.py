@@ -168,7 +168,7 @@ class Task(Tokens):
         """float64 ``[responses]``: 1 where the product's grader takes the answer, else 0."""
         return np.array(
             [
-                _reward(self.text(response), str(problem.answer))
+                reward(self.text(response), str(problem.answer))
                 for response, problem in zip(responses, problems, strict=True)
             ]
         )
@@ -183,7 +183,8 @@ class Task(Tokens):
 
 
 @functools.lru_cache(maxsize=200_000)
-def _reward(text: str, answer: str) -> float:
+def reward(text: str, answer: str) -> float:
+    """1 where the product's grader takes the answer of a response, else 0."""
     return grade(text, answer).reward
 
 
