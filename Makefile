@@ -82,9 +82,9 @@ test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest -m "$(or $(M),engine)" integration_tests
 test-newest-vllm test-oldest-vllm:
 	$(MAKE) test-vllm VLLM=$(if $(filter %newest-vllm,$@),0.32.0,0.24.0) M="lane and not (v2 or long)"
-# Hooks and patched symbols in the newest vllm, verl, openrlhf or trl (or in LIBRARY=vllm==0.33.0), beside a
+# Hooks and patched symbols in the newest vllm, verl, openrlhf or trl (or in LIBRARY=vllm==0.33.0, or verl@git+URL@BRANCH), beside a
 # tested stack and without what a wheel has for CUDA.
-NAME = $(firstword $(subst =, ,$(LIBRARY)))
+NAME = $(firstword $(subst @, ,$(subst =, ,$(LIBRARY))))
 BESIDE = $(if $(filter verl,$(NAME)),$(VENV),$(if $(filter vllm,$(NAME)),$(VLLM_VENV),$(OPENRLHF_VENV)))
 test-newest: $(BESIDE)/$(if $(filter verl,$(NAME)),.test-ready,.ready)
 	rm -rf build/newest-$(NAME)

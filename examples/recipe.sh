@@ -3,8 +3,8 @@
 # tandem: tandem RL; grpo: the same without a junior; kl-reg: grpo with a KL loss towards the model
 # that it starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as
 # tandem's two models; and grpo-half: grpo on a random half of its tokens, as many as tandem trains.
-# The protocol is what the paper states (the default), or what its release does: docs/concepts.md has
-# both. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
+# The protocol is what the paper states (the default), what its code did (paper-code) or what its release
+# does: docs/concepts.md has all three. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
 # (tandem) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
 # resumes a run that was stopped, and another one is refused in its folder. Variables of every recipe:
 #
@@ -14,10 +14,12 @@
 #   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
 #                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/kl-$KL ...
 #   OUT               the run's folder                     (runs/TRAINER/METHOD)
+#   BENCHMARKS        NAME=SOURCE of each problem set of the printed `tandem eval`: none that chose the
+#                     checkpoint                           (the paper's AMC, AIME and Minerva)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
 # shellcheck shell=bash
 
-# take_method METHOD [--protocol paper|release] ARGUMENT...: sets method, protocol, its settings as
+# take_method METHOD [--protocol paper|paper-code|release] ARGUMENT...: sets method, protocol, its settings as
 # protocol_NAME, and arguments, which the trainer gets.
 take_method() {
   method=${1:-}
@@ -34,7 +36,7 @@ take_method() {
 
 # usage: says which methods there are, and ends.
 usage() {
-  echo "usage: $0 tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [the trainer's own arguments ...]" >&2
+  echo "usage: $0 tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|paper-code|release] [the trainer's own arguments ...]" >&2
   exit 2
 }
 
@@ -107,10 +109,13 @@ finish() {
 # next_commands: prints what to type next, with the training's arguments of the chat template. Dumps of
 # a run without tandem say nothing of authors.
 next_commands() {
-  local template=() one
+  local template=() benchmarks=() one
   while IFS= read -r -d '' one; do
     template+=("$one")
   done < <(python -m tandem_plugin.lab.protocols --template-args ${arguments[@]+"${arguments[@]}"})
+  for one in ${BENCHMARKS:-AMC=amc23-25 AIME=aime24-26 Minerva=minerva}; do
+    benchmarks+=(--benchmark "$one")
+  done
   printf '\nThe senior: %q, the best by the run'"'"'s own validation (the last without any). Next:\n\n' \
     "$out/senior"
   if [ "$method" = tandem ]; then
@@ -118,7 +123,7 @@ next_commands() {
   fi
   # shellcheck disable=SC2086
   command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$method=$out/senior" \
-    --junior "base=$model" --benchmark "heldout=$validation" --out "$out/results" ${template[@]+"${template[@]}"} ${EVAL:-}
+    --junior "base=$model" "${benchmarks[@]}" --out "$out/results" ${template[@]+"${template[@]}"} ${EVAL:-}
   command_line tandem report "$out/results" --out "$out/report"
 }
 

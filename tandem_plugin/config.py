@@ -145,6 +145,11 @@ class TandemConfig(BaseModel):
             # Of a setting of several types, that of the type that went furthest.
             problem = max(error.errors(), key=lambda one: len(one["loc"]))
             first, *places = problem["loc"]
+            if first == "unproven" and isinstance(problem["input"], str) and not places:
+                names = problem["input"].strip("[]")
+                raise ConfigError(
+                    "unproven-not-list", value=problem["input"], names=names
+                ) from error
             field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
             raise ConfigError(
                 "setting-invalid",

@@ -82,7 +82,8 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("setting-invalid", [{"seed": seed} for seed in (None, -1, MAX_SEED + 1, 1.5)]),
         ("setting-invalid", [{"lambda_jun": weight} for weight in (-0.1, float("nan"), "0.2")]),
         ("setting-invalid", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
-        ("setting-invalid", [{"unproven": "megatron"}, {"unproven": [1]}]),
+        ("setting-invalid", [{"unproven": 1}, {"unproven": [1]}]),
+        ("unproven-not-list", [{"unproven": "megatron"}, {"unproven": "[megatron]"}]),
         ("setting-invalid", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
         ("setting-invalid", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
         (

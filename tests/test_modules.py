@@ -25,6 +25,9 @@ HELD_BY = {
     "integration_tests/engine/test_weights.py": [
         "tandem_plugin/engine/patches/cpu_weights.py",
     ],
+    "tests/adapters/tandem_openrlhf/test_advantages.py": [
+        "adapters/tandem_openrlhf/patches/training.py",
+    ],
     "tests/adapters/tandem_openrlhf/test_hooks.py": [
         "tandem_plugin/patching/after_import.py",
     ],
@@ -32,7 +35,6 @@ HELD_BY = {
         "adapters/tandem_openrlhf/patches/__init__.py",
         "adapters/tandem_openrlhf/patches/generation.py",
         "adapters/tandem_openrlhf/patches/loss.py",
-        "adapters/tandem_openrlhf/patches/training.py",
     ],
     "tests/adapters/tandem_openrlhf/test_rollouts.py": [
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/bert_padding.py",

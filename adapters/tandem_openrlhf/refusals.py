@@ -16,7 +16,6 @@ from tandem_plugin.training.refusals import (
     Refusal,
     Settings,
     Unproven,
-    broken,
     check_refusals,
     is_on,
     untested,
@@ -29,8 +28,10 @@ SOUND_ESTIMATORS = (
     "dr_grpo",
     "flash_reinforce",
     "reinforce",
+    "gae",
 )
-"""Advantage estimators that give every trained token the whole response's reward."""
+"""Advantage estimators that give every trained token the whole response's reward; ``gae``, with
+its critic, sees the trained tokens alone (:meth:`~tandem_openrlhf.patches.training.Maker`)."""
 
 UNPROVEN = {
     "estimator": "an advantage estimator not tested with tandem",
@@ -44,6 +45,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--actor.policy_loss_type": {"type": str, "default": "ppo"},
     "--algo.advantage.estimator": {"type": str, "default": "gae"},
     "--algo.advantage.gamma": {"type": float, "default": 1},
+    "--data.max_images_per_prompt": {"type": int, "default": 0},
     "--ds.lora.rank": {"type": int, "default": 0},
     "--rollout.top_p": {"type": float, "default": 1.0},
     "--train.async_enable": {"action": "store_true", "default": False},
@@ -54,12 +56,6 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 
 
 _REFUSALS = (
-    broken(
-        "--algo.advantage.estimator",
-        ("gae",),
-        "its values and deltas are computed along the response and break where the junior wrote",
-        SOUND_ESTIMATORS,
-    ),
     untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
     Refusal(
         "--algo.advantage.gamma",
@@ -68,6 +64,7 @@ _REFUSALS = (
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
     Refusal("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
+    Refusal("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
     Refusal("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
     Refusal(
         "--tandem",

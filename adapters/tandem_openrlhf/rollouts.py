@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
@@ -20,12 +23,63 @@ from tandem_plugin.training.authorship_wire import (
     bits_of,
     ranges_of,
 )
+from tandem_plugin.training.response_authorship import Call
 from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
+from tandem_plugin.training.trajectory import ClientDelegate, StartedCall, Trajectory
 
 if TYPE_CHECKING:
     from openrlhf.utils.agent import AgentExecutorBase
     from transformers import PreTrainedTokenizerBase
+
+_RUNNING: ContextVar[Trajectory | None] = ContextVar("_RUNNING", default=None)
+"""The trajectory whose task runs; None in threads that an agent starts, such as a server's."""
+
+
+@dataclass
+class SharedCalls:
+    """The calls of an agent that keeps the first engine it is given, and serves all prompts by it.
+
+    Which trajectory such a call belongs to is unknown until its tokens come back in a response.
+    """
+
+    running: list[Trajectory] = field(default_factory=list)
+    """The trajectories of one executor that have begun and not ended."""
+    calls: list[Call] = field(default_factory=list)
+    """The calls that returned, and that no response contained yet."""
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """Note that a trajectory begins in this task."""
+        self.running.append(trajectory)
+        _RUNNING.set(trajectory)
+
+    def end(self, trajectory: Trajectory) -> None:
+        """Note that a trajectory has ended; after the last, forget calls that none contained."""
+        self.running = [one for one in self.running if one is not trajectory]
+        if not self.running:
+            self.calls = []
+
+    def start(self, engines: Trajectory, prompt_ids: Sequence[int], asked: Any) -> StartedCall:
+        """The next generate call; engines: the trajectory whose engine it goes through.
+
+        Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
+        """
+        current = _RUNNING.get()
+        if any(one is current for one in self.running):
+            return current.call(prompt_ids, asked)  # type: ignore[union-attr]
+        if len({one.rule and one.rule.fingerprint for one in self.running}) != 1:
+            raise AuthorshipError("openrlhf-agent-keeps-engine")
+        place = next((one for one in self.running if one is engines), self.running[0])
+        return replace(place.call(prompt_ids, asked), _calls=self.calls)
+
+    def within(self, tokens: Sequence[int]) -> list[Call]:
+        """The calls whose prompt and whole answer the tokens of a response contain."""
+        text = np.array(tokens, dtype=np.int64)
+        written = ((call, np.concatenate([call.prompt_ids, call.token_ids])) for call in self.calls)
+        return [call for call, whole in written if np.array_equal(text[: len(whole)], whole)]
+
+    def remove(self, seeds: set[int]) -> None:
+        """Remove the calls that a response contains, by their tandem seeds."""
+        self.calls[:] = [call for call in self.calls if call.seed not in seeds]
 
 
 class TandemExecutor(Delegate):
@@ -35,6 +89,7 @@ class TandemExecutor(Delegate):
         super().__init__(executor)
         self._config = config
         self._rules: TandemRules | None = None
+        self._shared = SharedCalls()
 
     async def execute(
         self,
@@ -54,14 +109,19 @@ class TandemExecutor(Delegate):
         label = KeyedLabel.checked(label)
         trajectory = label.trajectory(rules)
         GENERATED.set(Generated(hf_tokenizer))  # of this coroutine's task alone
-        response = await self._target.execute(
-            label=label.label,
-            sampling_params=copy.deepcopy(sampling_params),  # one serves all samples of a prompt
-            hf_tokenizer=hf_tokenizer,
-            llm_engine=RolloutActorInTandem(llm_engine, trajectory),
-            **call,
-        )
-        return narrowed(response, trajectory)
+        self._shared.begin(trajectory)
+        try:
+            response = await self._target.execute(
+                label=label.label,
+                # One serves all samples of a prompt.
+                sampling_params=copy.deepcopy(sampling_params),
+                hf_tokenizer=hf_tokenizer,
+                llm_engine=RolloutActorInTandem(llm_engine, trajectory, self._shared),
+                **call,
+            )
+            return narrowed(response, trajectory, self._shared)
+        finally:
+            self._shared.end(trajectory)
 
     def _engines_rules(self, engine: Any, tokenizer: PreTrainedTokenizerBase) -> TandemRules:
         if self._rules is None:
@@ -75,13 +135,17 @@ class TandemExecutor(Delegate):
 class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
+    def __init__(self, actor: Any, trajectory: Trajectory, shared: SharedCalls) -> None:
+        super().__init__(actor, trajectory)
+        self._shared = shared
+
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
         """One response to these tokens, with its own draws."""
         own = copy.deepcopy(sampling_params)
         extra = own.extra_args or {}
-        call = self._trajectory.call(prompt_token_ids, extra.get("tandem"))
+        call = self._shared.start(self._trajectory, prompt_token_ids, extra.get("tandem"))
         own.extra_args = {**extra, "tandem": call.request}
         output = await self._target.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
@@ -94,17 +158,25 @@ class RolloutActorInTandem(ClientDelegate):
         return output
 
 
-def narrowed(response: Mapping[str, Any], trajectory: Trajectory) -> dict[str, Any]:
+def narrowed(
+    response: Mapping[str, Any], trajectory: Trajectory, shared: SharedCalls
+) -> dict[str, Any]:
     """A response whose action ranges contain only the senior's tokens, with its authorship facts.
 
-    The facts cover the prompt too. Rollout log-probabilities become zero outside the ranges. If the
-    senior answered alone, nothing changes. Raises like :meth:`Trajectory.facts`.
+    shared: calls that may be the response's too. The facts cover the prompt too. Rollout
+    log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
+    Raises like :meth:`Trajectory.facts`.
     """
     if trajectory.rule is None:
         return dict(response)
     tokens = list(response["observation_tokens"])
-    facts = trajectory.facts((), tokens, bits_of(response["action_ranges"], len(tokens)))
+    trained = bits_of(response["action_ranges"], len(tokens))
+    own = replace(trajectory, calls=[*trajectory.calls, *shared.within(tokens)])
+    if trained.any() and not own.calls:
+        raise AuthorshipError("openrlhf-response-without-call")
+    facts = own.facts((), tokens, trained)
     assert facts is not None  # there is a rule
+    shared.remove({seed for seed, _, _ in facts.segments})
     return {
         **response,
         "action_ranges": ranges_of(facts.mask),

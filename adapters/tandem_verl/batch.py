@@ -63,6 +63,30 @@ def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, A
     return {**dump, **lists, "reward_extra_infos_dict": columns}
 
 
+def move_scores(batch: Any, tq: Any) -> None:
+    """Move each token's score in a V1 batch to the trained token at or before it, else the first.
+
+    A row without a trained token keeps its scores. Sums, and so metrics and dumps, stay the same.
+    """
+    import torch
+    from tensordict import TensorDict
+
+    fields = ["rm_scores", "response_mask"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+
+    def moved(scores: Any, mask: Any) -> Any:
+        trained = torch.nonzero(mask)[:, 0]
+        if not len(trained):
+            return scores
+        before = torch.searchsorted(trained, torch.arange(len(mask)), right=True) - 1
+        return torch.zeros_like(scores).index_add_(0, trained[before.clamp(min=0)], scores)
+
+    rows = [moved(*row) for row in zip(*(data[name].unbind() for name in fields), strict=True)]
+    scores = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+    column = TensorDict({"rm_scores": scores}, batch_size=len(rows))
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
+
+
 def queue() -> ModuleType:
     """TransferQueue, which holds the batches of trainer V1."""
     import transfer_queue

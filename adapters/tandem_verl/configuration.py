@@ -18,7 +18,7 @@ from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_verl import trainer
 from tandem_verl.lora import check_adapter
 from tandem_verl.refusals import UNPROVEN, check_run, engine_options
-from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, running_config
+from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -42,6 +42,8 @@ def prepare(config: DictConfig) -> None:
     check_start(model, tandem)
     warn_of_changed_sampling(sampling_options(config))
     read_the_base(config, tandem)
+    if (named := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
+        OmegaConf.update(config, OWN_MANAGER_KEY, named, force_add=True)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
 

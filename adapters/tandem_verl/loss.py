@@ -1,6 +1,7 @@
-"""The junior-imitation term in verl's actor: imported in a run whose ``lambda_jun`` is above 0.
+"""verl's loss in the actor: the junior-imitation term, and distillation through empty masks.
 
-A subclass of the training workers adds the term to verl's loss; nothing of verl is patched.
+Imported in runs with ``lambda_jun`` or distillation. A subclass of the training workers wraps
+verl's loss; nothing of verl is patched.
 """
 
 from __future__ import annotations
@@ -34,44 +35,77 @@ JUNIOR_TOKENS = "tandem_junior_tokens"
 
 
 def replace_workers(roles: dict[Any, Any]) -> None:
-    """Let the workers that train the senior imitate the junior.
+    """Let the workers that train the senior wrap their loss.
 
     roles: a trainer's ``role_worker_mapping``, which changes.
     """
     for role, worker in roles.items():
         if "actor" in str(role):
-            roles[role] = actor_in_tandem(worker, ImitatingWorker)
+            roles[role] = actor_in_tandem(worker, WrappingWorker)
 
 
-class ImitatingWorker(ForeignBase):  # type: ignore[misc]
+class WrappingWorker(ForeignBase):  # type: ignore[misc]
     """Before verl's ``ActorRolloutRefWorker``."""
 
     role: str
     actor: Any
+    distillation_enabled: bool
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     def init_model(self) -> None:
         super().init_model()
         if "actor" in self.role:
-            self.actor.set_loss_fn(functools.partial(imitating, self.actor.loss_fn))
+            loss = self.actor.loss_fn
+            if self.distillation_enabled:
+                loss = functools.partial(distilling, loss)
+            self.actor.set_loss_fn(functools.partial(imitating, loss))
             engine = self.actor.engine
             engine.forward_backward_batch = functools.partial(
                 counting, engine.forward_backward_batch, engine
             )
 
 
+def distilling(
+    loss_function: Callable[..., Any], *, data: Any, model_output: Any = None, **more: Any
+) -> Any:
+    """verl's distillation loss of a micro-batch; 0, with a graph, where no token is trained.
+
+    verl takes minima over a micro-batch's trained tokens, and raises where there is none. Such a
+    micro-batch lends it one token for its metrics: minima, maxima and means may contain that
+    token's, sums do not. Called without ``model_output``, verl's function computes its top-k
+    losses from logits.
+    """
+    mask = data["response_mask"]
+    if model_output is None or (mask.values() if mask.is_nested else mask).any():
+        return loss_function(model_output=model_output, data=data, **more)
+    one = mask.clone()
+    (one.values() if one.is_nested else one.view(-1))[0] = 1
+    lent = data.copy()
+    lent["response_mask"] = one
+    _, metrics = loss_function(model_output=model_output, data=lent, **more)
+    tensors = [one.values() if one.is_nested else one for one in model_output.values()]
+    zero = sum(0.0 * one.sum() for one in tensors if one.requires_grad)
+    summed = {
+        name: Metric(value=0.0, aggregation=AggregationType.SUM)
+        for name, metric in metrics.items()
+        if isinstance(metric, Metric) and metric.aggregation == AggregationType.SUM
+    }
+    return zero, {**metrics, **summed}
+
+
 def imitating(
     loss_function: Callable[..., Any],
     *,
-    model_output: Mapping[str, Any],
     data: TensorDict,
+    model_output: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Any:
     """verl's loss and metrics of a micro-batch, with the term if its batch carries the weight."""
-    loss, metrics = loss_function(model_output=model_output, data=data, **more)
+    computed = loss_function(model_output=model_output, data=data, **more)
     weight = tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0)
-    if not weight:
-        return loss, metrics
+    if model_output is None or not weight:
+        return computed
+    loss, metrics = computed
     log_probs = no_padding_2_padding(model_output["log_probs"], data)
     mask = data[JUNIOR_MASK]
     if mask.is_nested:

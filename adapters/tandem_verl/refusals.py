@@ -22,12 +22,11 @@ from tandem_plugin.training.refusals import (
     is_on,
     untested,
 )
-from tandem_verl.settings import MANAGER, MANAGER_KEY
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-SOUND_ESTIMATORS = (
+SUMMING_ESTIMATORS = (
     "grpo",
     "grpo_vectorized",
     "grpo_passk",
@@ -40,18 +39,17 @@ SOUND_ESTIMATORS = (
 """Advantage estimators that sum a response's reward at any position, and otherwise use only the
 trained tokens."""
 
-_DROPS_REWARDS = (
-    "it drops a reward on a token that is not trained on, and a response's is on its last token, "
-    "which may be the junior's"
-)
+TOKEN_ESTIMATORS = ("gae", "reinforce_plus_plus")
+"""Advantage estimators that drop a reward on a token that is not trained: the trainer moves it."""
+
+SOUND_ESTIMATORS = SUMMING_ESTIMATORS + TOKEN_ESTIMATORS
+
 _BY_POSITION = (
     "it compares the responses to a prompt position by position, where one may be the senior's "
     "and another the junior's"
 )
 
 BROKEN_ESTIMATORS = {
-    "gae": _DROPS_REWARDS,
-    "reinforce_plus_plus": _DROPS_REWARDS,
     "optimal_token_baseline": _BY_POSITION,
     "tir_optimal_token_baseline": _BY_POSITION,
 }
@@ -72,13 +70,18 @@ SOUND_LOSSES = (
 )
 """Policy losses that neither depend on nor affect tokens outside the mask."""
 
-_SOUND_ENGINES = ("fsdp", "fsdp2")
-"""Training engines (``actor.strategy``) with which real runs were compared with a reference."""
+_FSDP = ("fsdp", "fsdp2", "fsdp_turbo", "veomni")
+"""FSDP's engine, and those built on it: ``tests/adapters/tandem_verl/test_engines.py`` pins how."""
 
-_UNPROVEN_ENGINES = ("megatron", "fsdp_turbo", "veomni", "torchtitan", "automodel")
+_SOUND_ENGINES = (*_FSDP, "megatron")
+"""Training engines (``actor.strategy``) whose gradients were compared with a plain loop's."""
+
+_UNPROVEN_ENGINES = ("torchtitan", "automodel")
 
 UNPROVEN = {
+    "megatron": "parts of Megatron that no test compares with a reference",
     **{engine: f"actor_rollout_ref.actor.strategy={engine}" for engine in _UNPROVEN_ENGINES},
+    "npu": "trainer.device=npu (Ascend), which was never tried",
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
     "distillation": "distillation.enabled=True",
@@ -100,7 +103,21 @@ def _sends_adapter(rank: int | None, of: Settings) -> bool:
 
 def _replays_r3(engine: str, of: Settings) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
-    return engine not in _SOUND_ENGINES and "R3" in map(of, keys)
+    return engine not in _FSDP[:2] and "R3" in map(of, keys)
+
+
+def _is_on_in_megatron(value: Any, of: Settings) -> bool:
+    return bool(value) and of(f"{_ACTOR}.strategy") == "megatron"
+
+
+_MEGATRON_UNTESTED = (
+    f"{_ACTOR}.megatron.dynamic_context_parallel",
+    f"{_ACTOR}.megatron.use_megatron_fsdp",
+    f"{_ACTOR}.megatron.vanilla_mbridge",
+    f"{_ACTOR}.megatron.qat.enable",
+    f"{_MODEL}.mtp.enable",
+)
+"""Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends."""
 
 
 _REFUSALS = (
@@ -108,7 +125,8 @@ _REFUSALS = (
         "trainer.use_v1", lambda value, _: value is not None and not value, "verl-trainer-not-v1"
     ),
     Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
-    Refusal(MANAGER_KEY, lambda name, _: name not in (None, MANAGER), "verl-manager-unsupported"),
+    Refusal(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
+    untested("trainer.device", (None, "cuda", "cpu"), "npu"),
     Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Refusal(
@@ -129,6 +147,23 @@ _REFUSALS = (
         "verl-adaptive-kl",
     ),
     untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
+    Refusal(
+        "critic.strategy",
+        lambda engine, of: of("algorithm.adv_estimator") == "gae" and engine not in _SOUND_ENGINES,
+        "trainer-setting-untested",
+        "{value}",
+        fields={"sound": ", ".join(_SOUND_ENGINES)},
+    ),
+    *(
+        Refusal(key, _is_on_in_megatron, "verl-megatron-setting-untested", "megatron")
+        for key in _MEGATRON_UNTESTED
+    ),
+    Refusal(
+        f"{_MODEL}.lora.rank",
+        lambda rank, of: _is_on_in_megatron(rank, of) and not of(f"{_MODEL}.lora.merge"),
+        "verl-megatron-adapter-untested",
+        "megatron",
+    ),
     Refusal(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in _SOUND_ENGINES,

@@ -6,15 +6,17 @@ import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import OmegaConf
+
 from tandem_plugin.boundaries import Vocabulary
-from tandem_plugin.errors import AuthorshipError, TandemError
+from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
 from tandem_plugin.training.rows import masked_log_probs
 from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
-from tandem_verl.settings import running_config
+from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -38,9 +40,7 @@ class TandemClient(ClientDelegate):
     ) -> Any:
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
-            raise AuthorshipError(
-                "agent-loop-samples-unsupported", count=samples, what="samples in one generate call"
-            )
+            raise AuthorshipError("agent-loop-samples-unsupported", count=samples)
         extra = sampling_params.get("extra_args") or {}
         call = self._trajectory.call(prompt_ids, extra.get("tandem"))
         # The dictionary is shared by every sibling of the prompt: leave it as it is.
@@ -82,6 +82,8 @@ def make_trajectory(
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = sample.get(ANSWERER)
     by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
+    if ROW not in sample:
+        raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
     place = "validation" if validate else "training", step, "row", row, session
     return Trajectory.begin(rules, place, step, by_team)
@@ -124,15 +126,44 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     ) -> Any:
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
-            if len(parts) > 1 and self._tandem_trajectory.rule is not None:
-                raise AuthorshipError(
-                    "agent-loop-samples-unsupported",
-                    count=len(parts),
-                    what="outputs of one session",
-                )
             for part in parts:
                 narrow(part, self._tandem_trajectory)
+            if len(parts) > 1 and self._tandem_trajectory.rule is not None:
+                output = await self._tandem_ordered(parts, fields)
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)
+
+    async def _tandem_ordered(self, outputs: list[Any], fields: dict[str, Any]) -> list[Any]:
+        """A session's outputs; the last with a token of the senior's has the score and stands last.
+
+        verl's grpo takes a session's advantage from its last output, and would find none in one
+        that the junior wrote alone. The outputs are graded in the loop's order. Raises
+        :class:`AuthorshipError` for what verl computes from the outputs' order otherwise.
+        """
+        check_outputs(self.config, len(outputs))
+        await self._compute_score(outputs, kwargs=fields)
+        last = outputs[-1]
+        if last.reward_score is None:
+            raise AuthorshipError(
+                "agent-loop-outputs-unsupported", count=len(outputs), where="with a reward model"
+            )
+        carrier = next((one for one in reversed(outputs) if any(one.response_mask)), last)
+        carrier.reward_score = last.reward_score
+        graded = last.extra_fields.get("reward_extra_info", {})
+        carrier.extra_fields["reward_extra_info"] = graded
+        return [*(one for one in outputs if one is not carrier), carrier]
+
+
+def check_outputs(config: Any, count: int) -> None:
+    """Raise :class:`AuthorshipError` for a run in which a session may have one output only.
+
+    config: verl's whole configuration. count: of a session's outputs.
+    """
+    estimator = config.algorithm.adv_estimator
+    where = "" if estimator == "grpo" else f"with algorithm.adv_estimator={estimator}"
+    if (config.get("distillation") or {}).get("enabled"):
+        where = "with distillation.enabled=True"
+    if where:
+        raise AuthorshipError("agent-loop-outputs-unsupported", count=count, where=where)
 
 
 def _failed_output(error: TandemError, config: DictConfig) -> AgentLoopOutput:
@@ -165,14 +196,20 @@ class TandemAgentLoopManager:
 
     @classmethod
     def create(cls, *args: Any, config: DictConfig, **options: Any) -> Any:
-        """The manager that verl would have created, in tandem.
+        """The manager that verl would have created, the user's own if there is one, in tandem.
 
-        config: verl's whole configuration. Raises like :func:`running_config`.
+        config: verl's whole configuration. Raises like :func:`running_config`, and
+        :class:`ConfigError` for a manager that is not built on verl's.
         """
         from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+        from verl.utils.import_utils import load_class_from_fqn
 
         running_config(config, "An agent-loop manager")
-        manager = in_tandem(AgentLoopManagerTQ, ManagerInTandem)
+        named = OmegaConf.select(config, OWN_MANAGER_KEY)
+        base = load_class_from_fqn(named, "AgentLoopManager") if named else AgentLoopManagerTQ
+        if not issubclass(base, AgentLoopManagerTQ):
+            raise ConfigError("verl-manager-unsupported", key=MANAGER_KEY, value=named)
+        manager = in_tandem(base, ManagerInTandem)
         return manager.create(*args, config=config, **options)
 
 

@@ -33,6 +33,9 @@ MANAGER = "tandem_verl.rollouts.TandemAgentLoopManager"
 MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 """The setting for the agent-loop manager."""
 
+OWN_MANAGER_KEY = "trainer.v1.own_agent_loop_manager_class"
+"""Where the user's own agent-loop manager is kept, which :data:`MANAGER` runs in tandem."""
+
 SETTINGS = frozenset({
     "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
     "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",

@@ -25,8 +25,9 @@ from tandem_plugin.training.validation import (
     dump_folder,
     named,
 )
-from tandem_verl.batch import dumped_with, queue, rows_of_keys
+from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
+from tandem_verl.refusals import TOKEN_ESTIMATORS
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 
@@ -114,7 +115,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        if self._tandem.config.lambda_jun:
+        distills = (self.config.get("distillation") or {}).get("enabled")
+        if self._tandem.config.lambda_jun or distills:
             from tandem_verl import loss
 
             loss.replace_workers(self.role_worker_mapping)
@@ -179,6 +181,15 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def fit(self, agent_loop_manager: AgentLoopManager) -> Any:
         check_part(agent_loop_manager, ManagerInTandem)
         return super().fit(agent_loop_manager)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
+        """Let estimators that use a reward at its token find it on one that is trained.
+
+        To them a response is the sequence of its trained tokens; all else is the environment.
+        """
+        if self.config.algorithm.adv_estimator in TOKEN_ESTIMATORS:
+            move_scores(batch, queue())
+        return super()._compute_advantage(batch, metrics)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:
         """Check the masks: until ``trainer.critic_warmup`` is over, no other update follows."""

@@ -30,7 +30,7 @@ class Decoding:
 
 DECODINGS = (
     Decoding("T = 1", 1.0, 1.0, 2),
-    Decoding("T = 0.6, top-p 0.95", 0.6, 0.95, 2),
+    Decoding("T = 0.6", 0.6, 0.95, 2),
     Decoding("greedy", 0.0, 1.0, 1),
 )
 """As in training, as ``tandem eval`` decodes by default, and the likeliest response."""

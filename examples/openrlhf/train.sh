@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's three runs with OpenRLHF, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/openrlhf/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [OpenRLHF's own arguments ...]
+#   examples/openrlhf/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|paper-code|release] [OpenRLHF's own arguments ...]
 #
 # OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1. It logs to the
 # console unless told otherwise: --logger.wandb.key KEY. ../recipe.sh describes the methods, the

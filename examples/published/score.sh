@@ -3,7 +3,7 @@
 #
 #   examples/published/score.sh [more arguments of `tandem eval all` ...]
 #
-#   PROTOCOL          paper (the default) or release: docs/concepts.md has both
+#   PROTOCOL          paper (the default), paper-code or release: docs/concepts.md has all
 #   OUT               the folder of results                   (runs/published)
 #   BASE GRPO TANDEM  the models; with @COMMIT, one of the Hugging Face Hub at that commit
 #   BENCHMARKS        NAME=SOURCE of each                     (AMC, AIME and Minerva)

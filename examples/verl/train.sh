@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The paper's three runs with verl, with the hyperparameters of its appendix A, and two controls:
 #
-#   examples/verl/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|release] [verl's own overrides ...]
+#   examples/verl/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|paper-code|release] [verl's own overrides ...]
 #
 # It logs to the console unless told otherwise: trainer.logger='[console,wandb]'. ../recipe.sh describes
 # the methods, the protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:

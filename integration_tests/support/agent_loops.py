@@ -12,11 +12,14 @@ from typing import Any
 
 from tandem_plugin.patching.after_import import after_import
 
-CONFIG = "- name: two_calls\n  _target_: support.agent_loops.TwoCalls\n"
+CONFIG = (
+    "- name: two_calls\n  _target_: support.agent_loops.TwoCalls\n"
+    "- name: two_outputs\n  _target_: support.agent_loops.TwoOutputs\n"
+)
 """The file that verl's ``agent_loop_config_path`` names."""
 
 PARSER = "every_turn"
-TURNS, CALL_TOKENS = 3, 8
+TURNS, CALL_TOKENS, LAST_TOKENS = 3, 8, 2
 
 
 def _register_parser(module: ModuleType) -> None:
@@ -63,18 +66,52 @@ def _two_calls() -> type:
                 extra_fields={**first.extra_fields, "turn_scores": [], "tool_rewards": []},
             )
 
-        async def _call(self, prompt: list[int], sampling_params: dict[str, Any]) -> Any:
+        async def _call(
+            self, prompt: list[int], sampling_params: dict[str, Any], most: int = CALL_TOKENS
+        ) -> Any:
             return await self.server_manager.generate(
                 request_id="two calls",
                 prompt_ids=prompt,
-                sampling_params={**sampling_params, "max_tokens": CALL_TOKENS},
+                sampling_params={**sampling_params, "max_tokens": most},
             )
 
     return TwoCalls
 
 
+def _two_outputs() -> type:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+
+    class TwoOutputs(_two_calls()):  # type: ignore[misc]
+        """Rewrites its history after a call: the next, short one begins another output."""
+
+        async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
+            prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
+            outputs = []
+            for most in (CALL_TOKENS, LAST_TOKENS):
+                answer = await self._call(prompt, sampling_params, most)
+                outputs.append(
+                    AgentLoopOutput(
+                        prompt_ids=prompt,
+                        response_ids=answer.token_ids,
+                        response_mask=[1] * len(answer.token_ids),
+                        response_logprobs=answer.log_probs,
+                        num_turns=2,
+                        metrics={},
+                        extra_fields={**answer.extra_fields, "turn_scores": [], "tool_rewards": []},
+                    )
+                )
+                summary = self.tokenizer.encode(" In short: ", add_special_tokens=False)
+                prompt = [*prompt, *summary]
+            return outputs
+
+    return TwoOutputs
+
+
+_LOOPS = {"TwoCalls": _two_calls, "TwoOutputs": _two_outputs}
+
+
 def __getattr__(name: str) -> Any:
-    """The loop, whose base class is in a module that a hook must not import."""
-    if name == "TwoCalls":
-        return globals().setdefault(name, _two_calls())
+    """The loops, whose base class is in a module that a hook must not import."""
+    if name in _LOOPS:
+        return globals().setdefault(name, _LOOPS[name]())
     raise AttributeError(name)

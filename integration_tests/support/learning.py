@@ -33,7 +33,7 @@ VALIDATION = 64
 """Held-out problems that a trainer itself validates on."""
 
 HELD_OUT = 512
-"""Problems on which the model is measured, neither taught nor trained on; one sample each."""
+"""Problems on which the model is measured, neither taught nor trained on; greedily."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +79,19 @@ class Learner:
         return cls(folder, tuple(held_out))
 
     def solved(self, checkpoint: Path) -> float:
-        """The part of the held-out problems that this senior solves alone, at temperature 1."""
+        """The part of the held-out problems that this senior solves alone, greedily."""
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
         from tandem_plugin.grading import grade
         from tandem_plugin.lab.data.problem import prompt_ids
 
-        torch.manual_seed(1)
         senior = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
         tokenizer = AutoTokenizer.from_pretrained(self.model)
         prompts = [{"input_ids": prompt_ids(one.messages, tokenizer)} for one in self.held_out]
         batch = tokenizer.pad(prompts, padding_side="left", return_tensors="pt")
         sampling = GenerationConfig(
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
+            do_sample=False,
             max_new_tokens=64,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

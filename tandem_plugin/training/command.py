@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -86,8 +87,12 @@ def check_spelling(argument: str) -> None:
 
 
 def _parsed(value: str) -> Any:
-    """A value of JSON; any other text as it is."""
+    """A value of JSON, or a number such as ``.3``; any other text as it is."""
     try:
-        return json.loads(value)
+        return float(value) if _DECIMAL.fullmatch(value) else json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+_DECIMAL = re.compile(r"[+-]?(\.\d+|\d+\.)")
+"""Decimals that people write and JSON has not."""

@@ -36,7 +36,7 @@ from tandem_openrlhf.patches.loss import (  # noqa: E402
     Imitation,
     counted_windows,
 )
-from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed  # noqa: E402
+from tandem_openrlhf.rollouts import RolloutActorInTandem, SharedCalls, narrowed  # noqa: E402
 from tandem_plugin.training.authorship_wire import AUTHORSHIP  # noqa: E402
 from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 
@@ -56,7 +56,9 @@ def experience(rollout: Rollout) -> Any:
         )
 
     trajectory = Trajectory(rule(), lambda call: calls[call].seed)
-    engine = RolloutActorInTandem(SimpleNamespace(generate=generate), trajectory)
+    shared = SharedCalls()
+    shared.begin(trajectory)
+    engine = RolloutActorInTandem(SimpleNamespace(generate=generate), trajectory, shared)
     sent, ranges = list(rollout.prompt), []
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:
@@ -73,7 +75,7 @@ def experience(rollout: Rollout) -> Any:
         "scores": rollout.reward,
     }
     longest = len(rollout.prompt) + LONGEST
-    handed_on = narrowed(response, trajectory)
+    handed_on = narrowed(response, trajectory, shared)
     made = SamplesGenerator._process_response_into_experience(
         SimpleNamespace(), handed_on, max_len=longest
     )

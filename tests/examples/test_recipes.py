@@ -109,12 +109,13 @@ def test_a_finished_run_prints_its_next_commands_again(
     out = tmp_path / "runs" / framework / "tandem"
     out.mkdir(parents=True)
     (out / "done").write_text("250\n")
+    sets = {"BENCHMARKS": "GSM8K=gsm8k-test"}
     # The environment's own Python, as in an activated one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(EXAMPLES / framework / "train.sh"), "tandem", *given],
         cwd=tmp_path,
-        env=os.environ | {"MODEL": "a model", "EVAL": "--n 8", "PATH": path},
+        env=os.environ | {"MODEL": "a model", "EVAL": "--n 8", "PATH": path, **sets},
         capture_output=True,
         text=True,
         timeout=60,
@@ -124,6 +125,9 @@ def test_a_finished_run_prints_its_next_commands_again(
     view, evaluate, report = [line.strip() for line in done.stdout.splitlines()[-3:]]
     assert view.startswith(f"tandem view runs/{framework}/tandem/rollouts --tokenizer a\\ model")
     assert evaluate.endswith("--n 8")
+    # Of a test set, not of the problems that chose the checkpoint.
+    assert "--benchmark GSM8K=gsm8k-test --out" in evaluate
+    assert "heldout" not in evaluate
     assert evaluate.removesuffix("--n 8").rstrip().endswith(repeated or "/results")
     assert report.startswith(f"tandem report runs/{framework}/tandem/results")
 

@@ -14,6 +14,7 @@ HOOKS = {
     AGENT_LOOP: {
         "async AgentLoopWorker._run_agent_loop": "self sampling_params trajectory",
         "async AgentLoopWorker._agent_loop_postprocess": "self output validate",
+        "async AgentLoopWorker._compute_score": "self outputs kwargs",
         "AgentLoopWorker.__init__": "self config llm_client",
         "AgentLoopManager.__init__": "self config llm_client",
     },
@@ -30,6 +31,7 @@ HOOKS = {
             "self inputs outputs gts scores reward_extra_infos_dict dump_path"
         ),
         "PPOTrainer._validate": "self",
+        "PPOTrainer._compute_advantage": "self batch metrics",
         "PPOTrainer._update_actor": "self batch metrics",
         "PPOTrainer._update_critic": "self batch metrics",
         "PPOTrainer._setup": "self",
@@ -49,6 +51,12 @@ HOOKS = {
         "ActorRolloutRefWorker.init_model": "self",
         "TrainingWorker.set_loss_fn": "self loss_fn",
     },
+    "verl.trainer.distillation.losses": {
+        "distillation_ppo_loss": "config distillation_config model_output data",
+        "compute_distillation_loss_range": "distillation_losses response_mask",
+        "compute_forward_kl_topk": "config distillation_config model_output data",
+    },
+    "verl.utils.import_utils": {"load_class_from_fqn": "fqn description"},
     "verl.workers.rollout.replica": {"RolloutReplicaRegistry.register": "cls name"},
     SERVER: {
         "vLLMReplica.__init__": "self replica_rank config",

@@ -18,6 +18,7 @@ from tandem_plugin.training.command import (
     ("arguments", "settings"),
     [
         (["--tandem.schedule", "word", "--tandem.p=0.3"], {"schedule": "word", "p": 0.3}),
+        (["--tandem.p", ".3", "--tandem.lambda_jun=1."], {"p": 0.3, "lambda_jun": 1.0}),
         (["--tandem.junior", "null", "--tandem.cap=8"], {"junior": None, "cap": 8}),
         ([], {}),  # values that speak of tandem are another flag's
     ],

@@ -30,6 +30,7 @@ _MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 _TRAINER = "openrlhf.trainer.ppo_trainer"
 _ASYNC = "openrlhf.trainer.ppo_trainer_async"
 _POLICY = "openrlhf.trainer.ray.ppo_actor"
+_CRITIC = "openrlhf.trainer.ray.ppo_critic"
 _MODELS = "openrlhf.models.utils"
 
 _actor = partial(confirmed_actor, FRAMEWORK)
@@ -46,9 +47,11 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
     (_ASYNC, _actor("VLLMLock")),
     (_POLICY, in_place_of("ActorPPOTrainer", training.MaskedTrainer)),
     (_POLICY, _actor("PolicyModelActor", training.Policy)),
+    (_CRITIC, in_place_of("CriticPPOTrainer", training.MaskedCritic)),
+    (_CRITIC, _actor("CriticModelActor", training.Critic)),
     (_MODELS, lambda its: wrap_once(its, "masked_mean", training.masked_mean)),
 )
-"""(module of OpenRLHF, patch to apply once it is imported), for every run: twelve symbols."""
+"""(module of OpenRLHF, patch to apply once it is imported), for every run: fourteen symbols."""
 
 
 def apply() -> None:

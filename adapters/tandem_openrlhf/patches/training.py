@@ -26,8 +26,9 @@ _NO_TOKENS = 1e-30
 class Maker(ForeignBase):  # type: ignore[misc]
     """Checks every batch before anything is computed from it; adds its metrics to the step's log.
 
-    Touches: ``RemoteExperienceMaker``: ``__init__`` and ``make_experience_batch``. Goes when:
-    OpenRLHF offers plugins a hook on batches and metrics.
+    Touches: ``RemoteExperienceMaker``: ``__init__``, ``make_experience_batch`` and
+    ``get_advantages_and_returns``, which counts masked tokens as steps with the value 0. Goes when:
+    OpenRLHF offers plugins a hook on batches and metrics, and its gae skips masked tokens.
     """
 
     def __init__(self, *rest: Any, **more: Any) -> None:
@@ -47,6 +48,19 @@ class Maker(ForeignBase):  # type: ignore[misc]
                 # The same for every response, so that their mean is the batch's value.
                 experience.info[name] = torch.full((len(experience.sequences),), value)
         return experiences
+
+    def get_advantages_and_returns(
+        self, values: Any, rewards: Any, action_mask: Any, *rest: Any, **more: Any
+    ) -> Any:
+        """gae of the trained tokens alone: all else is the environment.
+
+        values, rewards, action_mask: ``[responses, tokens]``. Elsewhere both results are 0.
+        """
+        order = action_mask.long().argsort(dim=1, descending=True, stable=True)
+        packed = (one.gather(1, order) for one in (values, rewards, action_mask))
+        advantages, returns = super().get_advantages_and_returns(*packed, *rest, **more)
+        place = order.argsort(dim=1)
+        return advantages.gather(1, place), returns.gather(1, place)
 
 
 class Trainer(ForeignBase):  # type: ignore[misc]
@@ -124,6 +138,24 @@ class SynchronousTrainer(Trainer):
         return status, step
 
 
+def counts_above_0(trainer: Any, experience: Any, step: int, counts: Any = None) -> dict[str, Any]:
+    """What a trainer of OpenRLHF's divides the losses of an optimizer step by; 1 in place of 0.
+
+    counts: OpenRLHF's; None lets its own function count, as its trainer would.
+    """
+    if counts is None:
+        from openrlhf.utils.loss_utils import get_loss_batch_info
+
+        counts = get_loss_batch_info(
+            trainer.strategy,
+            experience.action_mask,
+            replay_buffer=trainer.replay_buffer,
+            step=step,
+            dynamic_batch=trainer.args.train.dynamic_batch_enable,
+        )
+    return {name: count + (count == 0) for name, count in counts.items()}
+
+
 class MaskedTrainer(ForeignBase):  # type: ignore[misc]
     """Gives optimizer steps and micro-batches without a trained token zero weight.
 
@@ -142,17 +174,7 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
     def training_step(
         self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: Any = None
     ) -> Any:
-        if loss_batch_info is None:
-            from openrlhf.utils.loss_utils import get_loss_batch_info
-
-            loss_batch_info = get_loss_batch_info(
-                self.strategy,
-                experience.action_mask,
-                replay_buffer=self.replay_buffer,
-                step=step,
-                dynamic_batch=self.args.train.dynamic_batch_enable,
-            )
-        counts = {name: count + (count == 0) for name, count in loss_batch_info.items()}
+        counts = counts_above_0(self, experience, step, loss_batch_info)
         status = super().training_step(experience, kl_ctl, step, counts)
         status["num_action_tokens"] = status["num_action_tokens"] or _NO_TOKENS
         return status
@@ -168,6 +190,29 @@ class Policy(ForeignBase):  # type: ignore[misc]
     def init_model_from_pretrained(self, *rest: Any, **more: Any) -> None:
         super().init_model_from_pretrained(*rest, **more)
         check_part(self.trainer, MaskedTrainer)
+
+
+class MaskedCritic(ForeignBase):  # type: ignore[misc]
+    """Gives optimizer steps without a trained token zero weight.
+
+    Touches: ``CriticPPOTrainer.training_step``. Goes when: OpenRLHF accepts empty masks.
+    """
+
+    def training_step(self, experience: Any, step: int, loss_batch_info: Any = None) -> Any:
+        counts = counts_above_0(self, experience, step, loss_batch_info)
+        return super().training_step(experience, step, counts)
+
+
+class Critic(ForeignBase):  # type: ignore[misc]
+    """Trains the critic only with tandem's trainer.
+
+    Touches: ``CriticModelActor.init_model_from_pretrained``, which creates its trainer. Goes when:
+    :class:`MaskedCritic` does.
+    """
+
+    def init_model_from_pretrained(self, *rest: Any, **more: Any) -> None:
+        super().init_model_from_pretrained(*rest, **more)
+        check_part(self.trainer, MaskedCritic)
 
 
 def masked_mean(

@@ -34,6 +34,7 @@ def environment_of(bench: OpenRLHFBench, steps: int) -> dict[str, str]:
         "MODEL": str(bench.model),
         "TRAIN": str(bench.folder / "prompts.jsonl"),
         "VALIDATION": str(bench.folder / "prompts.jsonl"),
+        "BENCHMARKS": f"heldout={bench.folder / 'prompts.jsonl'}",
         "EVAL": EVALUATION,
         "PYTHONPATH": os.pathsep.join([str(ON_CPU), str(ON_CPU.parents[1])]),
     }

@@ -112,6 +112,7 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
         "STEPS": "2",
         "MODEL": str(bench.model),
         "VALIDATION": str(bench.folder / "validation.parquet"),
+        "BENCHMARKS": f"heldout={bench.folder / 'validation.parquet'}",
         "EVAL": EVALUATION,
     }
     trained = bench.run(

@@ -136,7 +136,7 @@ def test_tables_and_report_are_made_of_it(whole: Path, tmp_path: Path):
     assert "Solo reasoning capability" in done.stdout
     run([*TANDEM, "report", str(whole), "--out", str(tmp_path)])
     assert (tmp_path / "index.html").exists()
-    assert len(list((tmp_path / "figures").glob("*.png"))) == 2
+    assert len(list((tmp_path / "figures").glob("*.png"))) == 3
 
 
 @pytest.mark.timeout(5000)

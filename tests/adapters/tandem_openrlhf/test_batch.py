@@ -13,7 +13,7 @@ from refused import refused
 
 from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.rollouts import RolloutActorInTandem, narrowed
+from tandem_openrlhf.rollouts import RolloutActorInTandem, SharedCalls, narrowed
 from tandem_plugin import (
     TandemConfig,
     TandemRules,
@@ -45,7 +45,9 @@ def sample(
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
     trajectory = KeyedLabel("", "training", prompt, samples=number).trajectory(made.rules)
-    engine = RolloutActorInTandem(Engine(), trajectory)
+    shared = SharedCalls()
+    shared.begin(trajectory)
+    engine = RolloutActorInTandem(Engine(), trajectory, shared)
     asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None, n=1)))
     tokens = PROMPT + response
     whole = {
@@ -53,7 +55,7 @@ def sample(
         "action_ranges": [(3 + masked, len(tokens))],
         "rollout_log_probs": [0.0] * 3 + [-1.0] * length,
     }
-    result = narrowed(whole, trajectory)
+    result = narrowed(whole, trajectory, shared)
     mask = torch.zeros(len(tokens), dtype=torch.long)
     for start, stop in result["action_ranges"]:
         mask[start:stop] = 1

@@ -47,6 +47,7 @@ HOOKS = {
     MAKER: {
         "RemoteExperienceMaker.__init__": "self",
         "RemoteExperienceMaker.make_experience_batch": "self rollout_samples",
+        "RemoteExperienceMaker.get_advantages_and_returns": "self values rewards action_mask",
     },
     TRAINER: {
         "BasePPOTrainer.init_checkpoint_states": "self",
@@ -61,6 +62,10 @@ HOOKS = {
         "ActorPPOTrainer.training_step": "self experience kl_ctl step loss_batch_info",
         "ActorPPOTrainer._init_vllm_sync_group": "self backend",
         "PolicyModelActor.init_model_from_pretrained": "self strategy",
+    },
+    "openrlhf.trainer.ray.ppo_critic": {
+        "CriticPPOTrainer.training_step": "self experience step loss_batch_info",
+        "CriticModelActor.init_model_from_pretrained": "self strategy",
     },
     "openrlhf.models.actor": {"Actor.forward": "self sequences action_mask"},
     "openrlhf.utils.deepspeed.deepspeed": {"DeepspeedStrategy.backward": "self loss model"},

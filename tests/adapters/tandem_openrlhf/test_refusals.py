@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_openrlhf.refusals import ARGUMENTS, SOUND_ESTIMATORS, UNPROVEN, check_run
+from tandem_openrlhf.refusals import ARGUMENTS, SOUND_ESTIMATORS, check_run
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.refusals import Settings
 
@@ -45,12 +45,7 @@ def test_sound_arguments_pass(changes: dict[str, Any], config: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "config", "code"),
     [
-        ({"algo.advantage.estimator": "gae"}, WORD, "trainer-setting-incorrect"),
-        (
-            {"algo.advantage.estimator": "gae"},
-            tandem(unproven=[*UNPROVEN]),
-            "trainer-setting-incorrect",
-        ),
+        ({"data.max_images_per_prompt": 1}, WORD, "openrlhf-images-unsupported"),
         (NEWER, WORD, "trainer-setting-untested"),
         (
             {"actor.policy_loss_type": "newer"},

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import queue
+import random
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from refused import refused
 
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_openrlhf.rollouts import RolloutActorInTandem, TandemExecutor, narrowed, response_length
+from tandem_openrlhf.rollouts import (
+    RolloutActorInTandem,
+    SharedCalls,
+    TandemExecutor,
+    narrowed,
+    response_length,
+)
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
@@ -45,12 +56,16 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         ([{kept: samples[kept]}], sample_seed(first, kept)),  # as vLLM streams them
     ):
         trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
-        engine = RolloutActorInTandem(Engine(*answers), trajectory)
+        shared = SharedCalls()
+        shared.begin(trajectory)
+        engine = RolloutActorInTandem(Engine(*answers), trajectory, shared)
         for _ in answers:
             asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
         tokens = PROMPT + samples[kept]
         result = narrowed(
-            {"observation_tokens": tokens, "action_ranges": [(3, len(tokens))]}, trajectory
+            {"observation_tokens": tokens, "action_ranges": [(3, len(tokens))]},
+            trajectory,
+            shared,
         )
         senior = RULES.default.replay(samples[kept], seed).tolist()
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior
@@ -141,3 +156,140 @@ def test_batch_without_a_reward_ends_openrlhfs_run(monkeypatch: pytest.MonkeyPat
     maker.strategy, maker.reward_model_group = SimpleNamespace(args=settings), None
     with pytest.raises(ValueError, match="reward_model_group is required"):
         maker.make_experience([samples])
+
+
+class ServingAgent:
+    """OpenRLHF's server agent: a thread of its own serves all prompts by the first engine."""
+
+    def __init__(self, in_thread: bool) -> None:
+        self.in_thread = in_thread
+        self.engine: Any = None
+        self.asked: queue.Queue[Any] = queue.Queue()
+
+    def _serve(self) -> None:
+        async def answer(prompt: Any, done: Any) -> None:
+            try:
+                output = await self.engine.generate(prompt, SimpleNamespace(extra_args=None))
+                done.set_result(output)
+            except Exception as error:
+                done.set_exception(error)
+
+        async def serve() -> None:
+            loop = asyncio.get_running_loop()
+            tasks = set()
+            while (call := await loop.run_in_executor(None, self.asked.get)) is not None:
+                tasks.add(loop.create_task(answer(*call)))
+            await asyncio.gather(*tasks)
+
+        asyncio.run(serve())
+
+    async def generate(self, prompt: Any) -> Any:
+        if not self.in_thread:
+            return await self.engine.generate(prompt, SimpleNamespace(extra_args=None))
+        done: Any = concurrent.futures.Future()
+        self.asked.put((prompt, done))
+        return await asyncio.wrap_future(done)
+
+    async def execute(self, *, prompt: Any, llm_engine: Any, turns: int, **_: Any) -> Any:
+        if self.engine is None:
+            self.engine = llm_engine
+            if self.in_thread:
+                threading.Thread(target=self._serve, daemon=True).start()
+        tokens, ranges = list(prompt), []
+        for turn in range(turns):
+            tokens += [20] * bool(turn)  # feedback
+            output = await self.generate(list(tokens))
+            ranges.append((len(tokens), len(tokens) + len(output.outputs[0].token_ids)))
+            tokens += output.outputs[0].token_ids
+        return {"observation_tokens": tokens, "action_ranges": ranges, "rollout_log_probs": None}
+
+
+class RandomEngine:
+    """Answers each call with random tokens; notes the tandem seed that wrote each whole text."""
+
+    def __init__(self, same: bool = False) -> None:
+        self.random = random.Random(5)
+        self.same = same
+        self.written: dict[tuple[int, ...], list[int]] = {}
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        await asyncio.sleep(self.random.random() / 100)
+        length = 9 if self.same else self.random.randint(1, 12)
+        ids = [4 + number if self.same else self.random.randrange(20) for number in range(length)]
+        asked = params.extra_args["tandem"]
+        if asked != "off":
+            self.written.setdefault((*prompt, *ids), []).append(asked["seed"])
+        return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=ids)])
+
+
+async def served(agent: ServingAgent, engine: Any, labels: list[KeyedLabel], **more: Any) -> Any:
+    """The responses of several prompts answered side by side, and then of one more."""
+    executor = TandemExecutor(agent, RULES.config)
+    executor._rules = RULES
+
+    def execute(label: KeyedLabel) -> Any:
+        return executor.execute(
+            label=label,
+            prompt=[label.prompt % 20, 1, 2],
+            sampling_params=None,
+            hf_tokenizer=None,
+            llm_engine=engine,
+            **more,
+        )
+
+    try:
+        return [*await asyncio.gather(*map(execute, labels[:-1])), await execute(labels[-1])]
+    finally:
+        agent.asked.put(None)
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(in_thread: bool) -> None:
+    """Told apart by the tokens, siblings of one prompt and several turns included."""
+    engine = RandomEngine()
+    labels = [KeyedLabel("", "training", number) for number in range(6)] * 4
+    responses = asyncio.run(served(ServingAgent(in_thread), engine, labels, turns=2))
+    seeds = set()
+    for response in responses:
+        facts = ResponseAuthorship.from_wire(response[AUTHORSHIP])
+        assert facts is not None
+        assert len(facts.segments) == 2
+        assert not facts.unknown
+        tokens = response["observation_tokens"]
+        for seed, start, stop in facts.segments:
+            assert seed in engine.written[tuple(tokens[:stop])]
+            own = facts.authorship[start:stop].tolist()
+            assert own == RULES.default.replay(tokens[start:stop], seed).tolist()
+        seeds |= {seed for seed, _, _ in facts.segments}
+    assert len(seeds) == 48
+
+
+def test_equal_answers_of_such_an_agent_are_of_different_calls() -> None:
+    labels = [KeyedLabel("", "training", 0)] * 6
+    engine = RandomEngine(same=True)
+    responses = asyncio.run(served(ServingAgent(True), engine, labels, turns=1))
+    every = [ResponseAuthorship.from_wire(one[AUTHORSHIP]) for one in responses]
+    seeds = [seed for facts in every if facts for seed, _, _ in facts.segments]
+    assert len(set(seeds)) == 6
+    assert any(facts.unknown for facts in every if facts)  # while two calls could have written it
+
+
+def test_senior_answers_alone_for_such_an_agent_too() -> None:
+    labels = [KeyedLabel("", "validation", number, by_team=False) for number in range(5)]
+    responses = asyncio.run(served(ServingAgent(True), RandomEngine(), labels, turns=1))
+    assert not any(AUTHORSHIP in one for one in responses)
+
+
+def test_call_of_such_an_agent_among_several_rules_is_refused() -> None:
+    labels = [KeyedLabel("", "training", 0), KeyedLabel("", "validation", 1, by_team=False)] * 2
+    with refused("openrlhf-agent-keeps-engine"):
+        asyncio.run(served(ServingAgent(True), RandomEngine(), labels, turns=1))
+
+
+def test_response_that_no_call_wrote_is_refused() -> None:
+    class Inventing(ServingAgent):
+        async def execute(self, **_: Any) -> Any:
+            return {"observation_tokens": [1, 2, 3], "action_ranges": [(1, 3)]}
+
+    with refused("openrlhf-response-without-call"):
+        asyncio.run(served(Inventing(False), RandomEngine(), [KeyedLabel("", "training", 0)] * 2))

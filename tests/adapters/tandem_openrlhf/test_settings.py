@@ -48,7 +48,8 @@ WORD = ["--tandem.schedule", "word"]
         (SOUND, "tandem-settings-missing"),
         ([*SOUND, "--tandem.p", "1.5"], "parameter-not-probability"),
         # Of OpenRLHF's arguments, before OpenRLHF reads them.
-        (WORD, "trainer-setting-incorrect"),  # its default estimator
+        (WORD, "openrlhf-engine-not-vllm"),  # its default
+        ([*WORD, *SOUND, "--data.max_images_per_prompt", "1"], "openrlhf-images-unsupported"),
         ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "openrlhf-engine-not-vllm"),
     ],
 )

@@ -307,19 +307,26 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
     assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]
 
 
-def test_papers_recipe_is_whole_and_has_its_sizes() -> None:
-    """128 responses of 16 problems are trained on in two updates, on two processes."""
+def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix() -> None:
+    """As TRL reads the file: nothing in it is unknown, and 128 responses of 16 problems are trained
+    on in two updates, by two processes."""
     from trl.scripts import grpo as script
 
     file = str(ROOT / "examples" / "trl" / "paper.yaml")
     arguments = ["--config", file, "--dataset_name", "data"]
     tandem = TandemConfig.from_mapping(settings_of_file(arguments))
     assert (tandem.schedule, tandem.parameters) == ("word", {"p": 0.5, "cap": 32})
-    _, training, *_ = grpo.parsed_whole(script.make_parser(prog="a test"), [*arguments, *CPU])
-    update = training.per_device_train_batch_size * training.gradient_accumulation_steps * 2
-    assert (update, training.generation_batch_size) == (64, 128)
-    assert training.num_generations == 8
-    assert training.max_steps == 500
+    parser = script.make_parser(prog="a test")
+    _, found, model, *_ = grpo.parsed_whole(parser, [*arguments, *CPU])
+    assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
+    stated = {
+        "learning_rate": 1e-6, "epsilon": 0.2, "beta": 0.0, "num_generations": 8,
+        "max_completion_length": 3000, "temperature": 0.6, "scale_rewards": "group",
+        "generation_batch_size": 16 * 8, "max_steps": 500,
+    }  # fmt: skip
+    assert {name: getattr(found, name) for name in stated} == stated
+    update = found.per_device_train_batch_size * found.gradient_accumulation_steps * 2
+    assert update == 8 * 8
 
 
 CPU = ("--use_cpu", "True", "--bf16", "False")

@@ -95,10 +95,10 @@ def test_runner_of_trainer_v1_starts_with_a_prepared_configuration() -> None:
 
 
 def test_what_is_allowed_unproven_is_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
-    config = copy(configuration({"unproven": ["megatron"]}))
-    config.actor_rollout_ref.actor.strategy = "megatron"
+    config = copy(configuration({"unproven": ["automodel"]}))
+    config.actor_rollout_ref.actor.strategy = "automodel"
     prepare(config)
-    assert "WARNING: actor_rollout_ref.actor.strategy=megatron" in capsys.readouterr().err
+    assert "WARNING: actor_rollout_ref.actor.strategy=automodel" in capsys.readouterr().err
 
 
 def test_options_that_filter_sampled_tokens_are_told_once(

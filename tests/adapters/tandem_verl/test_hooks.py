@@ -107,9 +107,9 @@ def test_nothing_reads_the_mode_between_the_driver_and_the_trainer() -> None:
 
 
 def test_method_that_builds_the_model_is_still_dispatched_to_every_worker() -> None:
-    from tandem_verl.loss import ImitatingWorker
+    from tandem_verl.loss import WrappingWorker
 
-    attributes = getattr(ImitatingWorker.init_model, MAGIC_ATTR)
+    attributes = getattr(WrappingWorker.init_model, MAGIC_ATTR)
     assert attributes["dispatch_mode"] == Dispatch.ONE_TO_ALL
 
 

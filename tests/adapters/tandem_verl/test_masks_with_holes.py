@@ -19,6 +19,7 @@ from tandem_verl.refusals import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
+    SUMMING_ESTIMATORS,
 )
 
 ROWS, LENGTH = 6, 9
@@ -105,7 +106,7 @@ def rewards_at(positions: Any) -> Any:
     return rewards
 
 
-@pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
+@pytest.mark.parametrize("estimator", SUMMING_ESTIMATORS)
 def test_sound_estimator_sees_the_whole_reward_and_no_masked_token(
     estimator: str, mask: Any
 ) -> None:

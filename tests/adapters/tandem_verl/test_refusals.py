@@ -39,6 +39,7 @@ def run(**overrides: Any) -> Any:
             },
             "algorithm": {"adv_estimator": "grpo", "rollout_correction": None},
             "trainer": {"use_v1": True, "v1": {"trainer_mode": "sync"}},
+            "critic": {"strategy": "fsdp"},
             "distillation": {"enabled": False},
         }
     )
@@ -69,7 +70,19 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     *(({ESTIMATOR: one}, {}) for one in SOUND_ESTIMATORS),
     *(({LOSS: one}, {}) for one in SOUND_LOSSES),
     *(({MODE: one}, {}) for one in MODES),
+    (MEGATRON, {}),
+    (MEGATRON, {"lambda_jun": 0.1}),
+    ({**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R2"}}, {}),
     ({**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}}, {"unproven": [*UNPROVEN]}),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8, "merge": True}}, BACKEND: {"backend": "nccl"}}, {}),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {"unproven": ["megatron"]}),
+    ({**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": False}}}, {}),
+    ({f"{MODEL}.mtp": {"enable": True}}, {}),  # which Megatron alone has
+    ({ESTIMATOR: "grpo", "critic.strategy": "automodel"}, {}),  # no critic is trained
+    ({f"{ACTOR}.strategy": "veomni"}, {"lambda_jun": 0.1}),
+    ({f"{ACTOR}.strategy": "fsdp_turbo"}, {}),
+    ({"trainer.device": "npu"}, {"unproven": ["npu"]}),
+    ({ESTIMATOR: "gae", "critic.strategy": "fsdp2"}, {}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": MANAGER}}, {}),
     ({MODEL: {"lora_rank": 8}}, {}),
@@ -86,7 +99,19 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(({ESTIMATOR: one}, {}, "trainer-setting-incorrect") for one in BROKEN_ESTIMATORS),
     ({ESTIMATOR: "my_estimator"}, {}, "trainer-setting-untested"),
     ({LOSS: "bypass_mode"}, {}, "trainer-setting-untested"),
-    (MEGATRON, {}, "trainer-setting-untested"),
+    ({f"{ACTOR}.strategy": "automodel"}, {}, "trainer-setting-untested"),
+    ({ESTIMATOR: "gae", "critic.strategy": "automodel"}, {}, "trainer-setting-untested"),
+    *(
+        ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-megatron-setting-untested")
+        for name in ("dynamic_context_parallel", "use_megatron_fsdp", "vanilla_mbridge")
+    ),
+    (
+        {**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": True}}},
+        {},
+        "verl-megatron-setting-untested",
+    ),
+    ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-megatron-setting-untested"),
+    ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {}, "verl-megatron-adapter-untested"),
     (
         {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
         {},
@@ -97,11 +122,8 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"unproven": ["megatron"]},
         "verl-adapter-backend-unsupported",
     ),
-    (
-        {f"{ROLLOUT}.agent": {"agent_loop_manager_class": "my.Manager"}},
-        {},
-        "verl-manager-unsupported",
-    ),
+    ({f"{ROLLOUT}.disaggregation": {"enabled": True}}, {}, "verl-disaggregation-unsupported"),
+    ({"trainer.device": "npu"}, {}, "trainer-setting-untested"),
     ({"trainer.use_v1": False}, {}, "verl-trainer-not-v1"),
     ({f"{ROLLOUT}.name": "sglang"}, {}, "verl-engine-not-vllm"),
     (
@@ -109,7 +131,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {},
         "verl-adaptive-kl",
     ),
-    (MEGATRON, {"unproven": ["megatron"], "lambda_jun": 0.1}, "verl-loss-term-unsupported"),
+    (
+        {f"{ACTOR}.strategy": "torchtitan"},
+        {"unproven": ["torchtitan"], "lambda_jun": 0.1},
+        "verl-loss-term-unsupported",
+    ),
     (
         {**MEGATRON, f"{ACTOR}.router_replay": {"mode": "R3"}},
         {"unproven": ["megatron"]},

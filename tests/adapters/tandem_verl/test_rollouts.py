@@ -210,11 +210,10 @@ def test_worker_restricts_what_its_loop_would_train() -> None:
     assert output.response_mask == [0, 0, *facts.authorship[2:].astype(int).tolist()]
 
 
-def test_session_of_several_outputs_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Worker, "outputs", 2)
-    output = run_one(Engine())
-    assert "[agent-loop-samples-unsupported]" in output.extra_fields["tandem_error"]
-    assert not any(output.response_mask)
+def test_prompt_that_a_manager_added_unnumbered_is_refused() -> None:
+    identity = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
+    with refused("verl-prompt-not-numbered"):
+        make_trajectory(RULES, identity, {"session_id": 0})
 
 
 @pytest.mark.parametrize(

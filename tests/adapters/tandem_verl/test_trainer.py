@@ -126,6 +126,9 @@ class TrainerV1:
     def _dump_generations(self, **dump: Any) -> None:
         self.dumped = dump
 
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        return batch
+
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         return batch
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 from made_results import write_run
 from refused import refused
 
+from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.lab.data import PromptTemplate, prepare, read_problems
-from tandem_plugin.lab.evaluation import drift, legibility
 from tandem_plugin.lab.evaluation.drift import run_drift
 from tandem_plugin.lab.evaluation.generation import Sampling
 from tandem_plugin.lab.evaluation.inputs import (
@@ -224,9 +225,8 @@ def test_models_of_other_vocabularies_are_neither_read_nor_compared(
 ):
     make_results("s", [0, 1], kinds=("solo",))
     out = make_results("base", [0, 1], kinds=("solo",))
-    pieces = iter([("a",), ("b",)] * 2)
-    monkeypatch.setattr(drift, "pieces_of", lambda path: next(pieces))
-    monkeypatch.setattr(legibility, "pieces_of", lambda path: next(pieces))
+    read = (SimpleNamespace(pieces=(one,), texts=lambda: [b"one"]) for one in "abab")
+    monkeypatch.setattr(Vocabulary, "from_path", lambda path: next(read))
     with refused("token-counts-vocabularies-differ", senior="s", junior="base"):
         run_drift(out, "s", "base")
     path = out / "s/solo/summary.json"

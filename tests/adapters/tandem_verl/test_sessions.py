@@ -1,0 +1,246 @@
+"""Sessions of several outputs, and managers of one's own, through verl's real worker and grpo.
+
+A dictionary stands in for TransferQueue, and a function for the reward worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+from omegaconf import OmegaConf
+from refused import refused
+from verl import DataProto
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1 import agent_loop_tq
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl_stand_ins import IN_TANDEM, TOKENIZER, configuration
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
+from tandem_plugin.training.trajectory import Trajectory
+from tandem_verl.configuration import prepare
+from tandem_verl.rollouts import ManagerInTandem, TandemAgentLoopManager, WorkerInTandem
+from tandem_verl.settings import MANAGER, MANAGER_KEY
+
+RULES = TandemRules(
+    TandemConfig.from_mapping({"schedule": "word", "cap": 4}), Vocabulary.from_tokenizer(TOKENIZER)
+)
+VERLS = agent_loop_tq.AgentLoopWorkerTQ.__ray_actor_class__
+
+
+class Queue:
+    """TransferQueue: the rows of a step in the order in which they are put."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    async def async_kv_batch_put(
+        self, keys: list[str], fields: Any, tags: Any, partition_id: str
+    ) -> None:
+        for number, key in enumerate(keys):
+            names = ("response_mask", "rm_scores", "responses", "extra_fields")
+            self.rows[key] = {name: fields[name][number] for name in names if name in fields}
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    made = Queue()
+    monkeypatch.setattr(agent_loop_tq, "tq", made)
+    return made
+
+
+def seed_of(mask: Sequence[int], tokens: Sequence[int]) -> int:
+    """A tandem seed with which these tokens have these authors."""
+    for seed in range(10_000):
+        if list(map(int, RULES.default.replay(list(tokens), seed).tolist())) == list(mask):
+            return seed
+    raise AssertionError(mask)
+
+
+def session(masks: Sequence[Sequence[int]]) -> tuple[Trajectory, list[AgentLoopOutput]]:
+    """A session whose outputs have these authors, each of its own call."""
+    tokens = [
+        [3 * (number + place) % 24 for place in range(len(m))] for number, m in enumerate(masks)
+    ]
+    seeds = [seed_of(*one) for one in zip(masks, tokens, strict=True)]
+    trajectory = Trajectory(RULES.default, lambda call: seeds[call])
+    outputs = []
+    for number, written in enumerate(tokens):
+        prompt = [number, number]
+        trajectory.call(prompt).returned(written)
+        outputs.append(
+            AgentLoopOutput(
+                prompt_ids=prompt,
+                response_ids=written,
+                response_mask=[1] * len(written),
+                metrics=AgentLoopMetrics(),
+                extra_fields={"global_steps": 1},
+            )
+        )
+    return trajectory, outputs
+
+
+class Reward:
+    """Grades a session by its last output in the loop's order: 1 if it has an odd length."""
+
+    def __init__(self) -> None:
+        self.graded: list[int] = []
+        self.compute_score = SimpleNamespace(remote=self._score)
+
+    async def _score(self, data: Any) -> dict[str, Any]:
+        length = int(data.non_tensor_batch["response_len"][-1])
+        self.graded.append(length)
+        return {"reward_score": float(length % 2), "reward_extra_info": {"length": length}}
+
+
+def worker(config: Any = IN_TANDEM, reward: Reward | None = None) -> Any:
+    made = object.__new__(in_tandem(VERLS, WorkerInTandem))
+    made.config, made.processor, made.distillation_enabled = config, None, False
+    made.reward_loop_worker_handles = None if reward is None else [reward]
+    made.mm_processor_kwargs = {}
+    return made
+
+
+def put(made: Any, sessions: Sequence[Sequence[Sequence[int]]]) -> None:
+    for number, masks in enumerate(sessions):
+        made._tandem_trajectory, outputs = session(masks)
+        fields = {"uid": "u", "session_id": number, "global_steps": 1, "raw_prompt": [{}]}
+        asyncio.run(made._agent_loop_postprocess(outputs, False, **fields))
+
+
+SESSIONS = [
+    [[1, 0, 1], [0, 1]],
+    [[1, 1], [0, 0, 0]],  # the junior wrote the last output alone
+    [[0, 0], [0, 0]],  # and all of this session
+    [[0, 1, 1], [0, 0], [0]],
+]
+
+
+def test_session_learns_from_its_own_reward_whoever_wrote_its_last_output(queue: Queue) -> None:
+    reward = Reward()
+    put(worker(reward=reward), SESSIONS)
+    assert reward.graded == [2, 3, 2, 1]  # once each, in the loop's order
+    keys = list(queue.rows)
+    masks = [queue.rows[key]["response_mask"] for key in keys]
+    longest = max(map(len, masks))
+
+    def padded(rows: Sequence[Any]) -> Any:
+        tensors = [torch.as_tensor(row).float() for row in rows]
+        fill = torch.zeros(1, longest)[0]
+        return torch.nn.utils.rnn.pad_sequence([*tensors, fill], batch_first=True)[:-1]
+
+    mask = padded(masks)
+    batch = DataProto.from_dict(
+        tensors={
+            "response_mask": mask,
+            "token_level_rewards": padded([queue.rows[key]["rm_scores"] for key in keys]),
+            "responses": torch.ones_like(mask).long(),
+            "prompts": torch.ones(len(keys), 1).long(),
+            "attention_mask": torch.ones(len(keys), longest + 1).long(),
+        },
+        non_tensors={"uid": np.array(["u"] * len(keys), dtype=object)},
+    )
+    advantages = compute_advantage_for_multi_trajectories(
+        batch, keys, "grpo", num_repeat=4, config=None
+    ).batch["advantages"]
+    scores = torch.tensor([0.0, 1.0, 0.0, 1.0])
+    expected = (scores - scores.mean()) / (scores.std() + 1e-6)
+    for row, key in enumerate(keys):
+        own = float(expected[int(key.split("_")[1])])
+        assert advantages[row].tolist() == pytest.approx([own * bit for bit in mask[row].tolist()])
+    assert mask.sum() == sum(bit for one in SESSIONS for part in one for bit in part)
+
+
+def test_every_output_has_the_authors_of_its_own_call_and_the_sessions_grade(queue: Queue) -> None:
+    put(worker(reward=Reward()), SESSIONS)
+    seeds = []
+    for row in queue.rows.values():
+        facts = ResponseAuthorship.from_wire(row["extra_fields"][AUTHORSHIP])
+        assert facts is not None
+        ((seed, start, stop),) = facts.segments
+        tokens = row["responses"].tolist()
+        assert (start, stop) == (0, len(tokens))
+        assert facts.authorship.tolist() == RULES.default.replay(tokens, seed).tolist()
+        assert row["response_mask"].tolist() == facts.authorship.astype(int).tolist()
+        seeds.append(row["extra_fields"]["reward_extra_info"]["length"])
+    assert seeds == [2, 2, 3, 3, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reward"),
+    [
+        ({"algorithm.adv_estimator": "rloo"}, Reward()),
+        ({"distillation": {"enabled": True}}, Reward()),
+        ({}, None),  # a reward model that grades rows later
+    ],
+)
+def test_several_outputs_are_refused_where_verl_reads_them_one_by_one(
+    queue: Queue, changes: dict[str, Any], reward: Reward | None
+) -> None:
+    config = configuration({"schedule": "word"})
+    for key, value in changes.items():
+        OmegaConf.update(config, key, value, force_add=True)
+    with refused("agent-loop-outputs-unsupported", count=2):
+        put(worker(config, reward), SESSIONS[:1])
+    assert not queue.rows
+
+
+class OwnManager(agent_loop_tq.AgentLoopManagerTQ):  # type: ignore[misc]
+    """A user's, as verl documents it: with workers of its own, and fewer prompts than given."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.agent_loop_workers_class = ray.remote(OwnWorker)
+        self.sent: list[list[int]] = []
+
+    @classmethod
+    def create(cls, *_: Any, **__: Any) -> Any:
+        return cls()
+
+    def generate_sequences(self, prompts: Any) -> None:
+        self.sent.append(prompts["tandem_row"][1:].tolist())
+
+
+class OwnWorker(VERLS):  # type: ignore[misc, valid-type]
+    pass
+
+
+class NotVerls:
+    pass
+
+
+def own(name: str) -> Any:
+    config = configuration({"schedule": "word"})
+    OmegaConf.update(config, MANAGER_KEY, f"{__name__}.{name}", force_add=True)
+    prepare(config)
+    assert OmegaConf.select(config, MANAGER_KEY) == MANAGER
+    return config
+
+
+class Prompts(dict[str, Any]):
+    """A batch of three prompts."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_users_own_manager_runs_in_tandem() -> None:
+    manager = TandemAgentLoopManager.create(config=own("OwnManager"))
+    assert type(manager).__mro__[1:3] == (ManagerInTandem, OwnManager)
+    workers = manager.agent_loop_workers_class.__ray_actor_class__
+    assert workers.__mro__[1:3] == (WorkerInTandem, OwnWorker)
+    for _ in range(2):
+        manager.generate_sequences(Prompts(global_steps=1))
+    assert manager.sent == [[1, 2], [4, 5]]
+
+
+def test_manager_that_is_not_built_on_verls_is_refused() -> None:
+    with refused("verl-manager-unsupported"):
+        TandemAgentLoopManager.create(config=own("NotVerls"))
