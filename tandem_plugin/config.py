@@ -114,7 +114,7 @@ class TandemConfig(BaseModel):
     unproven: tuple[str, ...] = Field(
         (),
         strict=False,
-        description="Names of settings that a trainer rejects only because they have not "
+        description="Names of settings that are rejected only because they have not "
         "been verified in tandem, to allow anyway; an unknown name is rejected "
         "with the list of known ones.",
     )

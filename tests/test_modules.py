@@ -22,9 +22,6 @@ HELD_BY = {
         "tandem_plugin/engine/patches/lora.py",
         "tandem_plugin/engine/plugin.py",
     ],
-    "integration_tests/engine/test_weights.py": [
-        "tandem_plugin/engine/patches/cpu_weights.py",
-    ],
     "tests/adapters/tandem_openrlhf/test_advantages.py": [
         "adapters/tandem_openrlhf/patches/training.py",
     ],

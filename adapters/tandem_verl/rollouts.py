@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
@@ -55,14 +56,17 @@ class TandemClient(ClientDelegate):
         return output
 
 
-def narrow(output: AgentLoopOutput, trajectory: Trajectory) -> None:
+def narrow(output: AgentLoopOutput, trajectory: Trajectory, spare: int = 0) -> None:
     """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
 
     output: verl's ``AgentLoopOutput``, which changes; its ``response_logprobs`` become zero outside
-    the mask, as in verl for tool outputs.
+    the mask, as in verl for tool outputs. spare: the call whose tandem seed a response without a
+    trained token has, since every response has one of its own.
     """
     facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
     if facts is not None:
+        if not facts.segments:
+            facts = replace(facts, seed=trajectory.seed_of_call(spare))
         output.response_mask = facts.mask.astype(int).tolist()
         output.response_logprobs = masked_log_probs(output.response_logprobs, facts.mask)
         output.extra_fields[AUTHORSHIP] = facts.to_wire()
@@ -126,8 +130,9 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     ) -> Any:
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
-            for part in parts:
-                narrow(part, self._tandem_trajectory)
+            several, started = len(parts) > 1, self._tandem_trajectory.started
+            for number, part in enumerate(parts):
+                narrow(part, self._tandem_trajectory, started + number if several else 0)
             if len(parts) > 1 and self._tandem_trajectory.rule is not None:
                 output = await self._tandem_ordered(parts, fields)
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)

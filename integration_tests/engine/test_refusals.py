@@ -19,6 +19,7 @@ from packaging.version import Version
 from refused import refused
 from support.drafting import has_drafting
 from support.engine import on_runner
+from support.families import make_family
 from support.models import make_model, make_tokenizer
 from support.speculation import needs_drafting
 from tokenizers import Tokenizer, processors
@@ -103,8 +104,39 @@ def test_junior_that_keeps_state_outside_attention_is_refused(
     )
     config.architectures = ["Mamba2ForCausalLM"]
     config.save_pretrained(tmp_path)
-    with refused("recurrent-state-unsupported"):
+    with refused("attention-free-model-unsupported"):
         configure(checkpoints["senior"], {"junior": str(tmp_path)})
+
+
+@pytest.fixture(scope="module")
+def granite(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
+    """Mamba 2 beside attention."""
+    return make_family(tmp_path_factory.mktemp("granite"), "granite4", seed=0, tokenizer=tokenizer)
+
+
+@needs_drafting  # vLLM 0.29, as recurrent states do
+@pytest.mark.parametrize(
+    ("senior", "tandem", "arguments", "code"),
+    [
+        ("senior", {}, {}, "hybrid-junior-attention-senior"),
+        ("granite", {}, {"enable_lora": True}, "hybrid-setting-unsupported"),
+        ("granite", {}, {"mamba_cache_mode": "all"}, "hybrid-setting-unsupported"),
+        ("granite", {"mode": "speculative"}, {}, "hybrid-speculative-unsupported"),
+    ],
+)
+def test_recurrent_states_are_refused_where_they_would_fail_or_be_wrong(
+    checkpoints: dict[str, Path],
+    granite: Path,
+    senior: str,
+    tandem: dict[str, Any],
+    arguments: dict[str, Any],
+    code: str,
+) -> None:
+    models = checkpoints | {"granite": granite}
+    with on_runner("v2" if tandem else "v1"), refused(code):
+        configure(models[senior], {"junior": str(granite), **tandem}, **arguments)
+    for junior in (None, str(checkpoints["senior"])):
+        assert configure(granite, {"junior": junior})
 
 
 ROPE = {"rope_type": "default", "rope_theta": 123.0}

@@ -22,6 +22,9 @@ from support.speculation import needs_drafting
 pytestmark = [pytest.mark.hooks, pytest.mark.lane]
 
 RUNNER = "vllm.v1.worker.gpu.model_runner"
+needs_states = pytest.mark.skipif(
+    not has_drafting(), reason="recurrent states need vLLM 0.29, as drafting does"
+)
 needs_lora = pytest.mark.skipif(not has_lora(), reason="adapters need vLLM 0.29")
 
 
@@ -518,6 +521,78 @@ def test_both_runners_tell_attention_groups_apart_by_their_backends_name() -> No
         assert "attn_backend.full_cls_name()" in source_of(module)
     attention = source_of("vllm.model_executor.layers.attention.attention")
     assert "return self.attn_backend" in attention
+
+
+@needs_states
+def test_pages_are_sized_by_the_states_that_a_model_class_lists() -> None:
+    platform = source_of("vllm.platforms.interface")
+    aligning = platform.split("def _align_hybrid_block_size(")[1].split("\n    @classmethod")[0]
+    assert 'hasattr(model_cls, "get_mamba_specs_from_config")' in aligning
+    assert "in model_cls.get_mamba_specs_from_config(vllm_config)" in aligning
+    for name in ("shape", "dtype"):
+        assert f"model_cls.get_mamba_state_{name}_from_config(vllm_config)" in aligning
+    assert "block_size=-1," in aligning
+    uniproc = source_of("vllm.v1.executor.uniproc_executor")
+    loading, planning = "load_model", "update_block_size_for_backend(self.vllm_config)"
+    assert uniproc.index(loading) < uniproc.index(planning), "the junior must be built by then"
+    layer = source_of("vllm.model_executor.layers.mamba.abstract")
+    assert "block_size=mamba_block_size," in layer
+    assert "vllm_config.cache_config.mamba_block_size" in layer, "the engine's, not the junior's"
+
+
+@needs_states
+def test_both_runners_ask_the_model_how_to_copy_states_of_each_kind() -> None:
+    asking = "self.model.get_mamba_state_copy_funcs(mamba_types)"
+    for runner in ("gpu_model_runner", "gpu.model_states.mamba_hybrid"):
+        source = source_of(f"vllm.v1.worker.{runner}")
+        assert source.count(asking) == 1
+        assert "get_mamba_state_copy_func()" not in source
+    interface = source_of("vllm.model_executor.models.interfaces")
+    assert "cls.get_mamba_state_copy_func()" in interface
+    assert "def mamba_type(self)" in source_of("vllm.model_executor.layers.mamba.abstract")
+
+
+@needs_states
+def test_runner_v2_has_one_state_for_models_with_recurrent_states() -> None:
+    chosen = source_of("vllm.v1.worker.gpu.model_states").split("def resolve_model_state_cls(")[1]
+    condition = "vllm_config.model_config.is_hybrid or vllm_config.model_config.is_attention_free"
+    assert condition in chosen
+    assert chosen.index(condition) < chosen.index("return MambaHybridModelState")
+    module = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
+    assert "class MambaHybridModelState(DefaultModelState)" in source_of(module)
+    name = "MambaHybridModelState.postprocess_state"
+    assert parameters_in(module, name)[:3] == ["self", "idx_mapping", "num_sampled"]
+
+
+@needs_states
+def test_convolutions_are_packed_as_plain_convolutions_expects() -> None:
+    dispatch = source_of("vllm.model_executor.layers.utils")
+    packing = dispatch.split("def dispatch_cpu_unquantized_gemm(")[1].split("\ndef ")[0]
+    assert packing.index("if layer.weight.ndim != 2:") < packing.index("causal_conv1d_weight_pack")
+    assert "layer._cpu_unpacked_conv_weight = unpacked" in packing
+    assert "layer.weight.data = ops.causal_conv1d_weight_pack(unpacked)" in packing
+    mixer = source_of("vllm.model_executor.layers.mamba.mamba_mixer2")
+    assert 'self.register_buffer("conv_weights", conv_weights, persistent=False)' in mixer
+
+
+@needs_states
+def test_text_classes_of_unified_checkpoints_read_the_text_config_and_map_names() -> None:
+    from tandem_plugin.engine.text_models import TEXT_CLASSES
+
+    registry = source_of("vllm.model_executor.models.registry")
+    for unified, text in TEXT_CLASSES.items():
+        assert f'"{unified}": (' in registry
+        assert f'"{text}": (' in registry
+    source = source_of("vllm.model_executor.models.qwen3_5")
+    base = source.split("class Qwen3_5ForCausalLMBase(")[1].split("\nclass ")[0]
+    assert "config = vllm_config.model_config.hf_text_config" in base
+    assert '"model.language_model.": "model."' in base
+    assert "mapper=self.hf_to_vllm_mapper" in base
+    config = source_of("vllm.model_executor.models.config")
+    assert 'rope_parameters.pop("mrope_section", None)' in config
+    mapper = source_of("vllm.model_executor.models.utils").split("class WeightsMapper")[1]
+    assert "orig_to_new_prefix: Mapping[str, str | None]" in mapper, "None skips a weight"
+    assert "def __or__(" in mapper
 
 
 @needs_drafting

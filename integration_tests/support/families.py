@@ -10,14 +10,24 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
+    AutoTokenizer,
+    FalconH1Config,
     Gemma3TextConfig,
+    GraniteMoeHybridConfig,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
+    NemotronHConfig,
     PretrainedConfig,
     Qwen2Config,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3NextConfig,
 )
 
 WINDOW = 8
@@ -40,6 +50,62 @@ _GEMMA = {
 }
 # Of a width that vLLM's CPU build pads.
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True}
+# With recurrent states.
+_DELTA = {
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "layer_types": ["linear_attention", "full_attention"],
+    "tie_word_embeddings": False,
+}
+_TWO_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1}
+_MAMBA = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_chunk_size": 16,
+    "tie_word_embeddings": False,
+    **_TWO_HEADS,
+}
+_GRANITE = {
+    **_MAMBA,
+    "position_embedding_type": "rope",
+    "layer_types": ["mamba", "attention"],
+    "shared_intermediate_size": 128,
+    "num_local_experts": 0,
+    "num_experts_per_tok": 0,
+}
+_WIDE = {
+    "hidden_size": 96,
+    "num_hidden_layers": 4,
+    "layer_types": ["mamba", "attention", "mamba", "mamba"],
+    "mamba_n_heads": 12,
+    "mamba_d_state": 64,
+    "num_attention_heads": 3,
+}
+_NEMOTRON = {
+    "ssm_state_size": 16,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "conv_kernel": 4,
+    "expand": 2,
+    "chunk_size": 256,  # Hugging Face's and vLLM's differ from the second chunk on
+    "layers_block_type": ["mamba", "mlp", "attention", "mlp"],
+    "tie_word_embeddings": False,
+}
+_LFM2 = {
+    "block_auto_adjust_ff_dim": False,
+    "conv_dim": 64,
+    "block_dim": 64,
+    "layer_types": ["conv", "full_attention"],
+    "tie_word_embeddings": True,
+    **_TWO_HEADS,
+}
 FAMILIES: dict[str, Callable[..., PretrainedConfig]] = {
     "qwen3": lambda **shape: Qwen3Config(tie_word_embeddings=False, **shape),
     "qwen3-tied": lambda **shape: Qwen3Config(tie_word_embeddings=True, **shape),
@@ -54,6 +120,27 @@ FAMILIES: dict[str, Callable[..., PretrainedConfig]] = {
         sliding_window=WINDOW, tie_word_embeddings=False, **shape
     ),
     "gemma3-tied": lambda **shape: Gemma3TextConfig(tie_word_embeddings=True, **_GEMMA, **shape),
+    "qwen3-wide": lambda **shape: Qwen3Config(
+        tie_word_embeddings=False,
+        **{**shape, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 3},
+    ),
+    "qwen3.5": lambda **shape: Qwen3_5TextConfig(**{**_DELTA, **shape}),
+    "qwen3.5-large": lambda **shape: Qwen3_5TextConfig(
+        **{**shape, **_DELTA, "linear_key_head_dim": 64, "linear_value_head_dim": 64}
+    ),
+    "qwen3-next": lambda **shape: Qwen3NextConfig(
+        moe_intermediate_size=64,
+        shared_expert_intermediate_size=64,
+        **{**shape, **_EXPERTS, **_DELTA},
+    ),
+    "granite4": lambda **shape: GraniteMoeHybridConfig(**{**shape, **_GRANITE}),
+    "granite4-wide": lambda **shape: GraniteMoeHybridConfig(**{**shape, **_GRANITE, **_WIDE}),
+    "granite4-moe": lambda **shape: GraniteMoeHybridConfig(
+        **{**shape, **_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2}
+    ),
+    "falcon-h1": lambda **shape: FalconH1Config(mamba_d_ssm=128, **{**shape, **_MAMBA}),
+    "nemotron-h": lambda **shape: NemotronHConfig(**{**shape, **_NEMOTRON}),
+    "lfm2": lambda **shape: Lfm2Config(**{**shape, **_LFM2}),
 }
 
 
@@ -69,12 +156,41 @@ def make_family(folder: Path, family: str, *, seed: int, tokenizer: Any, **confi
             if parameter.dim() == 1:
                 parameter += torch.randn_like(parameter) * 0.1
             else:
-                parameter.normal_(std=0.15)
+                by_channel = parameter.dim() == 3 and parameter.shape[1] == 1  # a convolution
+                parameter.normal_(std=0.4 if by_channel else 0.15)
         if model.config.model_type.startswith("gemma"):
             # They are multiplied by the width's root: any token would only be repeated.
             model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
+    if model.config.model_type == "nemotron_h":
+        _rename(folder / "model.safetensors", "backbone.embedding.", "backbone.embeddings.")
     return folder
+
+
+def make_unified(folder: Path, text: Path) -> Path:
+    """A checkpoint that also sees images, random there, with the text model of a Qwen3.5 one."""
+    AutoTokenizer.from_pretrained(text).save_pretrained(folder)
+    config = AutoConfig.from_pretrained(text)
+    rope = config.rope_parameters | {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
+    model = Qwen3_5ForConditionalGeneration(
+        Qwen3_5Config(
+            text_config=config.to_dict() | {"rope_parameters": rope},
+            vision_config=vision | {"out_hidden_size": config.hidden_size},
+            tie_word_embeddings=config.tie_word_embeddings,
+        )
+    ).float()
+    weights = AutoModelForCausalLM.from_pretrained(text, dtype=torch.float32)
+    model.model.language_model.load_state_dict(weights.model.state_dict())
+    model.lm_head.load_state_dict(weights.lm_head.state_dict())
+    model.save_pretrained(folder)
+    return folder
+
+
+def _rename(file: Path, old: str, new: str) -> None:
+    """As published checkpoints have it; transformers (5.10) saves another name."""
+    weights = {name.replace(old, new): weight for name, weight in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
 
 
 def quantise(checkpoint: Path) -> Path:

@@ -92,7 +92,12 @@ def _weights(model: Any) -> Iterator[torch.Tensor]:
     from tandem_plugin.engine.layer_tensors import tensors_of
 
     layers = [module for module in model.modules() if hasattr(module, "kv_cache")]
-    caches = {layer.kv_cache.untyped_storage().data_ptr() for layer in layers}
+    kept = [layer.kv_cache for layer in layers]  # of a recurrent state, several tensors
+    caches = {
+        cache.untyped_storage().data_ptr()
+        for one in kept
+        for cache in (one if isinstance(one, tuple | list) else [one])
+    }
     for tensor in tensors_of(model):
         if tensor.untyped_storage().data_ptr() not in caches and tensor.numel():
             yield tensor

@@ -47,6 +47,12 @@ def weight_bytes(worker: Any) -> tuple[int, int]:
     return senior, junior
 
 
+def cache_groups(worker: Any) -> list[tuple[str, int]]:
+    """Of each group of layers: the kind of its cache, and the tokens of a block."""
+    specs = [group.kv_cache_spec for group in worker.model_runner.kv_cache_config.kv_cache_groups]
+    return [(type(spec).__name__, spec.block_size) for spec in specs]
+
+
 def bytes_of_the_juniors_own(worker: Any) -> int:
     """Of the junior's parameters, those that are not the senior's as well."""
     model = worker.model_runner.get_model()
@@ -95,7 +101,8 @@ def sync(
     tensors = load_file(Path(checkpoint) / "model.safetensors")
     weights = list(tensors.items())
     if "lm_head.weight" not in tensors:  # tied: verl sends it under both names
-        weights.append(("lm_head.weight", tensors["model.embed_tokens.weight"]))
+        (tied,) = [name for name in tensors if name.endswith("embed_tokens.weight")]
+        weights.append(("lm_head.weight", tensors[tied]))
     if shuffled:
         random.Random(checkpoint).shuffle(weights)
     for start in range(0, len(weights), bucket):

@@ -13,10 +13,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tandem_plugin.engine import hybrid
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
-from tandem_plugin.engine.patches.cpu_weights import check_cpu_weights, pack_cpu_weights_anew
+from tandem_plugin.engine.patches.cpu_weights import (
+    check_cpu_weights,
+    pack_cpu_weights_anew,
+    plain_convolutions,
+)
 from tandem_plugin.engine.speculative import senior as speculative
+from tandem_plugin.engine.text_models import drop_vision_weights
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
 Weight = tuple[str, Tensor]
@@ -37,6 +43,7 @@ def composite_class(name: str) -> type[nn.Module]:
     drafts = name.startswith(SPECULATIVE_PREFIX)
     architecture = without_prefix(name)
     senior_class = ModelRegistry.models[architecture].load_model_cls()
+    drop_vision_weights(architecture)
     common = {
         "__module__": __name__,
         "__qualname__": name,
@@ -47,7 +54,7 @@ def composite_class(name: str) -> type[nn.Module]:
         "_tandem_mode": speculative if drafts else lockstep,
     }
     own = speculative.members() if drafts else lockstep.members()
-    return type(name, (senior_class,), common | own)
+    return type(name, (senior_class,), common | hybrid.members(senior_class) | own)
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
@@ -61,10 +68,12 @@ def _senior_state(self: Any) -> type[Any]:
     if hasattr(self._senior, "get_model_state_cls"):
         own: type[Any] = self._senior.get_model_state_cls(self)
         return own
-    from vllm.v1.worker.gpu.model_states.default import DefaultModelState
-
-    default: type[Any] = DefaultModelState
-    return default
+    if hybrid.state_kinds(self):
+        from vllm.v1.worker.gpu.model_states.mamba_hybrid import MambaHybridModelState as Kind
+    else:
+        from vllm.v1.worker.gpu.model_states.default import DefaultModelState as Kind
+    kind: type[Any] = Kind
+    return kind
 
 
 def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **options: Any) -> Any:
@@ -76,7 +85,9 @@ def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **optio
     check_may_load(self)
     self.tandem_measures.finish()
     check_cpu_weights(self)
-    loaded = self._senior.load_weights(self, _by_first_name(self, weights), *arguments, **options)
+    named = _by_first_name(self, weights)
+    with plain_convolutions(self):
+        loaded = self._senior.load_weights(self, named, *arguments, **options)
     pack_cpu_weights_anew(self, loaded)
     return loaded
 

@@ -22,6 +22,7 @@ from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
+from tandem_plugin.engine.text_models import text_architecture
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import is_in_place
@@ -159,7 +160,7 @@ def _senior_architecture(args: Any) -> str:
         architectures = getattr(hf_config, "architectures", None)
     if not architectures:
         raise EngineError("senior-architecture-missing", model=str(args.model))
-    architecture = without_prefix(str(architectures[0]))
+    architecture = text_architecture(without_prefix(str(architectures[0])))
     if architecture not in ModelRegistry.models:
         raise EngineError("senior-architecture-unknown", architecture=architecture)
     return architecture

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.engine.compilation import keep_compile_ranges
+from tandem_plugin.engine.text_models import drop_vision_weights, text_architecture
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import check_model
@@ -64,6 +65,7 @@ def junior_model_config(vllm_config: Any) -> Any:
         return ModelConfig(**settings)
     check_model(path, "junior")
     head_dtype = getattr(senior.hf_config, "head_dtype", None)
+    overrides = {} if head_dtype is None else {"head_dtype": head_dtype}
     try:
         return ModelConfig(
             model=path,
@@ -77,7 +79,7 @@ def junior_model_config(vllm_config: Any) -> Any:
             max_model_len=senior.max_model_len,
             enforce_eager=senior.enforce_eager,
             disable_sliding_window=senior.disable_sliding_window,
-            hf_overrides={} if head_dtype is None else {"head_dtype": head_dtype},
+            hf_overrides=overrides | _as_text(path, senior),
         )
     except ValueError as error:
         raise EngineError(
@@ -87,6 +89,15 @@ def junior_model_config(vllm_config: Any) -> Any:
             dtype=senior.dtype,
             reason=_told(error),
         ) from error
+
+
+def _as_text(path: str, senior: Any) -> dict[str, Any]:
+    """The override by which a junior with a unified checkpoint is its text model."""
+    from vllm.transformers_utils.config import get_config
+
+    names = get_config(path, senior.trust_remote_code).architectures or []
+    texts = [text_architecture(name) for name in names]
+    return {} if texts == names else {"architectures": texts}
 
 
 def junior_config(vllm_config: Any) -> Any:
@@ -134,6 +145,7 @@ def load_junior(vllm_config: Any) -> Any:
     from vllm.model_executor.model_loader import get_model
 
     config = junior_config(vllm_config)
+    drop_vision_weights(config.model_config.architecture)
     with set_model_tag("junior"):
         model = get_model(vllm_config=config, model_config=config.model_config, prefix="junior")
     for parameter in model.parameters():

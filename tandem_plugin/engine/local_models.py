@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.refusals import check_options
+from tandem_plugin.engine.refusals import ModelKind, check_options, check_states
 from tandem_plugin.engine.speculative.configure import check_drafting_options
+from tandem_plugin.engine.text_models import text_architecture, text_config
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.checkpoints import check_model, may_be_on_hub
@@ -40,14 +41,16 @@ def check_before_start(
     version = running_version("vllm")
     if tandem.max_drafts and version is not None:
         check_drafting_options(option, version)
+    kind = kind_of_junior = None
     if tandem.junior is not None:
         check_junior(tandem.junior)
         check_model(tandem.junior, "junior")
-        _check_kind(tandem.junior, _local_config(tandem.junior))
+        kind_of_junior = _check_kind(tandem.junior, _local_config(tandem.junior))
     if senior is not None and not any(map(option, _OVERRIDES)):
         config = _local_config(senior, option("revision"))
         _check_senior(senior, config)
-        _check_kind(senior, config)
+        kind = _check_kind(senior, config)
+    check_states(tandem, kind, kind if tandem.junior is None else kind_of_junior, option, version)
 
 
 def check_junior(junior: str) -> None:
@@ -90,20 +93,25 @@ _KNOWN_PLUGINS = frozenset({"tandem", "lora_filesystem_resolver", "lora_hf_hub_r
 """Ours and vLLM's own: any other may register further architectures."""
 
 
-def _check_kind(model: str, config: Mapping[str, Any] | None) -> None:
-    """Raise :class:`EngineError` for a model of a kind that tandem does not support."""
+def _check_kind(model: str, config: Mapping[str, Any] | None) -> ModelKind | None:
+    """The kind of a model, None if it is not known.
+
+    Raises :class:`EngineError` for a kind that tandem does not support.
+    """
     architecture = _architecture(config or {})
     if config is None or architecture is None:
-        return
+        return None
+    config, architecture = text_config(config), text_architecture(architecture)
     if architecture in VLLMSource.tables().get("_MULTIMODAL_MODELS", {}):
         raise EngineError("multimodal-model-unsupported", model=model)
     types = config.get("layer_types")
     attends = types is not None and all(one in ("attention", "full_attention") for one in types)
     bases = VLLMSource.bases(architecture)
-    if "IsAttentionFree" in bases or ("IsHybrid" in bases and not attends):
-        raise EngineError("recurrent-state-unsupported", model=model)
+    if "IsAttentionFree" in bases:
+        raise EngineError("attention-free-model-unsupported", model=model)
     if config.get("is_encoder_decoder") is True:
         raise EngineError("encoder-decoder-unsupported", model=model)
+    return ModelKind(model, architecture, "IsHybrid" in bases and not attends)
 
 
 def _architecture(config: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
@@ -58,8 +59,83 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
 
     _check_kind(junior)
     models = senior_model_config(vllm_config), junior
+    tandem = TandemConfig.from_mapping(vllm_config.additional_config["tandem"])
+    option = (vars(vllm_config.cache_config) | {"enable_lora": bool(vllm_config.lora_config)}).get
+    kinds = ModelKind.of(models[0]), ModelKind.of(models[1])
+    check_states(tandem, *kinds, option, vllm.__version__)
     senior, other = (AttentionShape.of(model, vllm_config.parallel_config) for model in models)
     check_attention_shapes(senior, other, str(current_platform.device_name), vllm.__version__)
+
+
+class ModelKind(NamedTuple):
+    """A model, and whether it has layers with recurrent states beside attention."""
+
+    name: str
+    architecture: str
+    is_hybrid: bool
+
+    @classmethod
+    def of(cls, model: Any) -> ModelKind:
+        """Of a model configuration."""
+        return cls(model.model, without_prefix(model.architectures[0]), model.is_hybrid)
+
+
+DELTA_NETS = frozenset({"Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM"})
+"""Architectures whose states are gated delta nets', which vLLM's drafting rolls back."""
+
+TESTED_HYBRIDS = DELTA_NETS | {
+    "FalconH1ForCausalLM",
+    "GraniteMoeHybridForCausalLM",
+    "Lfm2ForCausalLM",
+    "NemotronHForCausalLM",
+}
+"""Architectures with recurrent states that were compared with Hugging Face's, in tandem."""
+
+UNPROVEN_DRAFTING = "drafts_for_delta_net"
+"""What ``unproven`` must list for drafts by an attention-only junior for such a senior."""
+
+_OLDEST = (0, 29)
+"""The first vLLM whose model classes state their states' sizes and copies by kind."""
+
+
+def check_states(
+    tandem: TandemConfig,
+    senior: ModelKind | None,
+    junior: ModelKind | None,
+    option: Callable[[str], Any],
+    version: str | None,
+) -> None:
+    """Raise :class:`EngineError` for recurrent states that would fail, or be wrong, in tandem.
+
+    option: an argument of vLLM by its name, None if it is not set. None also stands for a model or
+    a version of vLLM that is not known.
+    """
+    models = [model for model in (senior, junior) if model and model.is_hybrid]
+    if not models:
+        return
+    for model in models:
+        if model.architecture not in TESTED_HYBRIDS:
+            raise EngineError(
+                "hybrid-family-untested", model=model.name, architecture=model.architecture
+            )
+    hybrid = [model.name for model in models]
+    if version and tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
+        raise EngineError("hybrid-vllm-too-old", model=hybrid[0], version=version)
+    if len(hybrid) == 1 and senior and junior and junior.is_hybrid:
+        raise EngineError("hybrid-junior-attention-senior", junior=junior.name, senior=senior.name)
+    for name, refused in _WITHOUT_STATES.items():
+        if (value := option(name)) and refused in (value, True):
+            raise EngineError("hybrid-setting-unsupported", model=hybrid[0], name=f"{name}={value}")
+    if not tandem.max_drafts:
+        return
+    if (junior and junior.is_hybrid) or (senior and senior.architecture not in DELTA_NETS):
+        raise EngineError("hybrid-speculative-unsupported", model=hybrid[-1])
+    if UNPROVEN_DRAFTING not in tandem.unproven:
+        raise EngineError("hybrid-speculative-unproven", model=hybrid[0], name=UNPROVEN_DRAFTING)
+
+
+_WITHOUT_STATES = {"enable_lora": True, "mamba_cache_mode": "all", "use_replayssm": True}
+"""Settings rejected with recurrent states; in mode "all" the junior's blocks would be unaligned."""
 
 
 class AttentionShape(NamedTuple):
@@ -138,8 +214,8 @@ def check_experts(vllm_config: Any, junior: Any) -> None:
 def _check_kind(model: Any) -> None:
     if model.is_multimodal_model:
         raise EngineError("multimodal-model-unsupported", model=model.model)
-    if model.is_hybrid or model.is_attention_free:
-        raise EngineError("recurrent-state-unsupported", model=model.model)
+    if model.is_attention_free:
+        raise EngineError("attention-free-model-unsupported", model=model.model)
     if model.is_encoder_decoder:
         raise EngineError("encoder-decoder-unsupported", model=model.model)
     _check_graphs(model)

@@ -125,7 +125,7 @@ def _vocabulary_size(model: Any, junior: str) -> int:
     if junior == model.model:
         return int(model.get_vocab_size())
     config = get_config(junior, model.trust_remote_code)
-    size = getattr(config, "vocab_size", None)
+    size = getattr(getattr(config, "text_config", config), "vocab_size", None)
     if not isinstance(size, int):
         raise EngineError("junior-vocabulary-size-missing", junior=junior)
     return size

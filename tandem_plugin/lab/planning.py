@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from tandem_plugin.engine.text_models import VISION_PREFIXES, text_config
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files import open_file, parse_json, read_file
 from tandem_plugin.files.checkpoints import check_model, hub_access
@@ -26,35 +29,105 @@ class PlannedModel:
     stored: int | None
     """Bytes of the weights of a quantised checkpoint on disk; None for any other."""
     layers: int
+    """Those with attention."""
     kv_heads: int
     head_size: int
     longest: int
     """The maximum number of tokens of prompt and response."""
+    states: PlannedStates | None = None
+    """The layers that keep a recurrent state; None for a model of attention alone."""
 
     def weights(self, width: int) -> int:
         """The size of the weights in bytes, in an engine with values of ``width`` bytes."""
         return self.parameters * width if self.stored is None else self.stored
 
 
-def kv_block_bytes(
+@dataclass(frozen=True, slots=True)
+class PlannedStates:
+    """The layers of a model that keep a recurrent state, and the size of one state."""
+
+    layers: int
+    channels: int
+    """Of the convolution, but for those of the groups."""
+    groups: int
+    """Groups of Mamba 2's heads, of which each GPU has at least one."""
+    group_channels: int
+    taps: int
+    """Earlier tokens that the convolution reads."""
+    recurrent: int
+    """Values of the recurrent state; 0 for a short convolution."""
+    width: int | None
+    """Bytes of such a value; None for as many as the engine's values have."""
+
+    def size(self, width: int, tensor_parallel: int) -> int:
+        """Bytes of one layer's state on one GPU."""
+        spread = self.groups % tensor_parallel == 0
+        groups = self.groups if spread else tensor_parallel
+        convolution = (self.channels + groups * self.group_channels) * self.taps * width
+        return (convolution + self.recurrent * (self.width or width)) // tensor_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCache:
+    """One GPU's paged KV cache, whose blocks senior and junior share."""
+
+    block_bytes: int
+    tokens: tuple[int, ...]
+    """Tokens per block of each group of attention layers; a sequence has blocks in every group."""
+    states: int = 0
+    """Blocks of a sequence that hold recurrent states, whatever its length."""
+
+    def blocks_of(self, tokens: int) -> int:
+        """The blocks of a sequence."""
+        return self.states + sum(-(-tokens // size) for size in self.tokens)
+
+    def longest_sequence(self, blocks: int) -> int:
+        """The longest sequence in so many blocks, in tokens; vLLM keeps one block itself."""
+        step = min(self.tokens)
+        steps = range(max(0, blocks - self.states))
+        return step * max(0, bisect_left(steps, blocks, key=lambda n: self.blocks_of(n * step)) - 1)
+
+
+def planned_cache(
     models: Sequence[PlannedModel], width: int, tensor_parallel: int, block_size: int
-) -> int:
-    """Bytes of a block of one GPU's paged KV cache, whose block tables senior and junior share.
+) -> PlannedCache:
+    """The cache of an engine with these models, senior first, and values of ``width`` bytes.
 
-    A block holds ``block_size`` tokens in every layer of both models, as values of ``width`` bytes;
-    with more GPUs than KV heads, each keeps one head. Source: vLLM's ``get_num_kv_heads`` in
-    ``ModelConfig``, ``page_size_bytes`` in ``vllm/v1/kv_cache_interface.py`` and
-    ``get_kv_cache_config_from_groups`` in ``vllm/v1/core/kv_cache_utils.py``, for layers that all
-    keep every token.
+    block_size: tokens per block, which vLLM enlarges for recurrent states. A block holds one page
+    of each layer of a group. With attention alone, all layers are one group. With states, layers of
+    one kind and shape form groups of equally many layers, and all pages are as large as the
+    largest: the senior's attention, whose page has room for any state, or the junior's. With more
+    GPUs than KV heads, each keeps one head. Layers that attend to a window are counted as if they
+    kept every token. Source: ``ModelConfig.get_num_kv_heads``,
+    ``Platform._align_hybrid_block_size`` and ``get_kv_cache_groups`` in
+    ``vllm/v1/core/kv_cache_utils.py`` of vLLM 0.29, with its default layout and prefix caching.
     """
-    heads = [max(1, model.kv_heads // tensor_parallel) for model in models]
-    values = sum(2 * m.layers * n * m.head_size for m, n in zip(models, heads, strict=True))
-    return block_size * values * width
-
-
-def longest_sequence(blocks: int, block_size: int) -> int:
-    """The longest sequence in so many blocks, in tokens; vLLM keeps one block itself."""
-    return max(0, blocks - 1) * block_size
+    attention: Counter[tuple[int, int]] = Counter()
+    states: Counter[PlannedStates] = Counter()
+    for model in models:
+        attention[max(1, model.kv_heads // tensor_parallel), model.head_size] += model.layers
+        if model.states is not None:
+            # The junior's layers get the type that vLLM chose for the senior's.
+            chosen = (models[0].states or model.states).width or model.states.width
+            states[replace(model.states, layers=0, width=chosen)] += model.states.layers
+    per_token = {shape: 2 * prod(shape) * width for shape in attention}
+    if not states:
+        layers = sum(per_token[shape] * count for shape, count in attention.items())
+        return PlannedCache(block_size * layers, (block_size,))
+    largest = max(state.size(width, tensor_parallel) for state in states)
+    of_senior = next(iter(per_token.values()))
+    block_size *= max(1, -(-largest // (block_size * of_senior)))
+    page = block_size * max(per_token.values())
+    counts = [*attention.values(), *states.values()]
+    # vLLM's: a few padding layers rather than twice as many groups.
+    size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    tokens: list[int] = []
+    for shape, count in attention.items():
+        ratio, rest = divmod(page, block_size * per_token[shape])
+        tokens += [block_size * (1 if rest else ratio)] * -(-count // size)
+    # Two: that of the last cached block, and the one that grows.
+    held = 2 * sum(-(-count // size) for count in states.values())
+    return PlannedCache(size * page, tuple(tokens), held)
 
 
 def read_checkpoint(given: str) -> PlannedModel:
@@ -76,7 +149,9 @@ def read_checkpoint(given: str) -> PlannedModel:
         raise ConfigError(
             "plan-config-unreadable", given=given, file=file, reason=reason
         ) from error
+    config = text_config(config)
     _check_kind(config, given)
+    attending, states = _layers(config, given)
     heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
     by_default = hidden // heads if type(hidden) is int else None
     on_hub = None if is_local else _on_hub(given)
@@ -85,17 +160,107 @@ def read_checkpoint(given: str) -> PlannedModel:
         name=given,
         parameters=parameters,
         stored=size if config.get("quantization_config") is not None else None,
-        layers=_number(config, "num_hidden_layers", given),
+        layers=attending,
         kv_heads=_number(config, "num_key_value_heads", given, heads),
         head_size=_number(config, "head_dim", given, by_default),
         longest=_number(config, "max_position_embeddings", given),
+        states=states,
     )
 
 
+_ATTENTION = ("attention", "full_attention", "sliding_attention")
+_WITHOUT_CACHE = ("mlp", "moe")
+_BLOCKS = {"M": "mamba", "*": "attention"}
+"""Letters of ``hybrid_override_pattern``; all others stand for layers without a cache."""
+
+
 def _check_kind(config: Mapping[str, Any], name: str) -> None:
-    others = {*(config.get("layer_types") or [])} - {"full_attention", "sliding_attention"}
-    if others or config.keys() & {"text_config", "vision_config", "kv_lora_rank"}:
+    if config.keys() & {"text_config", "vision_config", "kv_lora_rank"}:
         raise ConfigError("plan-model-unsupported", name=name, kind=config.get("model_type"))
+
+
+def _layers(config: Mapping[str, Any], name: str) -> tuple[int, PlannedStates | None]:
+    """How many layers attend, and those with states; a layer of Falcon-H1 has both."""
+    layers = _number(config, "num_hidden_layers", name)
+    kinds = Counter(config.get("layers_block_type") or config.get("layer_types") or ())
+    if pattern := config.get("hybrid_override_pattern"):
+        kinds = Counter(_BLOCKS.get(letter, "mlp") for letter in pattern)
+    elif not kinds and config.get("model_type") == "falcon_h1":
+        kinds = Counter(attention=layers, mamba=layers)
+    elif not kinds and config.get("model_type") == "qwen3_next":
+        attending = layers // _number(config, "full_attention_interval", name, 4)
+        kinds = Counter(attention=attending, linear_attention=layers - attending)
+    elif not kinds:
+        kinds = Counter(attention=layers)
+    attending = sum(kinds.pop(kind, 0) for kind in _ATTENTION)
+    for kind in _WITHOUT_CACHE:
+        kinds.pop(kind, None)
+    if not kinds:
+        return attending, None
+    (kind, count), *others = kinds.items()
+    if others or not attending or kind not in _STATES:
+        raise ConfigError("plan-model-unsupported", name=name, kind=config.get("model_type"))
+    return attending, _STATES[kind](config, name, count)
+
+
+def _delta_net(config: Mapping[str, Any], name: str, layers: int) -> PlannedStates:
+    keys, values, key_size, value_size, kernel = (
+        _number(config, f"linear_{size}", name)
+        for size in (
+            *("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
+            "conv_kernel_dim",
+        )
+    )
+    return PlannedStates(
+        layers=layers,
+        channels=2 * keys * key_size + values * value_size,
+        groups=0,
+        group_channels=0,
+        taps=kernel - 1,
+        recurrent=values * value_size * key_size,
+        width=_WIDTHS.get(config.get("mamba_ssm_dtype")),
+    )
+
+
+def _mamba(config: Mapping[str, Any], name: str, layers: int) -> PlannedStates:
+    is_nemotron = "mamba_num_heads" in config
+    heads, size, groups, state, kernel = (
+        _number(config, key, name)
+        for key in (
+            ("mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel")
+            if is_nemotron
+            else (
+                "mamba_n_heads",
+                "mamba_d_head",
+                "mamba_n_groups",
+                "mamba_d_state",
+                "mamba_d_conv",
+            )
+        )
+    )
+    return PlannedStates(
+        layers=layers,
+        channels=heads * size,
+        groups=groups,
+        group_channels=2 * state,
+        taps=kernel - 1,
+        recurrent=heads * size * state,
+        width=_WIDTHS.get(config.get("mamba_ssm_cache_dtype", "float32")) if is_nemotron else None,
+    )
+
+
+def _short_convolution(config: Mapping[str, Any], name: str, layers: int) -> PlannedStates:
+    channels = _number(config, "conv_dim", name, config.get("hidden_size"))
+    taps = _number(config, "conv_L_cache", name, 3) - 1
+    return PlannedStates(layers, channels, 0, 0, taps, 0, None)
+
+
+_STATES: Mapping[str, Callable[[Mapping[str, Any], str, int], PlannedStates]] = {
+    "linear_attention": _delta_net,
+    "mamba": _mamba,
+    "conv": _short_convolution,
+}
+_WIDTHS: Mapping[object, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def _number(config: Mapping[str, Any], key: str, name: str, default: int | None = None) -> int:
@@ -114,6 +279,10 @@ def _fetched(name: str) -> Path:
         return Path(hf_hub_download(name, "config.json"))
 
 
+_UNREAD = (*VISION_PREFIXES, "mtp.")
+"""Weights that no engine loads: of a unified checkpoint's vision, and of vLLM's own drafts."""
+
+
 def _on_hub(name: str) -> tuple[int, int] | None:
     """Parameters, and their bytes on disk; None if the Hub does not know or cannot be reached."""
     try:
@@ -125,7 +294,12 @@ def _on_hub(name: str) -> tuple[int, int] | None:
             found = get_safetensors_metadata(name)
     except ConfigError:
         return None
-    tensors = [t for file in found.files_metadata.values() for t in file.tensors.values()]
+    tensors = [
+        tensor
+        for file in found.files_metadata.values()
+        for name, tensor in file.tensors.items()
+        if not name.startswith(_UNREAD)
+    ]
     return (
         sum(t.parameter_count for t in tensors),
         sum(t.data_offsets[1] - t.data_offsets[0] for t in tensors),
@@ -140,6 +314,7 @@ def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int,
         raise ConfigError("plan-weights-missing", given=name)
     if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
+    tensors = {name: t for name, t in tensors.items() if not name.startswith(_UNREAD)}
     offsets = [tensor["data_offsets"] for tensor in tensors.values()]
     return (
         sum(prod(tensor["shape"]) for tensor in tensors.values()),
@@ -203,13 +378,13 @@ def _planned(
 ) -> dict[str, int]:
     width = 4 if str(arguments.get("dtype")) in ("float32", "float") else 2
     block = int(arguments.get("block_size") or _BLOCK)
-    each_block = kv_block_bytes(checkpoints, width, 1, block)
+    cache = planned_cache(checkpoints, width, 1, block)
     weights = _COPIES * sum(one.weights(width) for one in checkpoints)
     room = int(_SHARE * (available - weights - _PROCESS))
     longest = min(one.longest for one in checkpoints)
     given = arguments.get("max_model_len")
     target = int(given) if isinstance(given, int) and given > 0 else longest
-    if longest_sequence(room // each_block, block) < min(target, tokens + 1):
+    if cache.longest_sequence(room // cache.block_bytes) < min(target, tokens + 1):
         raise EngineError(
             "plan-memory-too-small",
             available=available / _GIB,
@@ -219,11 +394,11 @@ def _planned(
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
     # Whole requests, plus vLLM's reserved block; at least one request of the maximum length.
-    each = -(-min(target, tokens + _PROMPT) // block)
-    useful = max(requests * each, -(-target // block)) + 1
-    memory = min(room, useful * each_block)
+    each = cache.blocks_of(min(target, tokens + _PROMPT))
+    useful = max(requests * each, cache.blocks_of(target)) + 1
+    memory = min(room, useful * cache.block_bytes)
     chosen = {"kv_cache_memory_bytes": memory}
-    fitting = longest_sequence(memory // each_block, block)
+    fitting = cache.longest_sequence(memory // cache.block_bytes)
     if fitting < target and given is None:
         chosen["max_model_len"] = fitting
     return chosen

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.refusals import UNPROVEN_DRAFTING
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.versions import check_version, judge_version, running_version
 from tandem_plugin.schedules import TRAINING_STEP
@@ -26,7 +27,7 @@ class Unproven:
         Raises :class:`ConfigError` for an allowed name that is not one of them.
         """
         for name in tandem.unproven:
-            if name not in names:
+            if name not in names and name != UNPROVEN_DRAFTING:
                 listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
                 raise ConfigError("unproven-name-unknown", name=name, known=listed)
         self._allowed = frozenset(tandem.unproven)

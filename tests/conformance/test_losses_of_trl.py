@@ -150,3 +150,34 @@ def test_a_mask_without_holes_gives_another_gradient(trainer: Any) -> None:
     whole = {**batch, "tool_mask": torch.ones_like(batch["tool_mask"])}
     given = trls(trainer, batch, "dapo", "token", {})
     assert (given - trls(trainer, whole, "dapo", "token", {})).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("beta", [0.0, BETA])
+def test_loss_of_gmpo_is_that_of_the_seniors_tokens(trainer: Any, beta: float) -> None:
+    """The geometric mean of a row's clipped ratios, and the mean of its KL terms."""
+    from trl.experimental.gmpo import GMPOTrainer
+
+    batch = made_batch()
+    found = batch["log_probs"].clone().requires_grad_()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (found, found * 0, None)
+    trainer.beta = beta
+    inputs = {name: value for name, value in batch.items() if name != "log_probs"}
+    GMPOTrainer._compute_loss(trainer, trainer.model.train(), inputs).backward()
+
+    own = batch["log_probs"].clone().requires_grad_()
+    rows = []
+    for i, advantage in enumerate(batch["advantages"]):
+        ratios, terms = [], []
+        for j in range(LENGTH):
+            if batch["completion_mask"][i, j] and batch["tool_mask"][i, j]:
+                ratio = own[i, j] - batch["old_per_token_logps"][i, j]
+                pick = torch.minimum if advantage > 0 else torch.maximum
+                ratios.append(pick(ratio, ratio.clamp(-LOW, HIGH)))
+                difference = batch["ref_per_token_logps"][i, j] - own[i, j]
+                terms.append(difference.exp() - difference - 1)
+        if ratios:
+            mean = sum(ratios) / len(ratios)
+            rows.append(-mean.exp() * advantage + beta * sum(terms) / len(terms))
+    (sum(rows) / ROWS).backward()
+    torch.testing.assert_close(found.grad, own.grad, rtol=1e-6, atol=1e-9)
+    assert own.grad.abs().max() > 1e-3

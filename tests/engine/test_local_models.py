@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,11 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
     ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention", "full_attention"]}),
     ("LlamaForCausalLM", {"is_encoder_decoder": False}),
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "attention"]}),
+    ("Qwen3_5ForCausalLM", LINEAR),
+    ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR, "vision_config": {}}),
+    ("Qwen3NextForCausalLM", {"full_attention_interval": 4}),
+    ("FalconH1ForCausalLM", {}),
+    ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}),
     ("TandemQwen3ForCausalLM", {}),  # of a checkpoint saved by an engine
 ]
 
@@ -47,16 +53,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"is_encoder_decoder": True},
         "multimodal-model-unsupported",
     ),
-    ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR}, "multimodal-model-unsupported"),
-    ("Qwen3_5ForCausalLM", LINEAR, "recurrent-state-unsupported"),
-    ("Qwen3NextForCausalLM", {"full_attention_interval": 4}, "recurrent-state-unsupported"),
-    ("JambaForCausalLM", {}, "recurrent-state-unsupported"),
-    ("MambaForCausalLM", {}, "recurrent-state-unsupported"),
-    (
-        "GraniteMoeHybridForCausalLM",
-        {"layer_types": ["mamba", "attention"]},
-        "recurrent-state-unsupported",
-    ),
+    ("Qwen3VLForConditionalGeneration", {"text_config": LINEAR}, "multimodal-model-unsupported"),
+    ("MambaForCausalLM", {}, "attention-free-model-unsupported"),
     ("Qwen3ForCausalLM", {"is_encoder_decoder": True}, "encoder-decoder-unsupported"),
     ("MyOwnForCausalLM", {}, "senior-architecture-unknown"),
     ("", {}, "senior-architecture-missing"),
@@ -95,6 +93,67 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
         with refused(code):
             check(None, model)
     check(model, hf_overrides={"architectures": ["Qwen3ForCausalLM"]})
+
+
+ATTENTION = ("Qwen3ForCausalLM", {})
+MICRO = ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "attention"]})
+DELTA = ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR})
+MAMBA = ("NemotronHForCausalLM", {})
+DRAFTS: dict[str, Any] = {"mode": "speculative"}
+ALLOWED = {**DRAFTS, "unproven": ["drafts_for_delta_net"]}
+
+
+@pytest.mark.parametrize("architecture", ["JambaForCausalLM", "Zamba2ForCausalLM"])
+def test_states_of_a_family_that_was_not_tested_are_rejected(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    senior = checkpoint(tmp_path / "senior", *DELTA[:1], **DELTA[1])
+    other = checkpoint(tmp_path / "other", architecture)
+    for models in ((other, None), (senior, other)):
+        with refused("hybrid-family-untested", architecture=architecture, model=other):
+            check(*models)
+
+
+@pytest.mark.parametrize(
+    ("senior", "junior", "tandem", "options", "code"),
+    [
+        (DELTA, MAMBA, {}, {}, None),
+        (MAMBA, ATTENTION, {}, {"mamba_cache_mode": "align", "enable_lora": False}, None),
+        (ATTENTION, DELTA, {}, {}, "hybrid-junior-attention-senior"),
+        (MICRO, MAMBA, {}, {}, "hybrid-junior-attention-senior"),
+        (MICRO, MICRO, DRAFTS, {}, None),
+        (DELTA, ATTENTION, {}, {"enable_lora": True}, "hybrid-setting-unsupported"),
+        (DELTA, DELTA, {}, {"mamba_cache_mode": "all"}, "hybrid-setting-unsupported"),
+        (MAMBA, MAMBA, {}, {"use_replayssm": True}, "hybrid-setting-unsupported"),
+        (MAMBA, ATTENTION, ALLOWED, {}, "hybrid-speculative-unsupported"),
+        (DELTA, DELTA, ALLOWED, {}, "hybrid-speculative-unsupported"),
+        (DELTA, MAMBA, ALLOWED, {}, "hybrid-speculative-unsupported"),
+        (DELTA, ATTENTION, DRAFTS, {}, "hybrid-speculative-unproven"),
+        (DELTA, ATTENTION, ALLOWED, {}, None),
+    ],
+)
+def test_recurrent_states_are_rejected_where_they_would_fail_or_be_wrong(
+    senior: tuple[str, dict[str, Any]],
+    junior: tuple[str, dict[str, Any]],
+    tandem: dict[str, Any],
+    options: dict[str, Any],
+    code: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    models = {
+        name: checkpoint(tmp_path / name, architecture, **settings)
+        for name, (architecture, settings) in (("senior", senior), ("junior", junior))
+    }
+    config = TandemConfig(junior=models["junior"], **tandem)
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    with refused(code) if code else nullcontext():
+        check_before_start(config, models["senior"], options.get)
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.27.1")
+    if "mode" not in tandem and (senior, junior) != (MICRO, MICRO):
+        with refused("hybrid-vllm-too-old", version="0.27.1"):
+            check_before_start(config, models["senior"], options.get)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from planned_models import LLAMA_8B, QWEN3_2B, QWEN3_4B, checkpoint, shard
+from planned_models import (
+    FALCON_H1,
+    GRANITE_4_SMALL,
+    LFM2,
+    LLAMA_8B,
+    NEMOTRON_H,
+    QWEN3_2B,
+    QWEN3_4B,
+    QWEN3_5_9B,
+    QWEN3_NEXT,
+    checkpoint,
+    shard,
+)
 from refused import refused
 
 from tandem_plugin.lab import planning
-from tandem_plugin.lab.planning import kv_block_bytes, read_checkpoint
+from tandem_plugin.lab.planning import PlannedCache, PlannedModel, planned_cache, read_checkpoint
 
 
 def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
@@ -42,6 +54,8 @@ def test_quantised_weights_take_what_they_take_on_disk(tmp_path: Path) -> None:
         ({"max_position_embeddings": "many"}, "plan-config-size-invalid"),
         ({"vision_config": {}}, "plan-model-unsupported"),
         ({"layer_types": ["linear_attention"] * 36}, "plan-model-unsupported"),
+        ({"layer_types": ["new_attention", "full_attention"]}, "plan-model-unsupported"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, "plan-config-size-invalid"),
         ({"kv_lora_rank": 512}, "plan-model-unsupported"),
     ],
 )
@@ -106,7 +120,116 @@ def test_blocks_are_those_of_vllms_own_accounting(
     (group,) = kv_cache_utils.get_kv_cache_groups(config, dict(specs))
     assert len(group.layer_names) == len(specs)
     pages = sum(spec.page_size_bytes for spec in specs.values())
-    assert kv_block_bytes(models, 2, parallel, 16) == pages
+    cache = planned_cache(models, 2, parallel, 16)
+    assert (cache.block_bytes, cache.tokens, cache.states) == (pages, (16,), 0)
+
+
+def states_of(config: dict[str, Any], parallel: int) -> tuple[int, int, Any]:
+    """How many layers attend, how many keep a state, and vLLM's description of one."""
+    import torch
+    from vllm.model_executor.layers.mamba.mamba_utils import MambaStateShapeCalculator as Shapes
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    text, wide = config.get("text_config", config), torch.bfloat16
+    if "linear_num_key_heads" in text:
+        names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+        sizes = [text[f"linear_{name}"] for name in (*names, "conv_kernel_dim")]
+        shapes = Shapes.gated_delta_net_state_shape(parallel, *sizes)
+        kinds = text.get("layer_types") or (["linear_attention"] * 3 + ["attention"]) * 12
+        wide = torch.float32 if "mamba_ssm_dtype" in text else wide
+    elif text["model_type"] == "lfm2":
+        shapes = Shapes.short_conv_state_shape(parallel, text["conv_dim"], text["conv_L_cache"])
+        kinds = text["layer_types"]
+    elif text["model_type"] == "nemotron_h":
+        heads, size = text["mamba_num_heads"], text["mamba_head_dim"]
+        sizes = [heads * size, text["n_groups"], heads, size, text["ssm_state_size"]]
+        shapes = Shapes.mamba2_state_shape(parallel, *sizes, text["conv_kernel"])
+        kinds = [{"M": "mamba", "*": "attention"}.get(k) for k in text["hybrid_override_pattern"]]
+        wide = torch.float32
+    else:
+        heads, size = text["mamba_n_heads"], text["mamba_d_head"]
+        sizes = [heads * size, text["mamba_n_groups"], heads, size, text["mamba_d_state"]]
+        shapes = Shapes.mamba2_state_shape(parallel, *sizes, text["mamba_d_conv"])
+        kinds = text.get("layer_types") or ["attention", "mamba"] * text["num_hidden_layers"]
+    attending = sum(kind in ("attention", "full_attention") for kind in kinds)
+    keeping = sum(kind in ("mamba", "linear_attention", "conv") for kind in kinds)
+    dtypes = (torch.bfloat16, wide)[: len(shapes)]
+    return attending, keeping, MambaSpec(block_size=16, shapes=shapes, dtypes=dtypes)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+@pytest.mark.parametrize(
+    ("senior", "junior"),
+    [
+        (QWEN3_5_9B, QWEN3_5_9B),
+        (QWEN3_NEXT, QWEN3_2B),
+        (GRANITE_4_SMALL, LFM2),
+        (FALCON_H1, LLAMA_8B),
+        (FALCON_H1, QWEN3_4B),
+        (NEMOTRON_H, QWEN3_5_9B | {"text_config": QWEN3_5_9B["text_config"] | {"head_dim": 128}}),
+        (LFM2, GRANITE_4_SMALL),
+    ],
+)
+def test_pages_and_states_are_those_of_vllms_own_accounting(
+    tmp_path: Path, senior: dict[str, Any], junior: dict[str, Any], parallel: int
+) -> None:
+    interface = pytest.importorskip("vllm.v1.kv_cache_interface")
+    from dataclasses import replace
+
+    import torch
+    from vllm.v1.core import kv_cache_utils
+
+    specs: dict[str, Any] = {}
+    models: list[PlannedModel] = []
+    for name, config in {"senior": senior, "junior": junior}.items():
+        model = read_checkpoint(str(checkpoint(tmp_path / name, config)))
+        attention = interface.FullAttentionSpec(
+            block_size=16,
+            num_kv_heads=max(1, model.kv_heads // parallel),
+            head_size=model.head_size,
+            dtype=torch.bfloat16,
+        )
+        attending, keeping, state = model.layers, 0, None
+        if model.states is not None:
+            attending, keeping, state = states_of(config, parallel)
+            assert model.states.size(2, parallel) == state.page_size_bytes
+        models.append(model)
+        specs |= {f"{name}.{layer}.attention": attention for layer in range(attending)}
+        specs |= {f"{name}.{layer}.state": state for layer in range(keeping)}
+    # As Platform._align_hybrid_block_size does with all of both models' states.
+    of_senior = specs["senior.0.attention"].page_size_bytes
+    largest = max(spec.page_size_bytes for name, spec in specs.items() if name.endswith("state"))
+    block = 16 * max(1, -(-largest // of_senior))
+    for name, spec in specs.items():
+        padded = {"page_size_padded": block // 16 * of_senior} if name.endswith("state") else {}
+        specs[name] = replace(spec, block_size=block, **padded)
+    unified = kv_cache_utils.unify_kv_cache_spec_page_size(specs)
+    groups = kv_cache_utils._get_kv_cache_groups_uniform_page_size(unified)
+    found = [group.kv_cache_spec for group in groups]
+    cache = planned_cache(models, 2, parallel, 16)
+    assert cache.block_bytes == kv_cache_utils._get_kv_cache_bytes_per_block(groups)
+    attending = [spec for spec in found if isinstance(spec, interface.FullAttentionSpec)]
+    assert sorted(cache.tokens) == sorted(spec.block_size for spec in attending)
+    assert cache.states == 2 * (len(found) - len(attending))
+
+
+def test_longest_sequence_is_the_longest_that_its_blocks_hold() -> None:
+    for cache in (
+        PlannedCache(1, (16,)),
+        PlannedCache(1, (64, 16, 16), 6),
+        PlannedCache(1, (32, 16), 2),
+    ):
+        for blocks in range(60):
+            longest = cache.longest_sequence(blocks)
+            assert longest == 0 or cache.blocks_of(longest) < blocks
+            assert cache.blocks_of(longest + 1) >= blocks
+
+
+def test_vision_weights_and_drafting_layers_are_not_counted(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", QWEN3_5_9B, 0)
+    names = ("model.language_model.a", "lm_head.weight", "model.visual.b", "mtp.c")
+    shard(folder / "model.safetensors", {name: ([8], 16) for name in names})
+    assert read_checkpoint(str(folder)).parameters == 16
 
 
 def test_a_name_that_the_hub_does_not_give_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:

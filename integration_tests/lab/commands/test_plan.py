@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from support import worker
 from support.commands import TANDEM
+from support.drafting import has_drafting
 from support.engine import tandem_engine
+from support.families import make_family
+from support.hybrids import with_states
 from support.models import make_model
 
 pytestmark = [pytest.mark.long, pytest.mark.engine]
@@ -55,3 +58,31 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
     assert blocks == pytest.approx(reported.num_gpu_blocks, rel=0.01)
     found = (2 * plan["senior"]["weights"], 2 * plan["junior"]["weights"])
     assert found == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.skipif(not has_drafting(), reason="recurrent states need vLLM 0.29")
+@pytest.mark.parametrize(
+    ("senior", "junior"), [("qwen3.5", "granite4-wide"), ("granite4", "qwen3-wide")]
+)
+def test_blocks_of_states_are_those_that_an_engine_reports(
+    tmp_path: Path, tokenizer: Any, senior: str, junior: str
+) -> None:
+    from tandem_plugin.lab.planning import planned_cache, read_checkpoint
+
+    models = [
+        make_family(tmp_path / role, family, seed=0, tokenizer=tokenizer)
+        for role, family in (("senior", senior), ("junior", junior))
+    ]
+    # The command's own unit is a GPU's block, which vLLM enlarges to other sizes.
+    cache = planned_cache([read_checkpoint(str(model)) for model in models], 4, 1, BLOCK)
+    with (
+        with_states() as options,
+        tandem_engine("v1", models[0], {"junior": models[1]}, **options) as engine,
+    ):
+        reported = engine.llm_engine.vllm_config.cache_config
+        groups = engine.collective_rpc(worker.cache_groups)[0]
+    blocks = float(os.environ["VLLM_CPU_KVCACHE_SPACE"]) * 2**30 // cache.block_bytes
+    assert blocks == pytest.approx(reported.num_gpu_blocks, rel=0.01)
+    attention = [size for kind, size in groups if kind == "FullAttentionSpec"]
+    assert sorted(cache.tokens) == sorted(attention)
+    assert cache.states == 2 * (len(groups) - len(attention))

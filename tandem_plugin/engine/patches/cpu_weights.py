@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -24,9 +25,41 @@ def keep_cpu_weights() -> None:
 
 def _keep_linear_weights(utils: ModuleType) -> None:
     def dispatch(dispatch: Callable[..., Any], layer: Any, remove_weight: bool) -> Any:
-        return dispatch(layer, remove_weight=False)
+        # A packed convolution has two dimensions, as a linear layer has, and would be packed again.
+        return None if _is_packed(layer) else dispatch(layer, remove_weight=False)
 
     wrap_once(utils, "dispatch_cpu_unquantized_gemm", dispatch)
+
+
+def _is_packed(layer: Any) -> bool:
+    """Whether it is a convolution whose weight was replaced by its packed copy."""
+    return "_cpu_unpacked_conv_weight" in vars(layer) and layer.weight.dim() == 2
+
+
+@contextmanager
+def plain_convolutions(model: Any) -> Iterator[None]:
+    """Give convolutions that a CPU with AVX-512 BF16 packed their plain weights within.
+
+    They are packed again afterwards. Raises :class:`EngineError` if vLLM is reloading Mamba 2's in
+    place (``reload_weights``): Mamba 2 computes with a view of the first plain weight, which such a
+    reload leaves as it was. Touches: a layer's ``_cpu_unpacked_conv_weight`` and ``weight``, and
+    the mixer's ``conv_weights``. Why: ``load_weights`` finds no room in the packed copy. Versions:
+    0.29 to 0.32, CPU builds only. Goes when: as :func:`keep_cpu_weights`.
+    """
+    packed = []
+    for name, mixer in model.named_modules():
+        for layer in mixer.children():
+            if "_cpu_unpacked_conv_weight" not in vars(layer):
+                continue
+            if layer.weight.is_meta and type(mixer).__name__ == "MambaMixer2":
+                raise EngineError("hybrid-reload-on-cpu", name=name)
+            if _is_packed(layer):
+                plain = getattr(mixer, "conv_weights", layer._cpu_unpacked_conv_weight)
+                layer.weight.data = plain.unsqueeze(1)
+                packed.append(layer)
+    yield
+    for layer in packed:
+        _pack_linear(layer)
 
 
 def check_cpu_weights(model: Any) -> None:

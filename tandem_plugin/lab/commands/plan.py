@@ -43,28 +43,28 @@ def plan(
     """Show how much GPU memory two models leave, and how many tokens of both fit into it.
 
     Options have the names of vLLM's settings. Reads the models' config.json and the headers of
-    their weights; no GPU is needed. Weights and KV blocks are exact, in bfloat16; layers that
-    attend to a window are counted as if they kept every token. Activations are not included: vLLM
-    measures them at startup and subtracts them from the remaining memory. The exit code is 1 if not
-    even one sequence fits.
+    their weights; no GPU is needed. Weights and KV blocks are exact, in bfloat16, with recurrent
+    states and the padding of their pages; layers that attend to a window are counted as if they
+    kept every token. Activations are not included: vLLM measures them at startup and subtracts them
+    from the remaining memory. The exit code is 1 if not even one sequence fits.
     """
-    from tandem_plugin.lab.planning import kv_block_bytes, longest_sequence, read_checkpoint
+    from tandem_plugin.lab.planning import planned_cache, read_checkpoint
 
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
     left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
-    block_bytes = kv_block_bytes(models, _WIDTH, tensor_parallel_size, _BLOCK)
-    blocks = max(0, left) // block_bytes
-    longest = min(longest_sequence(blocks, _BLOCK), *(model.longest for model in models))
+    cache = planned_cache(models, _WIDTH, tensor_parallel_size, _BLOCK)
+    blocks = max(0, left) // cache.block_bytes
+    longest = min(cache.longest_sequence(blocks), *(model.longest for model in models))
     result = {
         "fits": longest >= max_model_len,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
         "kv_cache_bytes": left,
-        "kv_block_bytes": block_bytes,
+        "kv_block_bytes": cache.block_bytes,
         "kv_blocks": blocks,
         "sequence_tokens": max_model_len,
-        "sequences_at_once": max(0, blocks - 1) // -(-max_model_len // _BLOCK),
+        "sequences_at_once": max(0, blocks - 1) // cache.blocks_of(max_model_len),
         "longest_sequence": longest,
     }
     if json:

@@ -416,3 +416,11 @@ def test_response_that_the_junior_ended_is_not_truncated(begun: Any) -> None:
     rollouts.know_ends(trainer, run.engine_ends())
     assert trainer.eos_token_ids == [3, 7, 9]
     assert asked == ["tandem_ends"]
+
+
+def test_batch_is_finished_once_and_only_if_it_was_begun() -> None:
+    """TRL's tool loop finishes the batch that the rollouts began."""
+    own = object.__new__(rollouts.TandemRollouts)
+    own._batch = None
+    with refused("trl-batch-taken-twice"):
+        own.finish_batch([], [])

@@ -174,6 +174,21 @@ def test_every_output_has_the_authors_of_its_own_call_and_the_sessions_grade(que
     assert seeds == [2, 2, 3, 3, 2, 2, 1, 1, 1]
 
 
+def test_output_that_the_loop_does_not_train_has_a_seed_of_its_own(queue: Queue) -> None:
+    made = worker(reward=Reward())
+    made._tandem_trajectory, outputs = session([[1, 0], [0, 1], [1, 1]])
+    calls = made._tandem_trajectory.seed_of_call
+    made._tandem_trajectory.seed_of_call = lambda call: calls(call) if call < 3 else -call
+    for untrained in outputs[:2]:
+        untrained.response_mask = [0, 0]
+    fields = {"uid": "u", "session_id": 0, "global_steps": 1, "raw_prompt": [{}]}
+    asyncio.run(made._agent_loop_postprocess(outputs, False, **fields))
+    found = [
+        ResponseAuthorship.from_wire(row["extra_fields"][AUTHORSHIP]) for row in queue.rows.values()
+    ]
+    assert [facts.seed for facts in found if facts] == [-3, -4, calls(2)]
+
+
 @pytest.mark.parametrize(
     ("changes", "reward"),
     [
