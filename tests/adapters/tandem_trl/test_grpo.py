@@ -310,6 +310,7 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
 def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix() -> None:
     """As TRL reads the file: nothing in it is unknown, and 128 responses of 16 problems are trained
     on in two updates, by two processes."""
+    pytest.importorskip("trl", reason="TRL is not installed")
     from trl.scripts import grpo as script
 
     file = str(ROOT / "examples" / "trl" / "paper.yaml")
