@@ -38,7 +38,7 @@ KINDS = {
 }
 """Kinds of models by their names, the first that matches; all others are dense text models."""
 
-ENGINES = ("image, video and audio", "hybrid")
+ENGINES = ("image, video and audio",)
 """The kinds that tandem rejects once it reads the model's ``config.json``."""
 
 
