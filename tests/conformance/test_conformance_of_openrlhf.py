@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 # OpenRLHF imports flash_attn, which needs a GPU to be built: the stand-in, where there is none.
 sys.path.append(str(Path(__file__).parents[2] / "adapters/tandem_openrlhf/without_flash_attn"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 from held_to_the_rollouts import HeldToTheRollouts  # noqa: E402
 from shared_rollouts import (  # noqa: E402

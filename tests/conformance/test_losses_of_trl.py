@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 from shared_rollouts import tiny_model  # noqa: E402
 from trl_trainer import grpo_trainer  # noqa: E402

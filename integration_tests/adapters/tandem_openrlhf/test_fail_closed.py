@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 from support.openrlhf_run import OpenRLHFBench
 from support.trainer_run import assert_stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 from support.learning import GROUP, LENGTHS, PROMPTS, UPDATES, Learner
 from support.openrlhf_run import OpenRLHFBench

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 import torch
 from support.commands import TANDEM, run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed")
 
 from support.engine import v2_variables
 from support.openrlhf_run import ON_CPU, WITHOUT_FLASH_ATTN, OpenRLHFRun

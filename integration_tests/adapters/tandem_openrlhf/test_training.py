@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (

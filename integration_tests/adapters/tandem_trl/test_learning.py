@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 pytest.importorskip("sympy", reason="SymPy is not installed")
 
 from support.learning import GROUP, LENGTHS, PROMPTS, STEPS, UPDATES, Learner

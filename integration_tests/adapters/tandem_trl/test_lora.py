@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 import peft
 import torch

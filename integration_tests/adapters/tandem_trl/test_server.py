@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 from support.records import all_records
 from support.server import Server, vllm_server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 from support.records import all_records
 from support.trainer_run import assert_stopped

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
 from support.records import recorded
 from support.trainer_run import assert_stopped

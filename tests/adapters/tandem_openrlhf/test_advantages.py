@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("openrlhf", reason="OpenRLHF is not installed: make test-openrlhf")
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 from tandem_openrlhf.patches.training import Maker, MaskedCritic, MaskedTrainer  # noqa: E402
 from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 pytest.importorskip("aiohttp", reason="aiohttp is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 

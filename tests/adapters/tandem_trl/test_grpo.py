@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -60,8 +62,14 @@ def test_command_without_trl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         grpo.main(["--tandem.schedule", "word"])
 
 
+def installed_trl() -> ModuleType:
+    """TRL, or the test is skipped. A folder of that name on the path, examples/trl, is not TRL."""
+    pytest.importorskip("trl.scripts", reason="TRL is not installed")
+    return importlib.import_module("trl")
+
+
 def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:
-    pytest.importorskip("trl", reason="TRL is not installed")
+    installed_trl()
     from trl.scripts.grpo import make_parser
 
     _, others = split_arguments(command("trl", tmp_path)[2:])
@@ -75,7 +83,7 @@ def test_trl_reads_its_part_of_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--max_steps", "1"], ["--tandem.engine", '{"a": 1}']])
 def test_command_without_settings_is_rejected(arguments: list[str]) -> None:
-    pytest.importorskip("trl", reason="TRL is not installed")
+    installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl.grpo import prepare
 
@@ -84,7 +92,7 @@ def test_command_without_settings_is_rejected(arguments: list[str]) -> None:
 
 
 def test_command_gives_trls_script_a_trainer_in_tandem(monkeypatch: pytest.MonkeyPatch) -> None:
-    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    trl = installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl import engine
     from tandem_trl.grpo import prepare
@@ -104,7 +112,7 @@ def started(
     monkeypatch: pytest.MonkeyPatch, folder: Path, yaml: str, *arguments: str, variable: str = ""
 ) -> tuple[dict[str, Any], Any]:
     """The settings, engine arguments among them, and TRL's arguments of a run with a file."""
-    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    trl = installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl import grpo
 
@@ -200,7 +208,7 @@ def test_what_nobody_reads_in_a_file_or_command_is_rejected(
 def test_file_of_a_command_may_follow_an_equals_sign(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("trl", reason="TRL is not installed")
+    installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl import grpo
 
@@ -225,7 +233,7 @@ def test_file_of_a_command_may_follow_an_equals_sign(
 def test_command_ends_before_a_model_is_loaded(
     arguments: list[str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trl = pytest.importorskip("trl", reason="TRL is not installed")
+    trl = installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from trl.scripts import grpo as script
 
@@ -310,7 +318,7 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
 def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix() -> None:
     """As TRL reads the file: nothing in it is unknown, and 128 responses of 16 problems are trained
     on in two updates, by two processes."""
-    pytest.importorskip("trl", reason="TRL is not installed")
+    installed_trl()
     from trl.scripts import grpo as script
 
     file = str(ROOT / "examples" / "trl" / "paper.yaml")

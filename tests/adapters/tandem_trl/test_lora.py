@@ -14,7 +14,7 @@ from refused import refused
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 peft = pytest.importorskip("peft", reason="PEFT is not installed")
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from transformers import (  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 from refused import refused
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("trl", reason="TRL is not installed")
+pytest.importorskip("trl.scripts", reason="TRL is not installed")
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from shared_rollouts import PIECES, tiny_model  # noqa: E402
