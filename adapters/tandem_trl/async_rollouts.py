@@ -233,7 +233,15 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
             self._report(self._run.engine_metrics(self._of_server))
 
     def stop(self) -> None:
+        """Also write what was trained on last. A child that is dead already is not told to stop.
+
+        TRL sets an event on which the child waited, and Python's event then waits for that waiter.
+        """
         self._write()
+        process = self._process
+        if process is not None and process.exitcode is not None:
+            self._process = None
+            return
         super().stop()
 
     def _of_server(self, method: str) -> list[Any]:

@@ -22,11 +22,11 @@ from support.weight_transfer import SERVER_OPTIONS
 
 from tandem_plugin.seeds import derive_seed
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 SEED = 7
 RULES = {"schedule": "word", "cap": 3}
 OPTIONS = (
-    *("--enforce-eager", "--dtype", "float32", "--max-model-len", "768"),
+    *("--enforce-eager", "--dtype", "float32", "--max-model-len", "1024"),
     *("--gpu-memory-utilization", "0.1", "--logprobs-mode", "processed_logprobs"),
 )
 ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}

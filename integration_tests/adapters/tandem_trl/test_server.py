@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 BENCH, SEED = TRLBench, 7
 RULES = {"schedule": "word", "cap": 3}
 OPTIONS = (
-    *("--enforce-eager", "--dtype", "float32", "--max-model-len", "768"),
+    *("--enforce-eager", "--dtype", "float32", "--max-model-len", "1024"),
     *("--gpu-memory-utilization", "0.1", "--logprobs-mode", "processed_logprobs"),
 )
 DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1"}

@@ -154,6 +154,19 @@ def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) ->
     assert json.loads(line)["response_ids"] == FIRST
 
 
+def test_child_that_is_dead_already_is_not_told_to_stop(tmp_path: Path) -> None:
+    """The event on which it waited could not be set: the trainer would hang where it should end."""
+    running, told = worker(tmp_path), []
+    running._stop_event_mp = SimpleNamespace(set=lambda: told.append("stop"))
+    living = SimpleNamespace(
+        exitcode=None, _popen=1, join=lambda timeout: None, is_alive=lambda: False
+    )
+    for process, expected in ((SimpleNamespace(exitcode=1), []), (living, ["stop"])):
+        running._process = process
+        running.stop()
+        assert (running._process, told) == (None, expected)
+
+
 def test_checkpoints_say_with_which_settings_they_were_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
