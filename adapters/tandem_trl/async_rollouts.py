@@ -172,6 +172,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
     """TRL's rollout worker in tandem, for ``AsyncGRPOTrainer(rollout_worker=...)``."""
 
     _loop_cls = TandemLoop
+    _process: Any  # TRL's child; None before it starts
 
     def __init__(
         self,
