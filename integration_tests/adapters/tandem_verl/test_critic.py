@@ -33,6 +33,7 @@ def run(bench: VerlBench, checkpoints: dict[str, Path]) -> VerlRun:
         "critic.fsdp.use_torch_compile=False",
         "+critic.fsdp.mixed_precision={param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
         f"trainer.total_training_steps={STEPS}",
+        hook="critic_on_cpu",
         name="critic",
     )
     assert done.exit_code == 0, done.log[-3000:]
