@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import queue
 from collections import Counter
 from collections.abc import Mapping
@@ -39,6 +40,8 @@ from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
 from tandem_plugin.training.trajectory import StartedCall, Trajectory
 from tandem_trl.checkpoints import NotedCheckpoints
 from tandem_trl.refusals import UNPROVEN, check_worker
+
+logger = logging.getLogger(__name__)
 
 _trajectory: contextvars.ContextVar[Trajectory | None] = contextvars.ContextVar("trajectory")
 """That of the conversation whose task is running."""
@@ -209,6 +212,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._model, self._decode = model_name, processing_class.decode
         self._server = VLLMServer(given["vllm_server_url"])
         self._run = TandemRun.start(config, Vocabulary.from_tokenizer(processing_class))
+        self._batch = _rows_of_update(args)
         self._written: list[tuple[Row, dict[str, Any]]] = []
         self.own_queue: Any = self.rollout_buffer
         self.rollout_buffer: Any = CheckedQueue(self)
@@ -231,7 +235,10 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._write()
         super().update_model_version(model_version)
         if self._process is not None:  # the server has proved what it is
-            self._report(self._run.engine_metrics(self._of_server))
+            try:
+                self._report(self._run.engine_metrics(self._of_server))
+            except EngineError as error:  # of figures alone: every sample is checked as it comes
+                logger.warning("This sync's measures of the engine are missing: %s", error)
 
     def stop(self) -> None:
         """Also write what was trained on last. A child that is dead already is not told to stop.
@@ -272,7 +279,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
                 count=int(mask[:prompt].sum()),
                 position=int(mask.argmax()) - prompt,
             )
-        metrics: dict[str, Any] = self._run.admit_row(row)
+        metrics: dict[str, Any] = self._run.admit_row(row, self._batch)
         written = sum(stop - start for _, start, stop in facts.segments)
         share = metrics["tandem/senior_share"]
         self._report({**metrics, "tandem/senior_share": (share * written, written)})
@@ -315,7 +322,12 @@ def _of_config(args: Any) -> dict[str, Any]:
     """The arguments with which ``AsyncGRPOTrainer`` would create its own worker."""
     tasks = args.max_inflight_tasks
     if tasks < 0:  # as the trainer infers it
-        samples = args.per_device_train_batch_size * args.gradient_accumulation_steps
-        tasks = max(args.max_staleness, 1) * samples * args.world_size
+        tasks = max(args.max_staleness, 1) * _rows_of_update(args)
     own = {name: getattr(args, theirs) for name, theirs in _OF_CONFIG.items()}
     return {**own, "max_inflight_tasks": tasks}
+
+
+def _rows_of_update(args: Any) -> int:
+    """The samples of one update, over all processes."""
+    samples = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    return int(samples * args.world_size)

@@ -36,15 +36,19 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
 
 
 class RowChecks:
-    """Checks of a run whose rows come singly: each as :func:`check_rows` does, over all so far."""
+    """Checks of a run whose rows come singly: each as :func:`check_rows` does.
+
+    The share of tokens of unknown author is that of a batch: of the rows of one update, when the
+    last of them has come and before that update.
+    """
 
     def __init__(self, rules: TandemRules) -> None:
         self._rules = rules
         self._caller: dict[int, str] = {}
-        self._unknown = self._trained = 0
+        self._rows = self._unknown = self._trained = 0
 
-    def check(self, row: Row) -> None:
-        """Raise like :func:`check_rows`; a row may come once."""
+    def check(self, row: Row, batch: int) -> None:
+        """Raise like :func:`check_rows`; a row may come once. batch: the rows of an update."""
         check_no_errors([row])
         facts = _checked_facts(row, self._rules)
         (senior,) = replay_rows([row], self._rules)
@@ -53,8 +57,11 @@ class RowChecks:
         _check_seeds_of(row, self._caller)
         self._unknown += int(facts.unknown_mask.sum())
         self._trained += int(facts.trained_mask.sum())
-        _check_unknown(self._unknown, self._trained, self._rules.config.max_unknown_share)
         _check_trains([row])
+        self._rows += 1
+        if self._rows >= batch:
+            _check_unknown(self._unknown, self._trained, self._rules.config.max_unknown_share)
+            self._rows = self._unknown = self._trained = 0
 
 
 def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:

@@ -86,9 +86,12 @@ class TandemRun:
         self._admitted = AdmittedBatch(rows)
         return batch_metrics(rows)
 
-    def admit_row(self, row: Row) -> dict[str, float]:
-        """Check a row of a run whose rows come singly, and return its metrics; raise as above."""
-        self._singly.check(row)
+    def admit_row(self, row: Row, batch: int) -> dict[str, float]:
+        """Check a row of a run whose rows come singly, and return its metrics; raise as above.
+
+        batch: the rows of an update, over which the share of unknown authors is judged.
+        """
+        self._singly.check(row, batch)
         return batch_metrics([row])
 
     def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:

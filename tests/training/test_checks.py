@@ -18,7 +18,12 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.lab.rollouts.audit import Audit, RuleBook
 from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
-from tandem_plugin.training.checks import AdmittedBatch, check_rows, check_validation_rows
+from tandem_plugin.training.checks import (
+    AdmittedBatch,
+    RowChecks,
+    check_rows,
+    check_validation_rows,
+)
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
 
@@ -300,6 +305,27 @@ def test_batch_with_too_many_tokens_of_unknown_author_stops_training(
     else:
         with refused("unknown-authors-too-many", unknown=2, trained=11):
             check_rows([GOOD, UNKNOWN], rules_with(max_unknown_share=share))
+
+
+def test_rows_that_come_singly_are_judged_by_the_updates_that_they_are_trained_in() -> None:
+    """Two of eleven tokens are unknown, whichever row comes first, and 2 of 7 in a later update."""
+    second = replace(GOOD, facts=None)
+    for rows in ([GOOD, UNKNOWN], [UNKNOWN, GOOD]):
+        checks = RowChecks(rules_with(max_unknown_share=0.19))
+        for one in rows:
+            checks.check(one, batch=2)
+        with refused("row-seed-repeated"):
+            checks.check(rows[0], batch=2)
+        with refused("row-without-authorship"):
+            checks.check(second, batch=2)
+        checks = RowChecks(rules_with(max_unknown_share=0.17))
+        checks.check(rows[0], batch=2)
+        with refused("unknown-authors-too-many", unknown=2, trained=11):
+            checks.check(rows[1], batch=2)
+    checks = RowChecks(rules_with(max_unknown_share=0.19))
+    checks.check(GOOD, batch=1)
+    with refused("unknown-authors-too-many", unknown=2, trained=7):
+        checks.check(UNKNOWN, batch=1)
 
 
 def test_validation_rows_are_whose_they_should_be() -> None:

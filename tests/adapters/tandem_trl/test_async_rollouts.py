@@ -31,8 +31,9 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 )
 from trl_trainer import word_tokenizer
 
-from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.checkpoint_note import NOTE
+from tandem_plugin.training.server import VLLMServer
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
@@ -152,6 +153,23 @@ def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) ->
     running.update_model_version(1)
     (line,) = (tmp_path / "rollouts" / "0.jsonl").read_text().splitlines()
     assert json.loads(line)["response_ids"] == FIRST
+
+
+def test_measures_that_a_server_does_not_give_stop_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are figures of a log; samples are checked one by one."""
+    running = worker(tmp_path, tandem={**TANDEM, "measure_every": 1})
+    running._process = SimpleNamespace(exitcode=None)
+
+    def reset(server: Any, path: str, body: Any = None) -> Any:
+        raise EngineError("server-unreachable", url=server.url, reason="Connection reset by peer")
+
+    monkeypatch.setattr(VLLMServer, "send", reset)
+    running.update_model_version(1)
+    assert "measures of the engine are missing" in caplog.text
+    assert "Connection reset by peer" in caplog.text
+    running._process = None
 
 
 def test_child_that_is_dead_already_is_not_told_to_stop(tmp_path: Path) -> None:
