@@ -33,6 +33,7 @@ from tandem_plugin.boundaries.vocabulary_families import (
     declared_family,
     foreign_code,
     guess_family,
+    is_byte_piece,
     sample_encodings,
     special_ids,
     texts_of,
@@ -77,6 +78,13 @@ class Vocabulary:
         the token represents.
         """
         return texts_of(self.pieces, self.family, self.special)
+
+    def byte_pieces(self) -> frozenset[int]:
+        """The ids of pieces that stand for one byte, such as ``<0x0A>``."""
+        if self.family != "SentencePiece":
+            return frozenset()
+        found = (i for i, piece in enumerate(self.pieces) if is_byte_piece(piece))
+        return frozenset(found) - self.special
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:

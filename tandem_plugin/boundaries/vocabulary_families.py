@@ -99,6 +99,11 @@ def byte_level_piece(text: bytes) -> str:
     return "".join(_CHARACTER_OF_BYTE[byte] for byte in text)
 
 
+def is_byte_piece(piece: str) -> bool:
+    """Whether a piece of a SentencePiece vocabulary stands for one byte: ``<0x0A>``."""
+    return _BYTE_PIECE.fullmatch(piece) is not None
+
+
 def guess_family(pieces: Iterable[str]) -> Family:
     """The family whose marker begins the most pieces; plain text if none does."""
     counts = dict.fromkeys(_BEGINNINGS, 0)

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin.boundaries.vocabulary_families import byte_level_piece
 from tandem_plugin.cli import app
+from tandem_plugin.lab.viewer.live import RolloutsPage
 
 HOSTILE = [
     "</script><script>window.pwned = 1</script>",
@@ -129,8 +131,10 @@ def choose(browser: Any, name: str, value: str) -> None:
 
 
 def summary(browser: Any) -> dict[str, str]:
-    names = [element.text for element in elements(browser, "#summary dt")]
-    return dict(zip(names, (e.text for e in elements(browser, "#summary dd")), strict=True))
+    """By one script: a page that loads itself again changes between two."""
+    script = "return [...document.querySelectorAll('#summary dt, #summary dd')]"
+    said = browser.execute_script(script + ".map(element => element.innerText)")
+    return dict(zip(said[::2], said[1::2], strict=True))
 
 
 def requests_sent(browser: Any) -> list[str]:
@@ -381,3 +385,163 @@ def test_search_reaches_every_part_and_what_is_asked_for_last_wins(page: Any, br
     browser.execute_script(type_twice)
     wait(browser)
     assert [text[-4:] for text in texts(browser)] == ["no7."]
+
+
+def address(browser: Any) -> str:
+    """The part of the page's address that leads to a response, once it is written there."""
+    time.sleep(0.3)
+    return browser.execute_script("return decodeURIComponent(location.hash)")
+
+
+def test_address_leads_to_one_response_by_its_file_and_line(page: Any, browser: Any):
+    name = "a <b>#%41 é"
+    rows = [row(f"response {i}", problem=i, reward=i % 2) for i in range(40)]
+    page(rows, name=name)
+    here = browser.current_url
+    assert address(browser) == ""
+    press(browser, "n")
+    assert address(browser) == f"#{name}.jsonl:2"
+    link = browser.current_url
+    choose(browser, "reward", "=0")
+    assert texts(browser) == ["response 0"]
+    browser.execute_script(f"location.hash = '#' + encodeURIComponent({name!r} + '.jsonl:32')")
+    time.sleep(0.1)
+    wait(browser)
+    assert texts(browser) == ["response 31"], "whatever is selected"
+    assert len(listed(browser)) > 1
+    for url, text in ((link, "response 1"), (f"{here}#nothing", "response 0")):
+        browser.get("about:blank")
+        browser.get(url)
+        wait(browser)
+        assert texts(browser) == [text]
+    gone = elements(browser, "#gone")[0]
+    assert gone.text == "This page has no response nothing."
+    browser.get("about:blank")
+    browser.get(f"{here}#%3Cimg src=x onerror='window.pwned=1'%E0%A4%A")
+    wait(browser)
+    assert elements(browser, "#gone")[0].is_displayed()
+    assert elements(browser, "img") == []
+    assert browser.execute_script("return window.pwned") is None
+
+
+def test_responses_of_several_files_say_whose_they_are(
+    browser: Any, byte_tokenizer: Path, tmp_path: Path
+):
+    for name, text in (("base/solo", "alone"), ("base/handoff", "together")):
+        file = tmp_path / "evaluation" / name / "sums.jsonl"
+        file.parent.mkdir(parents=True)
+        rows = (row(f"{text} {i}", problem=0, sample=i, prompt="P") for i in range(2))
+        file.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        file.with_name("sums.jsonl.run.json").write_text("{}")
+        file.with_name("sums.scores.jsonl").write_text("{}")
+    arguments = ["view", str(tmp_path / "evaluation"), "--tokenizer", str(byte_tokenizer)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    browser.get((tmp_path / "evaluation.html").as_uri())
+    wait(browser)
+    files = ["handoff/sums.jsonl", "solo/sums.jsonl"]
+    assert texts(browser, "#file option") == ["all 2", *files]
+    assert listed(browser) == [f"0, sample {i}, {file}" for file in files for i in range(2)]
+    press(browser, "s")
+    assert texts(browser) == ["together 0", "together 1"], "the samples of one file"
+    choose(browser, "file", "1")
+    assert texts(browser) == ["alone 0", "alone 1"]
+
+
+@pytest.fixture
+def live(browser: Any, byte_tokenizer: Path, tmp_path: Path) -> Iterator[RolloutsPage]:
+    """A page that is written while its run goes on; the browser leaves it at the end."""
+    yield RolloutsPage(tmp_path / "dumps", tmp_path / "d.html", str(byte_tokenizer), 10**7)
+    browser.get("about:blank")
+
+
+def dump(live: RolloutsPage, step: int, rows: list[dict[str, Any]]) -> None:
+    live.rollouts.mkdir(exist_ok=True)
+    text = "".join(json.dumps(one) + "\n" for one in rows)
+    (live.rollouts / f"{step}.jsonl").write_text(text)
+    live.update()
+
+
+def loads(browser: Any) -> None:
+    """Load the page again, as it does by itself."""
+    browser.execute_script("location.reload()")
+    wait(browser)
+
+
+def test_page_that_loads_itself_again_stays_at_the_same_place(
+    live: RolloutsPage, browser: Any, monkeypatch: Any
+):
+    monkeypatch.setattr("tandem_plugin.lab.viewer.live._LOOKS_MS", 600_000)
+    live.update()
+    browser.get(live.page.as_uri())
+    wait(browser)
+    assert elements(browser, "#none")[0].text == "No responses yet."
+    assert "looks for more every 600 s." in elements(browser, "#live")[0].text
+    long = "".join(f"word {i}\n" for i in range(60))
+    dump(live, 1, [row(f"{i} {long}", input=f"Problem {i % 2}", score=i % 2) for i in range(4)])
+    loads(browser)
+    assert summary(browser)["responses"] == "4"
+    choose(browser, "reward", "=1")
+    press(browser, "n")
+    browser.execute_script("document.querySelector('.unfold').click()")
+    assert texts(browser) == [f"3 {long}"]
+    dump(live, 2, [row(f"{i} later", input="Problem 9", score=1) for i in range(3)])
+    loads(browser)
+    assert summary(browser)["responses"] == "5 of 7"
+    assert texts(browser) == [f"3 {long}"], "still open, and unfolded"
+    assert elements(browser, "#reward option:checked")[0].text == "1"
+    assert address(browser) == "#1.jsonl:4"
+    choose(browser, "sort", "line down")
+    press(browser, "\ue011", "#list")  # Home
+    assert texts(browser) == ["2 later"], "the latest first"
+    choose(browser, "text", "later")
+    press(browser, "s")
+    dump(live, 3, [row("later", input="Problem 0", score=1)])
+    loads(browser)
+    assert summary(browser)["responses"] == "4 of 8"
+    assert texts(browser) == [f"{i} later" for i in range(3)], "side by side"
+    assert texts(browser, ".open .text") == ["2 later"]
+    assert elements(browser, "#text")[0].get_property("value") == "later"
+    live.finish()
+    loads(browser)
+    assert not elements(browser, "#live")[0].is_displayed()
+    assert texts(browser, ".open .text") == ["2 later"]
+
+
+def test_open_page_loads_itself_again_but_not_under_its_reader(
+    live: RolloutsPage, browser: Any, monkeypatch: Any
+):
+    monkeypatch.setattr("tandem_plugin.lab.viewer.live._LOOKS_MS", 300)
+    dump(live, 1, [row("first", score=1)])
+    browser.get(live.page.as_uri())
+    wait(browser)
+    browser.get_log("browser")
+    browser.get_log("performance")
+    dump(live, 2, [row("second", score=1)])
+    until(browser, lambda: summary(browser).get("responses"), "2")
+    click_pause = "window.same = true; document.getElementById('pause').click()"
+    browser.execute_script(click_pause)
+    time.sleep(4)
+    assert browser.execute_script("return window.same") is True, "paused"
+    assert elements(browser, "#pause")[0].text == "Continue"
+    mark = "getSelection().selectAllChildren(document.querySelector('.text'));"
+    browser.execute_script(mark + click_pause)
+    time.sleep(4)
+    assert browser.execute_script("return window.same") is True, "text is marked"
+    browser.execute_script("getSelection().removeAllRanges()")
+    until(browser, lambda: browser.execute_script("return window.same"), None)
+    assert browser.get_log("browser") == []
+    assert requests_sent(browser) == []
+
+
+def until(browser: Any, seen: Callable[[], Any], expected: Any) -> None:
+    """Wait until something is seen; the page may be loading."""
+    from selenium.common import WebDriverException
+
+    deadline, last = time.monotonic() + 30, None
+    while time.monotonic() < deadline:
+        with suppress(WebDriverException):
+            last = seen()
+            if last == expected:
+                return
+        time.sleep(0.1)
+    assert last == expected

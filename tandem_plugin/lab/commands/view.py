@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.viewer.page import ShownResponses
+    from tandem_plugin.lab.viewer.live import RolloutsPage
 
 
 def view(
@@ -20,7 +21,7 @@ def view(
         typer.Argument(
             help="A rollout file with one JSON object per line, written by `tandem "
             "rollout` or a training run; or a folder of such files, such as one dump "
-            "per step."
+            "per step, or the folder of an evaluation."
         ),
     ],
     out: Annotated[
@@ -39,6 +40,15 @@ def view(
     megabytes: Annotated[
         float, typer.Option(min=0.1, max=2000, help="Approximate maximum size of the page in MB.")
     ] = 20,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Keep the page current while the rollouts are written, until Ctrl-C. They may be "
+            "missing yet. An open page loads itself again, at the same place.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page of rollouts, each coloured by author.
@@ -51,97 +61,53 @@ def view(
     be read, or if the tokenizer is not the one that the responses were written with. Input files,
     and files that are no page of this command, are never overwritten.
     """
-    from tandem_plugin.files import check_outputs, check_page, write_file
-    from tandem_plugin.files.checkpoints import model_files
-    from tandem_plugin.lab.rollouts.rollout_file import (
-        find_tokenizer,
-        grades_file,
-        rollout_files,
-        run_file,
-    )
-    from tandem_plugin.lab.viewer.page import make_page, page_index
-    from tandem_plugin.progress import waiting
+    from tandem_plugin.lab.rollouts.rollout_file import rollout_files
+    from tandem_plugin.lab.viewer.live import RolloutsPage
 
-    files = rollout_files(rollouts)
-    page = out or _page_of(rollouts)
-    chosen = tokenizer or find_tokenizer(rollouts)
-    inputs: dict[str, Iterable[Path]] = {
-        "rollouts": files,
-        "settings": map(run_file, files),
-        "grades": map(grades_file, files),
-        "tokenizer": model_files(chosen),
-    }
-    check_outputs(inputs, page)
-    check_page(page)
-    shown = _shown(files, chosen, int(megabytes * 1e6))
-    with waiting("write the page"):
-        index = page_index(shown)
-        title = "/".join(rollouts.resolve().parts[-2:])
-        write_file(page, make_page(title, index, shown.parts))
-    result: dict[str, Any] = {
-        "page": str(page),
-        "responses": len(shown.responses),
-        "problems": len(index["problems"]),
-        "steps": len({one.step for one, _ in shown.responses} - {None}),
-        "of": index["whole"],
-        "unread_lines": len(shown.unread),
-        "bytes": page.stat().st_size,
-    }
+    if not follow or not (rollouts.exists() or rollouts.absolute().parent.is_dir()):
+        rollout_files(rollouts)  # raises
+    page = RolloutsPage(rollouts, out or _page_of(rollouts), tokenizer, int(megabytes * 1e6))
+    result = _follow(page) if follow else page.write()
     if json:
         print_json(result)
         return
     _report(result)
-    if shown.unread:
-        echo(f"Unreadable lines: {len(shown.unread):,}. {_first_unread(shown)}.", err=True)
+
+
+def _follow(page: RolloutsPage) -> dict[str, Any]:
+    """Keep the page current until Ctrl-C, or SIGTERM, which ends background jobs."""
+    import signal
+
+    from tandem_plugin.lab.viewer.live import follow
+
+    def on_written(shown: dict[str, Any]) -> None:
+        echo(f"{_counted(shown)}, {time.strftime('%H:%M:%S')}", err=True)
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with suppress(KeyboardInterrupt):
+            page.update()
+            echo(f"Open {page.page.absolute().as_uri()} in a browser.", err=True)
+            echo("It loads itself again as responses come. Ctrl-C ends this.", err=True)
+            follow(page, on_written)
+        return page.finish()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _page_of(rollouts: Path) -> Path:
-    if rollouts.is_dir():
-        folder = rollouts.resolve()
-        return folder.with_name(folder.name + ".html")
-    return rollouts.with_suffix(".html")
+    if rollouts.suffix == ".jsonl" and not rollouts.is_dir():
+        return rollouts.with_suffix(".html")
+    folder = rollouts.resolve()
+    return folder.with_name(folder.name + ".html")
 
 
-def _shown(files: Sequence[Path], tokenizer: str, room: int) -> ShownResponses:
-    """Index the files, and read what the page shows of them."""
-    from tandem_plugin.boundaries import Vocabulary
-    from tandem_plugin.lab.viewer.page import ShownResponses
-    from tandem_plugin.progress import ShownProgress
-
-    shown = ShownResponses(files, Vocabulary.from_path(tokenizer))
-    with ShownProgress() as progress:
-        task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
-        shown.read(lambda count: progress.advance(task, count))
-        task = progress.add_task("view", total=len(shown.listed))
-        shown.take(room, lambda: progress.advance(task))
-    _check(shown, tokenizer, files)
-    return shown
-
-
-def _check(shown: ShownResponses, tokenizer: str, files: Sequence[Path]) -> None:
-    """Raise if the tokenizer is that of another run, or nothing can be shown."""
-    from tandem_plugin.errors import TokenizerError
-    from tandem_plugin.lab.rollouts.rollout import RolloutError
-
-    name = str(files[0] if len(files) == 1 else files[0].parent)
-    if len(shown.misread) > len(shown.responses):
-        raise TokenizerError(
-            "view-tokenizer-differs",
-            tokenizer=tokenizer,
-            name=name,
-            misread=len(shown.misread),
-            first=shown.misread[0],
-        )
-    if not shown.responses:
-        raise RolloutError("view-nothing-to-show", name=name, reason=_first_unread(shown))
-
-
-def _first_unread(shown: ShownResponses) -> str:
-    """Where the first line is that cannot be shown, and why."""
-    if not shown.unread:
-        return "it is empty"
-    file, line, why = shown.unread[0]
-    return f"{f'{file}, ' if file else ''}line {line}: {why.rstrip('.')}"
+def _counted(result: dict[str, Any]) -> str:
+    steps = f", {result['steps']:,} steps" if result["steps"] else ""
+    return f"{result['responses']:,} responses{steps}"
 
 
 def _report(result: dict[str, Any]) -> None:
@@ -149,10 +115,12 @@ def _report(result: dict[str, Any]) -> None:
 
     whole = result["of"]
     echo(f"Wrote {result['page']}: {result['responses']:,} responses, {decimal(result['bytes'])}.")
-    if result["responses"] < whole["responses"]:
+    if result["without_room"]:
         shown = (
             f"{result[name]:,} of {whole[name]:,} {name}"
             for name in ("responses", "problems", "steps")
             if whole[name]
         )
         echo(f"Showing {', '.join(shown)}. Use --megabytes to show more.")
+    if unread := result["unread_lines"]:
+        echo(f"Unreadable lines: {unread:,}. {result['first_unread']}.", err=True)

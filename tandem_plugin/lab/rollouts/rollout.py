@@ -64,17 +64,25 @@ class MalformedRow:
 
 
 def read_rollouts(
-    path: Path, on_read: Callable[[int], None] = lambda count: None
+    path: Path,
+    on_read: Callable[[int], None] = lambda count: None,
+    *,
+    after: tuple[int, int] = (0, 0),
+    is_growing: bool = False,
 ) -> Iterator[Rollout | MalformedRow]:
     """The rows of a file, one at a time, without blank lines.
 
-    on_read: called with the number of bytes of each line. Raises :class:`RolloutError` if the file
-    cannot be read.
+    on_read: called with the number of bytes of each line. after: the lines, and their bytes, to
+    skip at the beginning. is_growing: whether a last line without its end is still being written,
+    and left for another call. Raises :class:`RolloutError` if the file cannot be read.
     """
+    lines, offset = after
     try:
         with open_file(path) as file:
-            offset = 0
-            for number, line in enumerate(file, 1):
+            file.seek(offset)
+            for number, line in enumerate(file, lines + 1):
+                if is_growing and not line.endswith(b"\n"):
+                    return
                 if line.strip():
                     yield _row(line, number, offset)
                 offset += len(line)

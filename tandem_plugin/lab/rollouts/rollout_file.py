@@ -30,6 +30,9 @@ from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutErr
 
 _FOLDERS = ("tokenizer", "checkpoint")
 _GRADES = ".grades.jsonl"
+_NO_ROLLOUTS = (_GRADES, ".scores.jsonl")
+"""The ends of names of what `tandem eval` writes next to responses."""
+_NOTE = ".run.json"
 _FILES = (*READ_ALONE, "tokenizer_config.json")
 
 
@@ -37,7 +40,7 @@ def run_file(path: Path) -> Path:
     """The file with the settings that the rollouts at ``path`` were made with."""
     if not path.name:
         raise RolloutError("rollout-file-name-invalid", path=path)
-    return path.with_name(path.name + ".run.json")
+    return path.with_name(path.name + _NOTE)
 
 
 RowCheck: TypeAlias = Callable[[Mapping[str, Any]], None]
@@ -203,20 +206,24 @@ def _digest(row: Mapping[str, Any]) -> str:
 
 
 def rollout_files(path: Path) -> list[Path]:
-    """The file itself, or the ``.jsonl`` files of a folder of dumps, 2 before 10, without grades.
+    """The file itself, or those of a folder, without grades.
 
-    Raises :class:`RolloutError` if there is none.
+    Of a folder of dumps its ``.jsonl`` files, 2 before 10; of one that has none, such as that of an
+    evaluation, the files below it that have a note of what they were made with. Raises
+    :class:`RolloutError` if there is none.
     """
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
         raise RolloutError("path-missing", path=path)
-    found = [file for file in path.iterdir() if file.suffix == ".jsonl" and os.path.isfile(file)]
-    kept = (file for file in found if not file.name.endswith(_GRADES))
-    files = sorted(kept, key=lambda file: (len(file.name), file.name))
-    if not files:
+    found = [file for file in path.iterdir() if file.suffix == ".jsonl"]
+    if not found:
+        notes = path.rglob(f"*.jsonl{_NOTE}")
+        found = [note.with_name(note.name.removesuffix(_NOTE)) for note in notes]
+    kept = [file for file in found if not file.name.endswith(_NO_ROLLOUTS) and file.is_file()]
+    if not kept:
         raise RolloutError("folder-without-rollouts", path=path)
-    return files
+    return sorted(kept, key=lambda file: (file.parent, len(file.name), file.name))
 
 
 def file_step(path: Path) -> int | None:
@@ -237,8 +244,7 @@ def find_tokenizer(rollouts: Path) -> str:
         places.append(rollouts.resolve().parent.parent)
     if os.path.isdir(rollouts):
         places = [rollouts, rollouts.resolve().parent]
-        notes = sorted(rollouts.glob("*.run.json"))
-        written = [note.with_name(note.name.removesuffix(".run.json")) for note in notes]
+        written = rollout_files(rollouts)
     for senior in map(_noted_senior, written):
         if senior is not None:
             return senior

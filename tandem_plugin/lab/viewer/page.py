@@ -6,7 +6,7 @@ import base64
 import hashlib
 import html
 import json
-import random
+import os
 import re
 import zlib
 from collections import Counter
@@ -24,7 +24,7 @@ from tandem_plugin.spans import TokenBytes
 
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
-_COLUMNS = 32
+_COLUMNS = 40
 """Approximate bytes per response in the index."""
 _UNREAD = 50
 """Maximum number of unreadable lines that the page explains."""
@@ -51,15 +51,18 @@ class ShownResponses:
     """The responses of a page, and why others are not shown.
 
     Of all responses a few numbers stay in memory, of those shown only packed texts, so the size of
-    a run does not matter.
+    a run does not matter. While the run writes, :meth:`add_files`, :meth:`read` and :meth:`take`
+    can be called again: they take in what came since.
     """
 
-    def __init__(self, files: Sequence[Path], vocabulary: Vocabulary) -> None:
-        self.files = files
+    def __init__(self, vocabulary: Vocabulary, *, are_dumps: bool = False) -> None:
+        """are_dumps: whether a file that is named by a number has the responses of that step."""
+        self.files: list[Path] = []
+        self._are_dumps = are_dumps
+        self._read_to: list[tuple[int, int]] = []
+        self._grades: dict[int, Grades] = {}
         self._token_bytes = TokenBytes(vocabulary)
         self._decoding = Decoding(vocabulary)
-        beside = enumerate(map(grades_file, files))
-        self._grades = {i: Grades(path) for i, path in beside if path.is_file()}
         self.listed: list[Listed] = []
         """All responses, in the order of files and lines."""
         self.numbers: list[int] = []
@@ -67,48 +70,83 @@ class ShownResponses:
         self.unread: list[tuple[str, int, str]] = []
         """(file, line, reason) of lines that cannot be shown; a single file's name is empty."""
         self._problems: dict[tuple[int | None, int], int] = {}
-        self._samples: Counter[tuple[int | None, int]] = Counter()
+        self._samples: Counter[tuple[int, int | None, int]] = Counter()
+        self._forget_shown()
+
+    def _forget_shown(self) -> None:
+        self._taken = 0
+        self._misfits: list[tuple[str, int, str]] = []
         self.responses: list[tuple[Listed, dict[str, Any]]] = []
         """Those shown, with what the index has of each."""
         self.problems: dict[int, tuple[int, str]] = {}
         """The number of each problem shown, and the beginning of its prompt."""
-        self.parts: list[str] = []
-        """Base64 of zlib of JSON (``prompts``, ``responses``)."""
+        self._packed: list[str] = []
+        self._part = _Part()
         self.legend: set[str] = set()
         """What the legend must explain besides senior and junior."""
         self.misread: list[str] = []
         """The errors of responses whose token ids do not match their text."""
+        self.without_room = 0
+        """The number of responses that the page has no room for."""
 
-    def read(self, on_read: Callable[[int], None] = lambda count: None) -> None:
-        """Read all files. on_read: called with the number of bytes of each line."""
+    def add_files(self, files: Sequence[Path]) -> None:
+        """Read these files as well."""
+        for number, file in enumerate(files, len(self.files)):
+            self.files.append(file)
+            self._read_to.append((0, 0))
+            if (grades := grades_file(file)).is_file():
+                self._grades[number] = Grades(grades)
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each file, in the folder that they have in common."""
+        if len(self.files) == 1:
+            return [self.files[0].name]
+        folder = os.path.commonpath([file.parent for file in self.files]) if self.files else ""
+        return [file.relative_to(folder).as_posix() for file in self.files]
+
+    def read(
+        self, on_read: Callable[[int], None] = lambda count: None, is_growing: bool = False
+    ) -> None:
+        """Read what of all files is not yet read.
+
+        on_read: called with the bytes of each line. is_growing: see :func:`read_rollouts`.
+        """
+        names = self.names
         for number, file in enumerate(self.files):
-            step = file_step(file) if len(self.files) > 1 else None
-            for row in read_rollouts(file, on_read):
-                self._add(number, step, row)
+            step = file_step(file) if self._are_dumps else None
 
-    def _leave_out(self, file: int, line: int, reason: str) -> None:
-        """Record a line that cannot be shown."""
-        name = self.files[file].name if len(self.files) > 1 else ""
-        self.unread.append((name, line, reason))
+            def note(count: int, number: int = number) -> None:
+                lines, size = self._read_to[number]
+                self._read_to[number] = lines + 1, size + count
+                on_read(count)
 
-    def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> None:
+            after = self._read_to[number]
+            for row in read_rollouts(file, note, after=after, is_growing=is_growing):
+                if why := self._add(number, step, row):
+                    self.unread.append((self._name(names, number), row.line, why))
+
+    def _name(self, names: Sequence[str], file: int) -> str:
+        return names[file] if len(names) > 1 else ""
+
+    def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> str:
+        """List a response; the reason if it cannot be shown."""
         if isinstance(row, MalformedRow):
-            self._leave_out(file, row.line, row.message)
-            return
+            return row.message
         if row.authorship is not None and len(row.authorship) != len(row.response_ids):
-            why = (
+            return (
                 f"The response has {len(row.response_ids)} tokens, its recorded authorship "
                 f"{len(row.authorship)}."
             )
-            self._leave_out(file, row.line, why)
-            return
         noted = row.fields.get("step")
         step = noted if type(noted) is int and abs(noted) < 2**53 else file_step
         problem = self._problem(row.fields)
         number = _number(row.fields.get("sample"))
-        sample = self._samples[step, problem] if number is None else number
-        self._samples[step, problem] += 1
+        group = file if step is None else -1, step, problem
+        sample = self._samples[group] if number is None else number
+        self._samples[group] += 1
         self.listed.append(Listed(file, row.line, row.offset, step, problem, sample))
+        return ""
 
     def _problem(self, fields: Mapping[str, Any]) -> int:
         number = _number(fields.get("problem"))
@@ -120,59 +158,102 @@ class ShownResponses:
         return self._problems[key]
 
     def take(self, room: int, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Add responses until they fill about ``room`` bytes of a page.
+        """Add the responses read since the last call until the page has about ``room`` bytes.
 
-        A page without room for all shows random problems, the same in every run.
+        A page without room for all shows random problems, the same in every run; it is then made
+        anew from all responses.
         """
-        ranks = list(range(len(self.numbers)))
-        random.Random(0).shuffle(ranks)
-        prompts: dict[str, Any] = {}
-        contents: list[bytes] = []
-        size = unpacked = 0
-        for one in sorted(self.listed, key=lambda one: ranks[one.problem]):
+        is_first = self._taken == 0
+        self._fill(self.listed[self._taken :], room, on_taken)
+        if self.without_room and not is_first:
+            self._forget_shown()
+            self._fill(self.listed, room, on_taken)
+        self._taken = len(self.listed)
+
+    def _fill(self, some: Sequence[Listed], room: int, on_taken: Callable[[], None]) -> None:
+        names = self.names
+        size = sum(map(len, self._packed)) + _COLUMNS * len(self.responses)
+        for place, one in enumerate(sorted(some, key=lambda one: _rank(one.problem))):
             if size > room:
-                break
+                self.without_room = len(some) - place
+                return
             row = self._read(one)
             on_taken()
-            if row is None:
+            if isinstance(row, str):
+                self._misfits.append((self._name(names, one.file), one.line, row))
                 continue
-            if str(one.problem) not in prompts:
-                turns = prompts[str(one.problem)] = turns_of(prompt_of(row.fields))
-                self.problems[one.problem] = self.numbers[one.problem], _summary(turns)
+            turns = turns_of(prompt_of(row.fields))
+            self.problems.setdefault(one.problem, (self.numbers[one.problem], _summary(turns)))
             grades = self._grades.get(one.file)
             grade = grades.of(row) if grades else None
             columns, legend, content = view_response(row, grade, self._token_bytes)
-            place = {"part": len(self.parts), "place": len(contents), "problem": one.problem}
-            known = {**place, "step": one.step, "sample": one.sample, **columns}
-            self.responses.append((one, known))
+            place_in_part = self._part.add(one.problem, turns, content)
+            known = {
+                "part": len(self._packed),
+                "place": place_in_part,
+                "problem": one.problem,
+                "step": one.step,
+                "sample": one.sample,
+                "file": one.file,
+                "line": one.line,
+            }
+            self.responses.append((one, known | columns))
             self.legend |= legend
-            contents.append(content)
-            unpacked += len(content)
-            if unpacked > _PART:
-                size += self._pack(prompts, contents) + _COLUMNS * len(contents)
-                prompts, contents, unpacked = {}, [], 0
-        self._pack(prompts, contents)
+            if self._part.unpacked > _PART:
+                size += len(self._part.contents) * _COLUMNS
+                self._packed.append(self._part.packed())
+                size += len(self._packed[-1])
+                self._part = _Part()
 
-    def _pack(self, prompts: Mapping[str, Any], contents: Sequence[bytes]) -> int:
-        """Add a part; its size."""
-        text = b'{"prompts":%b,"responses":[%b]}' % (
-            json.dumps(prompts).encode(),
-            b",".join(contents),
-        )
-        self.parts.append(base64.b64encode(zlib.compress(text, 6)).decode())
-        return len(self.parts[-1])
+    @property
+    def parts(self) -> list[str]:
+        """Base64 of zlib of JSON (``prompts``, ``responses``)."""
+        return [*self._packed, self._part.packed()]
 
-    def _read(self, one: Listed) -> Rollout | None:
+    @property
+    def unshown(self) -> list[tuple[str, int, str]]:
+        """(file, line, reason) of all lines that cannot be shown; a single file's name is empty."""
+        return [*self.unread, *self._misfits]
+
+    def _read(self, one: Listed) -> Rollout | str:
+        """A response, or why it cannot be shown."""
         with open_file(self.files[one.file]) as file:
             row = read_rollout(file, one.line, one.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
-            self._leave_out(one.file, one.line, row.message)
-            return None
+            return row.message
         if wrong := self._decoding.mismatch(row):
             self.misread.append(wrong)
-            self._leave_out(one.file, one.line, wrong)
-            return None
+            return wrong
         return row
+
+
+class _Part:
+    """The texts of some responses, and the prompts of their problems."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[str, Any] = {}
+        self.contents: list[bytes] = []
+        self.unpacked = 0
+        """Bytes of the texts."""
+
+    def add(self, problem: int, turns: Sequence[tuple[str, str]], content: bytes) -> int:
+        """Add a response; its place."""
+        self._prompts.setdefault(str(problem), turns)
+        self.contents.append(content)
+        self.unpacked += len(content)
+        return len(self.contents) - 1
+
+    def packed(self) -> str:
+        """Base64 of zlib of JSON."""
+        responses = b",".join(self.contents)
+        prompts = json.dumps(self._prompts).encode()
+        text = b'{"prompts":%b,"responses":[%b]}' % (prompts, responses)
+        return base64.b64encode(zlib.compress(text, 6)).decode()
+
+
+def _rank(problem: int) -> bytes:
+    """The place of a problem in a random order, whatever problems come after it."""
+    return hashlib.sha256(b"%d" % problem).digest()
 
 
 def _number(value: object) -> int | None:
@@ -180,22 +261,37 @@ def _number(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def page_index(shown: ShownResponses) -> dict[str, Any]:
-    """What a page says of its responses, in the order of files and lines, without their texts."""
+class Live(NamedTuple):
+    """Of a page that is written again while its run goes on."""
+
+    written: int
+    """When, in milliseconds since 1970."""
+    every: int
+    """After how many milliseconds an open page looks for a newer one."""
+
+
+def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any]:
+    """What a page says of its responses, in the order of files and lines, without their texts.
+
+    live: None for a page that stays as it is.
+    """
     rows = sorted(shown.responses, key=lambda response: (response[0].file, response[0].line))
     return {
         "problems": shown.problems,
         "responses": {
             name: [row[name] for _, row in rows] for name in (rows[0][1] if rows else ())
         },
+        "live": None if live is None else live._asdict(),
+        "files": shown.names,
         "legend": sorted(shown.legend),
         "whole": {
             "responses": len(shown.listed),
             "problems": len(shown.numbers),
             "steps": len({one.step for one in shown.listed} - {None}),
         },
-        "unread": shown.unread[:_UNREAD],
-        "unreadMore": max(0, len(shown.unread) - _UNREAD),
+        "withoutRoom": shown.without_room,
+        "unread": shown.unshown[:_UNREAD],
+        "unreadMore": max(0, len(shown.unshown) - _UNREAD),
     }
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -34,12 +34,15 @@ class Decoding:
     """Compares the text that a row records with what its token ids decode to.
 
     Decoders leave out special tokens, clean up white space and may cut at a stop string: these
-    differences are ignored. In a row without a text, only the range of the token ids is checked.
+    differences are ignored. A run of byte pieces (``<0x0A>``) that is no UTF-8 as a whole may be
+    replacement characters as a whole, as Hugging Face's ``ByteFallback`` decodes it. In a row
+    without a text, only the range of the token ids is checked.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._known = dict(enumerate(vocabulary.texts()))
         self._special = vocabulary.special or frozenset()
+        self._byte_pieces = vocabulary.byte_pieces()
 
     def mismatch(self, row: Rollout) -> str | None:
         """A sentence that says why the row is not of this vocabulary; None if it is."""
@@ -49,9 +52,13 @@ class Decoding:
                 return None
             return f"The token id {largest} is outside this tokenizer's {len(self._known)} ids."
         expected, text = _compared(recorded), self._text(row.response_ids)
-        if not text.startswith(expected):
-            text = self._text(i for i in row.response_ids if i not in self._special)
         if text.startswith(expected):
+            return None
+        ordinary = [i for i in row.response_ids if i not in self._special]
+        others = [ordinary]
+        if self._byte_pieces:
+            others += [self._without_torn_runs(ids) for ids in (row.response_ids, ordinary)]
+        if any((text := self._text(ids)).startswith(expected) for ids in others):
             return None
         return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
 
@@ -59,6 +66,23 @@ class Decoding:
         """The decoded text without the parts on which decoders differ; padding ids give no text."""
         known = b"".join(map(self._known.get, ids, repeat(b"")))
         return _compared(known.decode("utf-8", "replace"))
+
+    def _without_torn_runs(self, ids: Iterable[int]) -> list[int]:
+        """Token ids without the runs of byte pieces that are no UTF-8 as a whole."""
+        kept: list[int] = []
+        for is_byte, run in groupby(ids, self._byte_pieces.__contains__):
+            some = list(run)
+            if not is_byte or _is_utf8(b"".join(map(self._known.__getitem__, some))):
+                kept += some
+        return kept
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _compared(text: str) -> str:

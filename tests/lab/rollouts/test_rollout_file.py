@@ -378,6 +378,31 @@ def test_what_holds_no_rollouts_is_told_apart(tmp_path: Path):
         Grades(tmp_path / "none")
 
 
+def test_files_of_an_evaluation_are_found_below_its_folder(tmp_path: Path):
+    responses = [
+        tmp_path / "base" / "solo" / "sums.jsonl",
+        tmp_path / "step-2" / "handoff" / "step" / "small" / "sums.jsonl",
+    ]
+    others = [
+        tmp_path / "base" / "solo" / "sums.grades.jsonl",
+        tmp_path / "base" / "legibility" / "small" / "sums.scores.jsonl",
+        tmp_path / "base" / "notes.jsonl",
+    ]
+    for file in (*responses, *others):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for file in (*responses, *others[:2]):
+        run_file(file).write_text(json.dumps({"senior": str(tmp_path)}))
+    run_file(tmp_path / "base" / "gone.jsonl").touch()
+    assert rollout_files(tmp_path) == responses
+    rows = {"response_ids": [1], "tandem_seed": None}
+    responses[0].write_text(json.dumps(rows) + "\n")
+    assert find_tokenizer(tmp_path) == str(tmp_path)
+    direct = tmp_path / "direct.jsonl"
+    direct.touch()
+    assert rollout_files(tmp_path) == [direct], "files of the folder itself come first"
+
+
 @pytest.mark.parametrize("note", ["[]", "{", '{"a": 1, "a": 2}'])
 def test_settings_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Path, note: str):
     path = tmp_path / "out.jsonl"

@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pages
 import pytest
 from pages import Scripts
+from tokenizers import Tokenizer, decoders, models
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
@@ -193,6 +195,67 @@ def test_one_line_of_another_tokenizer_is_listed_and_not_shown(view: Any):
 def test_what_decoders_leave_out_is_no_other_tokenizer(view: Any, recorded: str):
     """Special tokens, white space, bytes that are no character, and what follows a stop string."""
     assert view(tandem_row(response=recorded))[0] == 0
+
+
+BYTES = {"<unk>": 0, "▁a": 1, "b": 2} | {f"<0x{i:02X}>": 3 + i for i in range(256)}
+EURO = [3 + byte for byte in "€".encode()]
+
+
+@pytest.fixture
+def byte_fallback(tmp_path: Path) -> Tokenizer:
+    """A SentencePiece-like tokenizer with byte pieces; saved as ``tokenizer.json``."""
+    tokenizer = Tokenizer(models.BPE(vocab=BYTES, merges=[], byte_fallback=True, unk_token="<unk>"))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(parts)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tokenizer
+
+
+RUNS = [[*EURO, 3 + 0xFF], [3 + 0xFF, *EURO], [3 + 0x80, 1, *EURO], [*EURO, *EURO[:2], 2, *EURO]]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_bytes_that_hugging_face_replaces_as_a_whole_run_are_no_other_tokenizer(
+    byte_fallback: Tokenizer, tmp_path: Path, run: list[int]
+):
+    ids = [1, *run, 2]
+    recorded = byte_fallback.decode(ids)
+    assert "\ufffd" in recorded
+    row = tandem_row(response_ids=ids, authorship=[1] * len(ids))
+    file = tmp_path / "rollouts.jsonl"
+    texts = (recorded, recorded.replace("b", "c"), recorded + "€")
+    file.write_text("".join(json.dumps(row | {"response": text}) + "\n" for text in texts))
+    code, result, data = pages.view(file, tmp_path / "tokenizer.json")
+    assert (code, result) == (1, result)
+    assert "on 2 lines the token ids do not decode" in result["error"]
+    file.write_text(json.dumps(row | {"response": recorded}) + "\n")
+    code, result, data = pages.view(file, tmp_path / "tokenizer.json")
+    assert (code, result["unread_lines"]) == (0, 0)
+    assert "€" in data["responses"][0]["text"], "the page shows what the bytes are"
+
+
+def test_more_megabytes_are_advised_only_where_the_page_has_no_room(
+    tmp_path: Path, tokenizer_file: Path, monkeypatch: Any
+):
+    monkeypatch.chdir(tmp_path)
+    rows = [tandem_row(response="else"), *[tandem_row(response="a ab.")] * 2]
+    Path("rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["view", "rollouts.jsonl", "--tokenizer", "vocab.json"]
+    done = CliRunner().invoke(app, command)
+    assert "Unreadable lines: 1." in done.stderr
+    assert "--megabytes" not in done.output
+    assert pages.content_of(Path("rollouts.html"))["withoutRoom"] == 0
+    random = Random(0)
+    authors = [random.getrandbits(1) for _ in range(5000)]
+    long = (
+        tandem_row(response_ids=random.choices(range(8), k=5000), authorship=authors, problem=i)
+        for i in range(60)
+    )
+    Path("rollouts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in long))
+    done = CliRunner().invoke(app, [*command, "--megabytes", "0.1"])
+    assert "Use --megabytes to show more." in done.stdout
+    left = 60 - len((data := pages.content_of(Path("rollouts.html")))["responses"])
+    assert data["withoutRoom"] == left > 0
 
 
 @pytest.mark.parametrize("target", ["rollouts.jsonl", "vocab.json"])

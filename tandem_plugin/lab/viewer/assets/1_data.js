@@ -17,16 +17,19 @@ const make = (tag, className, text) => {
 
 const data = JSON.parse(find("rollouts").textContent);
 const problems = Object.keys(data.problems).map(Number);
-const responses = data.responses.part.map((part, position) => {
+const responses = (data.responses.part || []).map((part, position) => {
   const response = { position };
   for (const name of Object.keys(data.responses)) response[name] = data.responses[name][position];
   response.share = response.team ? response.senior / response.team : null;
+  response.key = data.files[response.file] + ":" + response.line;
   return response;
 });
+const byKey = new Map(responses.map((response) => [response.key, response]));
 
-// The samples of each problem at each step.
+// The samples of each problem at each step, or in each file where there are no steps.
 const groups = new Map();
-const groupOf = (response) => response.problem + "/" + response.step;
+const groupOf = (response) => (
+  response.problem + "/" + (response.step === null ? "file " + response.file : response.step));
 for (const response of responses) {
   if (!groups.has(groupOf(response))) groups.set(groupOf(response), []);
   groups.get(groupOf(response)).push(response);

@@ -53,6 +53,13 @@ const fillProblems = () => {
   find("problem").append(options);
 };
 
+const hasFiles = data.files.length > 1 && responses.some((r) => r.step === null);
+const fillFiles = () => {
+  find("file").append(option("", "all " + count(data.files.length)));
+  data.files.forEach((name, file) => find("file").append(option(String(file), name)));
+  find("file").parentElement.hidden = !hasFiles;
+};
+
 const fillSteps = () => {
   const steps = stepsOf(responses);
   find("step").append(option("", "all " + count(steps.length)));

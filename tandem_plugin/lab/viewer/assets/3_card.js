@@ -6,7 +6,8 @@ const GROWTH = 100000;
 
 const titleOf = (response) => (
   nameOf(response.problem) + (response.step === null ? "" : ", step " + response.step)
-  + ", sample " + response.sample);
+  + ", sample " + response.sample
+  + (hasFiles && response.step === null ? ", " + data.files[response.file] : ""));
 
 const rewardOf = (response, tag) => {
   if (response.reward === null) return make(tag);

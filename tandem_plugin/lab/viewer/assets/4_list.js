@@ -41,13 +41,14 @@ const searched = async (some, mine) => {
   return kept;
 };
 
-const select = () => whileBusy(async () => {
-  const mine = (round += 1), before = selected[at];
+const select = (before = selected[at]) => whileBusy(async () => {
+  const mine = (round += 1);
   needle = find("text").value.toLowerCase();
   const rewarded = rewardTests.get(find("reward").value);
-  const problem = find("problem").value, step = find("step").value;
+  const problem = find("problem").value, step = find("step").value, file = find("file").value;
   let found = responses.filter((r) => rewarded(r)
     && (problem === "" || r.problem === Number(problem))
+    && (file === "" || r.file === Number(file))
     && (step === "" || r.step === (step === "none" ? null : Number(step))));
   if (needle !== "") found = await searched(found, mine);
   if (found === null) return;
@@ -206,6 +207,7 @@ const open = (place) => {
   if (list.scrollTop < bottom) list.scrollTop = bottom;
   list.setAttribute("aria-activedescendant", "row-" + at);
   drawRows();
+  link(selected[at]);
   return show();
 };
 

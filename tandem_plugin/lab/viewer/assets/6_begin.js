@@ -13,7 +13,7 @@ const fillUnread = () => {
 
 const fillChosen = () => {
   const whole = data.whole;
-  if (responses.length === whole.responses) return;
+  if (!data.withoutRoom) return;
   find("chosen").hidden = false;
   find("chosen").textContent = "This page has " + count(responses.length) + " of "
     + count(whole.responses) + " responses, to " + count(problems.length) + " of "
@@ -25,6 +25,7 @@ const ACTIONS = {
   previous: () => move(-1),
   side: () => { isSide = !isSide; return show(); },
   fold: () => { isFolded = !isFolded; foldAll(); },
+  pause: () => { isPaused = !isPaused; sayLive(); },
 };
 const KEYS = {
   n: "next", j: "next", p: "previous", k: "previous", s: "side", f: "fold",
@@ -52,10 +53,10 @@ const listen = () => {
   let waiting = 0, drawn = 0;
   find("text").addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(select, 150);
+    waiting = setTimeout(() => select(), 150);
   });
-  for (const id of ["reward", "step", "problem", "sort"]) {
-    find(id).addEventListener("change", select);
+  for (const id of ["reward", "step", "problem", "sort", "file"]) {
+    find(id).addEventListener("change", () => select());
   }
   find("controls").addEventListener("submit", (event) => { event.preventDefault(); select(); });
   for (const id of Object.keys(ACTIONS)) find(id).addEventListener("click", ACTIONS[id]);
@@ -79,10 +80,11 @@ const begin = () => {
   for (const name of data.legend) find("legend-" + name).hidden = false;
   fillRewards();
   fillSteps();
+  fillFiles();
   fillProblems();
   find("filters").open = isWide.matches;
   listen();
-  select();
+  goLive();
 };
 
 if ("DecompressionStream" in window) begin();

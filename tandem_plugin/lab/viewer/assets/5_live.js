@@ -1,0 +1,123 @@
+// ---- links, and a page that is written while its run goes on -----------------------------------
+// A response's link is the page's address with its file and line. What a reader has chosen is kept
+// in the history's state, so it is the same after the page is loaded again.
+const IDLE = 3000; // milliseconds without a key, a pointer or scrolling, before the page reloads
+const LONGEST = 60000;
+const CHOSEN = ["text", "problem", "file", "step", "reward", "sort"];
+let isPaused = false, touched = -IDLE, linking = 0;
+
+const link = (response) => {
+  clearTimeout(linking);
+  if (!performance.getEntriesByName("shown").length || !response) return;
+  const address = "#" + encodeURIComponent(response.key);
+  linking = setTimeout(() => {
+    linking = 0;
+    history.replaceState(history.state, "", address);
+  }, 200);
+};
+
+const linked = () => {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch (error) {
+    return location.hash.slice(1);
+  }
+};
+
+// Opens the response of the address, whatever is selected; says so if the page lacks it.
+const followLink = async () => {
+  const key = linked(), response = byKey.get(key);
+  find("gone").hidden = !key || response !== undefined || document.getElementById(key) !== null;
+  find("gone").textContent = "This page has no response " + key + ".";
+  if (!response || response === selected[at]) return;
+  if (!selected.includes(response)) {
+    for (const name of CHOSEN.slice(0, -1)) find(name).value = "";
+  }
+  await select(response);
+};
+
+// A choice by its words, and a problem by its first response: in the next page their places may be
+// others.
+const chosenOf = (field) => {
+  if (field.id === "problem") return responses.find((r) => String(r.problem) === field.value)?.key;
+  return field.tagName === "SELECT" ? field.selectedOptions[0]?.textContent : field.value;
+};
+
+const keep = () => {
+  const chosen = Object.fromEntries(CHOSEN.map((name) => [name, chosenOf(find(name))]));
+  const unfolded = isFolded
+    ? [...pane.querySelectorAll(".text:not(.folded)")].map((box) => behind.get(box).response.key)
+    : [];
+  const kept = {
+    chosen, unfolded, isSide, isFolded, isPaused, key: selected[at]?.key,
+    filters: find("filters").open, prompt: find("prompt").firstChild?.open,
+    focus: document.activeElement?.id,
+    scrolled: [list.scrollTop, pane.scrollTop, find("cards").scrollLeft, window.scrollY],
+    written: data.live?.written, every: looks,
+  };
+  const address = linking && selected[at] ? "#" + encodeURIComponent(selected[at].key) : "";
+  history.replaceState({ tandem: kept }, "", address || location.href);
+};
+
+const choose = (name, words) => {
+  const field = find(name);
+  if (name === "problem") field.value = String(byKey.get(words)?.problem ?? "");
+  else if (field.tagName !== "SELECT") field.value = words || "";
+  else {
+    const same = [...field.options].find((one) => one.textContent === words);
+    if (same) field.value = same.value;
+  }
+};
+
+const restore = async (kept) => {
+  for (const name of CHOSEN) choose(name, kept.chosen[name]);
+  ({ isSide, isFolded, isPaused } = kept);
+  find("filters").open = kept.filters;
+  await select(byKey.get(linked()) || byKey.get(kept.key));
+  for (const box of pane.querySelectorAll(".text.folded")) {
+    if (kept.unfolded.includes(behind.get(box).response.key)) fold(box, false);
+  }
+  if (kept.prompt && find("prompt").firstChild) find("prompt").firstChild.open = true;
+  if (kept.focus) find(kept.focus)?.focus({ preventScroll: true });
+  const [rows, cards, side, top] = kept.scrolled;
+  list.scrollTop = rows;
+  pane.scrollTop = cards;
+  find("cards").scrollLeft = side;
+  window.scrollTo(0, top);
+};
+
+let looks = 0; // milliseconds between two looks at a page that is still written
+
+const sayLive = () => {
+  const at = new Date(data.live.written).toLocaleTimeString();
+  const how = isPaused ? "paused." : "looks for more every " + Math.round(looks / 1000) + " s.";
+  find("live").firstElementChild.textContent = "Follows the run: written at " + at + "; " + how;
+  find("pause").textContent = isPaused ? "Continue" : "Pause";
+};
+
+const reloadWhenIdle = () => {
+  const isReading = String(getSelection()) !== "" || performance.now() - touched < IDLE;
+  if (isPaused || isReading || document.hidden || pending) setTimeout(reloadWhenIdle, 1000);
+  else location.reload();
+};
+
+const goLive = async () => {
+  const kept = history.state?.tandem;
+  find("none").textContent = responses.length ? find("none").textContent : "No responses yet.";
+  if (data.live) {
+    const isSame = kept?.written === data.live.written;
+    looks = isSame ? Math.min(LONGEST, 1.5 * kept.every) : data.live.every;
+    isPaused = Boolean(kept?.isPaused);
+    find("live").hidden = false;
+    sayLive();
+    for (const name of ["keydown", "pointerdown", "pointermove", "wheel", "touchmove"]) {
+      window.addEventListener(name, () => { touched = performance.now(); }, { passive: true });
+    }
+    setTimeout(reloadWhenIdle, looks);
+  }
+  window.addEventListener("beforeunload", keep);
+  window.addEventListener("hashchange", followLink);
+  if (kept) await restore(kept);
+  else await select(byKey.get(linked()));
+  await followLink();
+};
