@@ -27,7 +27,7 @@ LAYERS = (
     ("training",),
     ("tandem_verl", "tandem_openrlhf", "tandem_trl", "terminal"),
     ("lab",),  # its description
-    ("lab.planning", "lab.data", "lab.protocols"),
+    ("lab.planning", "lab.data", "lab.protocols", "lab.recipes"),
     ("lab.rollouts",),
     ("lab.viewer",),
     ("lab.evaluation",),

@@ -3,7 +3,7 @@
 As many as are asked for, in an order by a seed; where the set has fewer, each comes again in
 another order before any comes a third time. The same set, number and seed give the same file::
 
-    python examples/openrlhf/choose_problems.py openrlhf-data/train.jsonl 4000 problems.jsonl
+    python -m tandem_openrlhf.choose_problems openrlhf-data/train.jsonl 4000 problems.jsonl
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from tandem_plugin.errors import DataError, TandemError
+from tandem_plugin.files import read_file, write_file
 
 
 def chosen(lines: Sequence[str], count: int, seed: int = 0) -> list[str]:
@@ -22,17 +24,24 @@ def chosen(lines: Sequence[str], count: int, seed: int = 0) -> list[str]:
     return found[:count]
 
 
-def main(source: str, count: str, out: str) -> None:
-    """Write them; a file without problems is an error."""
+def write_chosen(source: str, count: str, out: str) -> None:
+    """Write ``count`` problems of a file to another, each on a line.
+
+    Raises :class:`DataError` where there are none, and :class:`OutputError` as
+    :func:`tandem_plugin.files.write_file` does.
+    """
     try:
-        lines = [line for line in Path(source).read_text("utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        sys.exit(f"The problems {source!r} cannot be read ({error.strerror}): tandem data prepare "
-                 "SOURCE --to openrlhf --out openrlhf-data writes them.")  # fmt: skip
+        text = read_file(source).decode("utf-8")
+    except FileNotFoundError as error:
+        raise DataError("problem-file-missing", path=source) from error
+    lines = [line for line in text.split("\n") if line.strip()]
     if not lines:
-        sys.exit(f"{source!r} holds no problem.")
-    Path(out).write_text("".join(line + "\n" for line in chosen(lines, int(count))), "utf-8")
+        raise DataError("problem-set-empty", name=source, first="")
+    write_file(out, "".join(line + "\n" for line in chosen(lines, int(count))))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        write_chosen(*sys.argv[1:])
+    except TandemError as error:
+        sys.exit(f"Error: {error}")

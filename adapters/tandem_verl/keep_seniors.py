@@ -1,12 +1,12 @@
 """What is kept of a run of verl: the best senior so far and the newest, as Hugging Face folders.
 
-verl's checkpoints hold what a run needs to go on, many times the model itself; ``train.sh`` lets
-verl keep the newest alone. ``trainer.checkpoint_callback_class=keep_seniors.KeepSeniors`` takes the
-Hugging Face folder out of each, to ``seniors/step_N`` beside the checkpoints, and removes those
-that a validation in ``train.log`` says are not the best. Printed, once a run has ended: the best
-one, by the run's own validation as in the paper (section 5.1), the team's where the team answered::
+verl's checkpoints contain what a run needs to resume, many times the model itself; the recipe lets
+verl keep the newest alone. The callback, ``trainer.checkpoint_callback_class``, takes the Hugging
+Face folder out of each, to ``seniors/step_N`` beside the checkpoints, and removes those that a
+validation in ``train.log`` says are not the best. As a program it prints the best one, by the run's
+own validation as in the paper (section 5.1), the team's where the team answered::
 
-    python examples/verl/keep_seniors.py runs/verl/tandem
+    python -m tandem_verl.keep_seniors runs/verl/tandem
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import shutil
 import sys
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.checkpoint_note import NOTE
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 _STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
 _ACCURACY = re.compile(
@@ -30,10 +33,12 @@ _ACCURACY = re.compile(
 class KeepSeniors:
     """verl's checkpoint callback: see ``verl.trainer.ppo.checkpoint_callback``."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: DictConfig) -> None:
         self._run = Path(config.trainer.default_local_dir).parent
 
-    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **more: Any) -> None:
+    def on_save(
+        self, trainer: object, global_step: int, checkpoint_dir: str, **more: object
+    ) -> None:
         """Take the senior out of a new checkpoint, and remove what is known to be worse."""
         place = self._run / "seniors" / f"step_{global_step}"
         shutil.rmtree(place, ignore_errors=True)
@@ -54,9 +59,7 @@ def best_senior(run: Path) -> Path:
     """
     seniors, accuracies = _seniors(run), _accuracies(run)
     if not seniors:
-        raise TandemError(
-            f"{str(run / 'seniors')!r} holds no senior: train with trainer.save_freq."
-        )
+        raise TandemError("run-without-seniors", folder=run / "seniors")
     validated = [(accuracies[step], -step) for step in seniors if step in accuracies]
     return seniors[-max(validated)[1] if validated else max(seniors)]
 
@@ -82,4 +85,4 @@ if __name__ == "__main__":
     try:
         print(best_senior(Path(sys.argv[1])))
     except TandemError as error:
-        sys.exit(str(error))
+        sys.exit(f"Error: {error}")

@@ -4,24 +4,20 @@
 #   examples/openrlhf/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|paper-code|release] [OpenRLHF's own arguments ...]
 #
 # OpenRLHF evaluates with the training's top-p, of which the paper says nothing: it is 1. It logs to the
-# console unless told otherwise: --logger.wandb.key KEY. ../recipe.sh describes the methods, the
-# protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
+# console unless told otherwise: --logger.wandb.key KEY. The methods, the protocols and the variables (GPUS,
+# MODEL, STEPS, ...) are those of all recipes: the head of the file that `tandem path recipe` names
+# describes them.
 #
-#   TRAIN, VALIDATION what `tandem data prepare SOURCE --to openrlhf` wrote
-#                     (openrlhf-data/train.jsonl, openrlhf-data/heldout.jsonl)
-#
-# The folder gets protocol (what defines the run), problems.jsonl (those that so many steps see),
-# train.log, rollouts/ (a file a step, of tandem alone), checkpoints/ (the newest, to go on with, and the
-# best), last/ (the senior after the last step) and senior, the best by the run's own evaluations, as a
-# Hugging Face folder.
+# The folder gets protocol (what defines the run), command, packages, problems.jsonl (those that so many
+# steps see), train.log, rollouts/ (a file a step, of tandem alone), checkpoints/ (the newest, to resume
+# from, and the best), last/ (the senior after the last step) and senior, the best by the run's own
+# evaluations, as a Hugging Face folder.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=examples/recipe.sh
-source "$here/../recipe.sh"
+recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }
+# shellcheck source=tandem_plugin/lab/recipe.sh
+source "$recipe"
 take_method "$@"
-train=${TRAIN:-openrlhf-data/train.jsonl}
-validation=${VALIDATION:-openrlhf-data/heldout.jsonl}
 command=openrlhf.cli.train_ppo_ray
 
 case $method in
@@ -43,14 +39,15 @@ case $method in
   kl-reg) settings=(--algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.init_coef "${KL:-0.001}") ;;
   *) usage ;;
 esac
-run_folder openrlhf "$train" "$validation"
+find_problems openrlhf jsonl openrlhf-data --data.prompt_dataset
+run_folder openrlhf
 if [ "$method" = tandem ]; then settings+=(--tandem.rollouts "$out/rollouts"); fi
 
 # Where there is no GPU (a trial of this script), nothing sleeps.
 if [ "${TRIAL:-}" != 1 ]; then
   settings+=(--train.colocate_all --vllm.enable_sleep --ds.enable_sleep)
 fi
-if has_flash_attn; then
+if has_package flash-attn; then
   settings+=(--ds.packing_samples)
 else
   settings+=(--ds.attn_implementation sdpa)
@@ -61,7 +58,7 @@ if [ "$gpus" = 1 ]; then settings+=(--ds.adam_offload); fi
 
 mkdir -p "$out/checkpoints"
 # OpenRLHF ends with its prompts, of which a step takes 16.
-python "$here/choose_problems.py" "$train" $((16 * steps)) "$out/problems.jsonl"
+python -m tandem_openrlhf.choose_problems "$train" $((16 * steps)) "$out/problems.jsonl"
 
 logged python -m "$command" \
   --actor.model_name_or_path "$model" \
@@ -82,8 +79,8 @@ logged python -m "$command" \
   --data.input_key input \
   --data.label_key label \
   --data.apply_chat_template \
-  --data.max_len 4024 \
-  --rollout.max_new_tokens 3000 \
+  --data.max_len $((1024 + response)) \
+  --rollout.max_new_tokens "$response" \
   --rollout.batch_size 16 \
   --rollout.n_samples_per_prompt 8 \
   --rollout.temperature 0.6 \

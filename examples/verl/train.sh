@@ -3,24 +3,21 @@
 #
 #   examples/verl/train.sh tandem|grpo|kl-reg|grpo-g16|grpo-half [--protocol paper|paper-code|release] [verl's own overrides ...]
 #
-# It logs to the console unless told otherwise: trainer.logger='[console,wandb]'. ../recipe.sh describes
-# the methods, the protocols, and the variables GPUS, MODEL, STEPS, KL, OUT and EVAL; of this one are:
+# It logs to the console unless told otherwise: trainer.logger='[console,wandb]'. The methods, the protocols
+# and the variables (GPUS, MODEL, STEPS, ...) are those of all recipes: the head of the file that
+# `tandem path recipe` names describes them. Of this one alone is:
 #
-#   TRAIN, VALIDATION what `tandem data prepare SOURCE --to verl` wrote
-#                     (data/train.parquet, data/heldout.parquet)
 #   BUCKET            MB of a weight sync's bucket without tandem, at least the model's (10240)
 #
-# The folder gets protocol (what defines the run), train.log, rollouts/ and validation/ (a file a step),
-# checkpoints/ (the newest, to go on with), seniors/ (the best so far and the newest, as Hugging Face
-# folders) and senior, the best.
+# The folder gets protocol (what defines the run), command, packages, train.log, rollouts/ and validation/
+# (a file a step), checkpoints/ (the newest, to resume from), seniors/ (the best so far and the newest, as
+# Hugging Face folders) and senior, the best.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=examples/recipe.sh
-source "$here/../recipe.sh"
+recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }
+# shellcheck source=tandem_plugin/lab/recipe.sh
+source "$recipe"
 take_method "$@"
-train=${TRAIN:-data/train.parquet}
-validation=${VALIDATION:-data/heldout.parquet}
 tandem=actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 # verl cannot import it without tandem-plugin, and would ignore the settings of tandem.
 manager=+actor_rollout_ref.rollout.agent.agent_loop_manager_class=tandem_verl.rollouts.TandemAgentLoopManager
@@ -50,18 +47,17 @@ esac
 if [ "$method" != tandem ] && [ "$method" != grpo-half ]; then
   settings+=("actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=${BUCKET:-10240}")
 fi
-run_folder verl "$train" "$validation"
+find_problems verl parquet data data.train_files
+run_folder verl
 
 offload=False
 if [ "$gpus" = 1 ]; then offload=True; fi
 
-if ! has_flash_attn; then
+if ! has_package flash-attn; then
   settings+=(++actor_rollout_ref.model.override_config.attn_implementation=sdpa
     actor_rollout_ref.model.use_remove_padding=False)
 fi
 
-# verl finds the callback that keeps seniors there.
-export PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}"
 logged python -m verl.trainer.main_ppo \
   algorithm.adv_estimator=grpo \
   algorithm.norm_adv_by_std_in_grpo=True \
@@ -71,7 +67,7 @@ logged python -m verl.trainer.main_ppo \
   data.train_batch_size=16 \
   data.max_prompt_length=1024 \
   data.filter_overlong_prompts=True \
-  data.max_response_length=3000 \
+  data.max_response_length="$response" \
   actor_rollout_ref.model.path="$model" \
   actor_rollout_ref.actor.strategy=fsdp2 \
   actor_rollout_ref.actor.optim.lr=1e-6 \
@@ -104,12 +100,12 @@ logged python -m verl.trainer.main_ppo \
   trainer.save_freq="${protocol_save_freq:-10}" \
   trainer.max_actor_ckpt_to_keep=1 \
   actor_rollout_ref.actor.checkpoint.save_contents='[model,optimizer,extra,hf_model]' \
-  trainer.checkpoint_callback_class=keep_seniors.KeepSeniors \
+  trainer.checkpoint_callback_class=tandem_verl.keep_seniors.KeepSeniors \
   trainer.default_local_dir="$out/checkpoints" \
   trainer.rollout_data_dir="$out/rollouts" \
   trainer.validation_data_dir="$out/validation" \
   ${settings[@]+"${settings[@]}"} \
   ${arguments[@]+"${arguments[@]}"}
 
-senior=$(python "$here/keep_seniors.py" "$out") || exit 0  # it was told to keep none
+senior=$(python -m tandem_verl.keep_seniors "$out") || exit 0  # it was told to keep none
 finish "$senior"

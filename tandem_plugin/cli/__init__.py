@@ -19,6 +19,7 @@ from tandem_plugin.lab.commands.compare import compare, report
 from tandem_plugin.lab.commands.data import data
 from tandem_plugin.lab.commands.drafts import drafts
 from tandem_plugin.lab.commands.eval import evaluate
+from tandem_plugin.lab.commands.init import init
 from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
@@ -31,12 +32,13 @@ __all__ = ["app", "main"]
 
 def path(
     file: Annotated[
-        Literal["reward-verl", "reward-openrlhf", "without-flash-attn"],
+        Literal["reward-verl", "reward-openrlhf", "without-flash-attn", "recipe"],
         typer.Argument(
             help="reward-verl: for verl's reward.custom_reward_function.path. "
             "reward-openrlhf: for OpenRLHF's --reward.remote_url. "
             "without-flash-attn: a folder for PYTHONPATH that lets OpenRLHF start "
-            "without flash-attn.",
+            "without flash-attn. "
+            "recipe: what the recipes of all trainers share, and their variables.",
             show_choices=True,
         ),
     ],
@@ -46,6 +48,8 @@ def path(
     if file == "without-flash-attn":
         # The adapter as a package imports nothing of a trainer.
         found = Path(str(files("tandem_openrlhf"))) / "without_flash_attn"
+    elif file == "recipe":
+        found = Path(str(files("tandem_plugin.lab"))) / "recipe.sh"
     else:
         from tandem_plugin.grading.rewards import reward_file
 
@@ -67,6 +71,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command(short_help="Write a trainer's recipe, settings and tested versions.")(init)
 app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor_command)
 app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
 app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)

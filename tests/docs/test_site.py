@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,36 @@ def test_notebooks_outputs_are_stored_and_shown() -> None:
     page = module("site_pages").notebook_page(NOTEBOOK.read_text(encoding="utf-8"))
     assert '<div class="output"><div style=' in page
     assert re.search(r"```text\n\d+% by the senior, \d+ handoffs\n", page)
+
+
+def test_packages_page_and_addresses_are_whole_once_the_repository_is_known() -> None:
+    """What a package index shows of the wheel: absolute links and pictures, addresses, authors."""
+    hook = module_of(ROOT / "hatch_build.py")
+    text = hook.absolute_links((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/own")
+    pages = module("site_pages")
+    assert [link[0] for link in pages._LINK.finditer(text)] == []
+    assert "![" in text
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)
+    assert all(one.startswith("https://host/own/raw/main/") for one in pictures)
+    assert {"Repository", "Documentation", "Changelog", "Issues"} == set(hook.PLACES)
+
+
+def test_no_message_sends_a_user_of_the_wheel_to_a_file_of_the_checkout() -> None:
+    """Neither a refusal nor another sentence of the package, but for docstrings."""
+    named = re.compile(r"docs/[a-z-]+\.md|examples/|constraints/|\bcheckout\b")
+    found = []
+    for folder in ("tandem_plugin", "adapters"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            parents = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+            found += [
+                f"{file.relative_to(ROOT)}:{node.lineno} {node.value!r}"
+                for node in nodes
+                if isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and not isinstance(parents[node], ast.Expr)  # a docstring
+                and named.search(node.value)
+            ]
+    refusals = (ROOT / "tandem_plugin" / "refusals.json").read_text(encoding="utf-8")
+    found += [line for line in refusals.splitlines() if named.search(line)]
+    assert [one for one in found if not one.startswith("tandem_plugin/lab/recipes.py")] == []

@@ -1,86 +1,21 @@
-"""What the recipes keep of a run, and which problems a run of OpenRLHF sees."""
+"""What the recipes say to their trainers, write beside a run, and refuse."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scripts import module_of
+from fake_trainers import EXAMPLES, fake_environment, run_recipe
 
-from tandem_plugin import TandemError
 from tandem_plugin.lab.protocols import template_arguments
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def module(name: str) -> Any:
-    return module_of(EXAMPLES / name)
-
-
-@pytest.fixture
-def keeping() -> Any:
-    return module("verl/keep_seniors.py")
-
-
-def train(keeping: Any, run: Path, accuracies: dict[int, float | None]) -> None:
-    """As verl does: a checkpoint, the callback, and then the validation of the same step."""
-    config = SimpleNamespace(trainer=SimpleNamespace(default_local_dir=run / "checkpoints"))
-    callback = keeping.KeepSeniors(config)
-    for step, accuracy in accuracies.items():
-        checkpoint = run / "checkpoints" / f"global_step_{step}"
-        (checkpoint / "actor" / "huggingface").mkdir(parents=True)
-        (checkpoint / "actor" / "huggingface" / "config.json").write_text(str(step))
-        callback.on_save(None, global_step=step, checkpoint_dir=str(checkpoint), async_save=False)
-        if accuracy is not None:
-            with (run / "train.log").open("a") as log:
-                log.write(f"step:{step} - team/val-core/sums/acc/mean@4:{accuracy}\n")
-
-
-def kept(run: Path) -> list[str]:
-    return sorted(path.name for path in run.glob("seniors/*"))
-
-
-def test_the_best_senior_and_those_not_validated_yet_are_kept(keeping: Any, tmp_path: Path) -> None:
-    train(keeping, tmp_path, {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.5, 5: None})
-    assert kept(tmp_path) == ["step_2", "step_5"]
-    assert keeping.best_senior(tmp_path) == tmp_path / "seniors" / "step_2"
-    assert (tmp_path / "seniors" / "step_2" / "config.json").read_text() == "2"
-
-
-def test_a_better_senior_takes_the_place_of_the_best(keeping: Any, tmp_path: Path) -> None:
-    train(keeping, tmp_path, {1: 0.25, 2: 0.5, 3: None})
-    assert kept(tmp_path) == ["step_2", "step_3"]
-
-
-def test_without_validation_all_are_kept_and_the_newest_is_taken(
-    keeping: Any, tmp_path: Path
-) -> None:
-    train(keeping, tmp_path, {9: None, 10: None})
-    assert kept(tmp_path) == ["step_10", "step_9"]
-    assert keeping.best_senior(tmp_path).name == "step_10"
-
-
-def test_a_run_that_kept_none_is_told(keeping: Any, tmp_path: Path) -> None:
-    with pytest.raises(TandemError, match=r"holds no senior: train with trainer\.save_freq"):
-        keeping.best_senior(tmp_path)
-
-
-def test_a_run_of_openrlhf_sees_each_problem_as_often_as_any_other() -> None:
-    choose = module("openrlhf/choose_problems.py")
-    lines = [str(i) for i in range(10)]
-    found = choose.chosen(lines, 24)
-    assert sorted(found[:10]) == sorted(found[10:20]) == lines
-    assert found[:10] != found[10:20]
-    assert set(Counter(found).values()) == {2, 3}
-    assert found == choose.chosen(lines, 24)
-    assert len(set(choose.chosen(lines, 4))) == 4
+TRAINERS = ("verl", "openrlhf", "trl")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +33,7 @@ def test_a_run_of_openrlhf_sees_each_problem_as_often_as_any_other() -> None:
             ["--data.tokenizer_chat_template", "{{ messages }}"],
             r"--template-arg chat_template=\"\{\{\ messages\ \}\}\"",
         ),
+        ("trl", [], ""),
     ],
 )
 def test_a_finished_run_prints_its_next_commands_again(
@@ -109,6 +45,9 @@ def test_a_finished_run_prints_its_next_commands_again(
     out = tmp_path / "runs" / framework / "tandem"
     out.mkdir(parents=True)
     (out / "done").write_text("250\n")
+    for name in ("data/train.parquet", "openrlhf-data/train.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
     sets = {"BENCHMARKS": "GSM8K=gsm8k-test"}
     # The environment's own Python, as in an activated one.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -160,29 +99,10 @@ def test_chat_templates_arguments_are_found_in_the_trainers(
 
 @pytest.fixture
 def fake_python(tmp_path: Path) -> dict[str, str]:
-    """An environment whose ``python -m TRAINER`` keeps its arguments and fails."""
-    real = sys.executable
-    script = tmp_path / "bin" / "python"
-    script.parent.mkdir()
-    kept = tmp_path / "arguments"
-    script.write_text(
-        f'#!/bin/sh\ncase $2 in *protocols|*choose_problems*) exec {real} "$@" ;; esac\n'
-        f"case $1 in -m) printf '%s\\n' \"$@\" >{kept}; exit 9 ;; -c) exit 1 ;; esac\nexit 0\n"
-    )
-    script.chmod(0o755)
-    tandem = script.with_name("tandem")
-    tandem.write_text("#!/bin/sh\necho given\n")
-    tandem.chmod(0o755)
-    return {
-        **os.environ,
-        "PATH": f"{script.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(EXAMPLES.parent),
-        "OUT": str(tmp_path / "run"),
-        "RAY_TMPDIR": str(tmp_path),
-    }
+    return fake_environment(tmp_path)
 
 
-@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
     ("protocol", "cap", "validation", "samples", "steps"),
     [("paper", "32", "team", "4", "250"), ("release", "31", "senior", "1", "4912")],
@@ -191,45 +111,42 @@ def test_recipe_trains_by_the_protocol_and_records_it(
     fake_python: dict[str, str], tmp_path: Path, trainer: str, protocol: str, cap: str,
     validation: str, samples: str, steps: str,
 ) -> None:  # fmt: skip
-    given = ["--protocol", protocol, "an.argument=1"]
-    recipe = EXAMPLES / trainer / "train.sh"
-    done = subprocess.run(
-        ["bash", str(recipe), "tandem", *given], env=fake_python, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode != 0  # as the trainer's
+    done = run_recipe(trainer, fake_python, "tandem", "--protocol", protocol, "an.argument=1")
+    assert done.returncode == 9, done.stderr  # as the trainer's
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert "an.argument=1" in arguments
     assert "--protocol" not in arguments
-    named = "=".join if trainer == "verl" else "\n".join
     text = "\n".join(arguments)
-    for setting, value in (("tandem.cap", cap), ("tandem.validation", validation)):
-        assert named((setting, value)) in text
-    validated = "val_kwargs.n" if trainer == "verl" else "eval.n_samples_per_prompt"
-    assert named((validated, samples)) in text
+    named = "\n".join if trainer == "openrlhf" else "=".join
+    assert named(("tandem.cap", cap)) in text
+    if trainer != "trl":  # which does not validate here
+        assert named(("tandem.validation", validation)) in text
+        validated = "val_kwargs.n" if trainer == "verl" else "eval.n_samples_per_prompt"
+        assert named((validated, samples)) in text
     if trainer == "verl":
         assert f"total_training_steps={steps}" in text
+    if trainer == "trl":  # counts updates
+        assert f"--max_steps\n{2 * int(steps)}" in text
     noted = (tmp_path / "run" / "protocol").read_text()
     assert f"protocol={protocol}\n" in noted
     assert noted.endswith(f"arguments=an.argument=1\nsteps={steps}\n")
+    assert "an.argument=1" in (tmp_path / "run" / "command").read_text().splitlines()[-1]
+    assert (tmp_path / "run" / "packages").read_text().endswith("\na==1\n")
 
 
-@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize("trainer", TRAINERS)
 def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
     fake_python: dict[str, str], tmp_path: Path, trainer: str
 ) -> None:
-    recipe, note = EXAMPLES / trainer / "train.sh", tmp_path / "run" / "protocol"
+    note = tmp_path / "run" / "protocol"
     data = tmp_path / "problems"
     data.write_text("one")
 
     def run(
         *given: str, method: str = "tandem", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", str(recipe), method, *given],
-            env=fake_python | {"TRAIN": str(data), "MODEL": "A/B"} | variables,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        environment = fake_python | {"TRAIN": str(data), "MODEL": "A/B"} | variables
+        return run_recipe(trainer, environment, method, *given)
 
     assert run("lr=1").returncode == 9  # as the trainer's
     (tmp_path / "run" / "done").write_text("250\n")  # a finished run is told apart, too
@@ -240,6 +157,8 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
         (["lr=1"], {"MODEL": "A/C"}, "> model=A/C"),
         (["lr=1"], {"TRAIN": str(changed)}, f"> train={changed} (checksum "),
         (["lr=1"], {"method": "grpo"}, "> method=grpo"),
+        (["lr=1"], {"RESPONSE": "9"}, "> response=9"),
+        (["lr=1"], {"TANDEM_CONFIG": "{}"}, "> TANDEM_CONFIG={}"),
         (["--protocol", "release", "lr=1"], {}, "> protocol=release"),
     ):
         done = run(*arguments, **variables)
@@ -255,7 +174,7 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
     assert note.read_text().endswith("steps=300\n")
 
 
-@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
     ("shown", "gpus", "given", "environment", "starts"),
     [
@@ -266,6 +185,7 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
         ("0", "1", [], {"RAY_ADDRESS": "auto"}, True),
         ("0", "1", [], {"RAY_TMPDIR": "started"}, True),
         ("0", "1", [], {"TRIAL": "1"}, True),
+        ("0", "1", ["--use_cpu", "True"], {}, True),
         ("0", "1", ["trainer.device=cpu"], {}, True),
         ("1", "2", ["trainer.n_gpus_per_node=1"], {}, True),
         ("1", "2", ["--actor.num_gpus_per_node", "1"], {}, True),
@@ -281,11 +201,8 @@ def test_recipe_says_at_once_that_gpus_are_missing(
     cluster = tmp_path / "started" / "ray" / "ray_current_cluster"  # as ``ray start`` writes it
     cluster.parent.mkdir(parents=True)
     cluster.touch()
-    done = subprocess.run(
-        ["bash", str(EXAMPLES / trainer / "train.sh"), "tandem", *given],
-        env={**fake_python, "GPUS": gpus, **environment}, cwd=tmp_path, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    environment = {**fake_python, "GPUS": gpus, **environment}
+    done = run_recipe(trainer, environment, "tandem", *given, cwd=tmp_path)
     assert done.returncode == (9 if starts else 2), done.stderr
     assert (tmp_path / "arguments").exists() is starts
     said = f"This machine shows {shown} GPUs, and the run needs {gpus} (GPUS={gpus})"
@@ -297,7 +214,7 @@ def test_recipe_says_at_once_that_gpus_are_missing(
 def test_recipe_on_this_machine_sees_no_gpu_that_is_hidden(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     hidden = {"CUDA_VISIBLE_DEVICES": "", "OUT": str(tmp_path), "GPUS": "1", "PATH": path}
-    hidden["RAY_TMPDIR"] = str(tmp_path)
+    hidden |= {"RAY_TMPDIR": str(tmp_path), "TRAIN": __file__}
     done = subprocess.run(
         ["bash", str(EXAMPLES / "verl" / "train.sh"), "grpo"],
         env=os.environ | hidden, capture_output=True, text=True, timeout=120, check=False,
@@ -322,8 +239,7 @@ MANAGER = "agent_loop_manager_class=tandem_verl.rollouts.TandemAgentLoopManager"
 def test_recipe_names_the_manager_that_verl_cannot_import_without_the_plugin(
     fake_python: dict[str, str], tmp_path: Path, method: str, is_named: bool
 ) -> None:
-    recipe = ["bash", str(EXAMPLES / "verl" / "train.sh"), method]
-    subprocess.run(recipe, env=fake_python, capture_output=True, check=False)
+    run_recipe("verl", fake_python, method)
     arguments = (tmp_path / "arguments").read_text()
     assert (f"+actor_rollout_ref.rollout.agent.{MANAGER}\n" in arguments) is is_named
 
@@ -336,17 +252,126 @@ def test_page_that_enables_tandem_in_verl_names_the_manager(page: str) -> None:
     assert MANAGER in (EXAMPLES.parent / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
+@pytest.mark.parametrize("trainer", TRAINERS)
 def test_recipe_stops_where_the_protocol_cannot_be_followed(
     fake_python: dict[str, str], tmp_path: Path, trainer: str
 ) -> None:
-    recipe = ["bash", str(EXAMPLES / trainer / "train.sh"), "tandem", "--protocol"]
     for given, code in (
         (["release", "x.lambda_jun=0.1"], "protocol-junior-loss-weight"),
         (["mine"], "protocol-unknown"),
     ):
-        done = subprocess.run(
-            [*recipe, *given], env=fake_python, capture_output=True, text=True, check=False
-        )
+        done = run_recipe(trainer, fake_python, "tandem", "--protocol", *given)
         assert (done.returncode, code in done.stderr) == (2, True)
     assert not (tmp_path / "arguments").exists()
+
+
+def test_recipe_of_trl_resumes_its_newest_whole_checkpoint(
+    fake_python: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("checkpoint-20/trainer_state.json", "checkpoint-100/trainer_state.json",
+                 "checkpoint-120/model.safetensors"):  # fmt: skip
+        file = tmp_path / "run" / "checkpoints" / name
+        file.parent.mkdir(parents=True)
+        file.touch()
+    run_recipe("trl", fake_python, "tandem")
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    newest = str(tmp_path / "run" / "checkpoints" / "checkpoint-100")
+    assert arguments[arguments.index("--resume_from_checkpoint") + 1] == newest
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_recipe_without_problems_says_which_command_writes_them(
+    trainer: str, fake_python: dict[str, str], tmp_path: Path
+) -> None:
+    del fake_python["TRAIN"]
+    done = run_recipe(trainer, fake_python, "tandem", cwd=tmp_path)
+    assert done.returncode == 2
+    folder = "openrlhf-data" if trainer == "openrlhf" else "data"
+    assert f"There are no problems at {folder}/train." in done.stderr
+    command = f"  tandem data prepare SOURCE --to {trainer} --out {folder} --heldout 200"
+    assert done.stderr.splitlines()[-1].rstrip() == command
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def beside(fake_python: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The recipe beside its settings, as ``tandem init`` writes them, in ``tmp_path/recipe``."""
+    (tmp_path / "recipe").mkdir()
+    shutil.copy(EXAMPLES / "settings.sh", tmp_path / "recipe")
+    for name in ("TRAIN", "OUT"):
+        del fake_python[name]
+    return fake_python
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_settings_beside_a_recipe_are_its_defaults(
+    trainer: str, beside: dict[str, str], tmp_path: Path
+) -> None:
+    """The problems are prepared once, and the environment takes precedence."""
+    shutil.copy(EXAMPLES / trainer / "train.sh", tmp_path / "recipe")
+    settings = tmp_path / "recipe" / "settings.sh"
+    settings.write_text(settings.read_text().replace("ARGUMENTS=()", "ARGUMENTS=(an.argument=1)"))
+
+    def run(**variables: str) -> int:
+        command = ["./train.sh", "tandem", "another.argument=2"]
+        here = tmp_path / "recipe"
+        done = subprocess.run(command, cwd=here, env=beside | variables, check=False)
+        return done.returncode
+
+    assert run() == 8  # as tandem data prepare
+    prepared = (tmp_path / "prepared").read_text().split()
+    assert prepared == f"data prepare gsm8k --to {trainer} --out data/gsm8k --heldout 200".split()
+    ending = "jsonl" if trainer == "openrlhf" else "parquet"
+    problems = tmp_path / "recipe" / "data" / "gsm8k" / f"train.{ending}"
+    problems.parent.mkdir(parents=True)
+    problems.write_text("a problem")
+    (tmp_path / "prepared").unlink()
+    assert run(STEPS="7", BENCHMARKS="mine=mine.jsonl") == 9
+    assert not (tmp_path / "prepared").exists()
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments[-2:] == ["an.argument=1", "another.argument=2"]
+    noted = (tmp_path / "recipe" / "runs" / trainer / "tandem" / "protocol").read_text()
+    assert "model=Qwen/Qwen2.5-0.5B-Instruct\nresponse=512\n" in noted
+    assert noted.endswith("arguments=an.argument=1 another.argument=2\nsteps=7\n")
+
+
+def test_problems_of_a_changed_file_are_not_trained_on_silently(
+    beside: dict[str, str], tmp_path: Path
+) -> None:
+    shutil.copy(EXAMPLES / "verl" / "train.sh", tmp_path / "recipe")
+    source = tmp_path / "recipe" / "mine.jsonl"
+    source.write_text("new")
+    prepared = tmp_path / "recipe" / "data" / "mine" / "train.parquet"
+    prepared.parent.mkdir(parents=True)
+    prepared.touch()
+    os.utime(prepared, (1, 1))
+    done = subprocess.run(
+        ["./train.sh", "grpo"], cwd=tmp_path / "recipe", env=beside | {"PROBLEMS": "mine.jsonl"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "mine.jsonl has changed since data/mine was prepared from it" in done.stderr
+
+
+def test_model_that_was_replaced_under_its_name_is_another_run(
+    fake_python: dict[str, str], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    environment = fake_python | {"MODEL": str(model)}
+    assert run_recipe("verl", environment, "grpo").returncode == 9
+    assert run_recipe("verl", environment, "grpo").returncode == 9
+    (model / "config.json").write_text('{"hidden_size": 8}')
+    done = run_recipe("verl", environment, "grpo")
+    assert done.returncode == 2
+    assert f"> model={model} (checksum " in done.stderr
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_recipe_outside_its_environment_says_so(trainer: str, tmp_path: Path) -> None:
+    for name in ("bash", "dirname"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    done = run_recipe(trainer, {"PATH": str(tmp_path)}, "tandem")
+    assert done.returncode == 2
+    assert "Activate the environment that tandem-plugin is installed in." in done.stderr

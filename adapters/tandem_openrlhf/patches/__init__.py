@@ -22,7 +22,7 @@ __all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of"]
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
 
-REMEDY = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2" (docs/openrlhf.md).'
+REMEDY = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".'
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"

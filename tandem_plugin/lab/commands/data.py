@@ -32,7 +32,10 @@ _SOURCE = (
 @data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
     source: Annotated[str, typer.Argument(callback=rows_of_stdin, help=_SOURCE)],
-    to: Annotated[Literal["verl", "openrlhf"], typer.Option(help="The trainer: verl or openrlhf.")],
+    to: Annotated[
+        Literal["verl", "openrlhf", "trl"],
+        typer.Option(help="The trainer: verl, openrlhf or trl, which reads verl's format."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed that selects the problems to hold out.")] = 0,
@@ -83,7 +86,7 @@ def prepare(
     with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
-            to,
+            "verl" if to == "trl" else to,
             out,
             heldout=heldout,
             seed=seed,

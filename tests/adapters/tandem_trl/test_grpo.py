@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fake_trainers import fake_environment, run_recipe
 from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import PREFIX, split_arguments
 from tandem_trl import grpo
-from tandem_trl.settings import settings_of_file
 
 ROOT = Path(__file__).parents[3]
 TRAIN = ROOT / "examples" / "swap_backends" / "train.py"
@@ -315,27 +315,36 @@ def test_an_answer_copied_from_the_prompt_earns_nothing() -> None:
     assert math_reward(copied, prompts=["Multiply."], answer=["391"]) == [1.0]
 
 
-def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix() -> None:
-    """As TRL reads the file: nothing in it is unknown, and 128 responses of 16 problems are trained
-    on in two updates, by two processes."""
+@pytest.mark.parametrize("method", ["tandem", "grpo", "kl-reg", "grpo-g16", "grpo-half"])
+def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
+    method: str, tmp_path: Path
+) -> None:
+    """As TRL reads its arguments: 128 responses of 16 problems are trained on in two updates."""
     installed_trl()
     from trl.scripts import grpo as script
 
-    file = str(ROOT / "examples" / "trl" / "paper.yaml")
-    arguments = ["--config", file, "--dataset_name", "data"]
-    tandem = TandemConfig.from_mapping(settings_of_file(arguments))
-    assert (tandem.schedule, tandem.parameters) == ("word", {"p": 0.5, "cap": 32})
-    parser = script.make_parser(prog="a test")
-    _, found, model, *_ = grpo.parsed_whole(parser, [*arguments, *CPU])
+    done = run_recipe("trl", fake_environment(tmp_path), method, *CPU)
+    assert done.returncode == 9, done.stderr
+    kept = (tmp_path / "arguments").read_text().splitlines()
+    settings, arguments = split_arguments(kept[kept.index("-m") + 2 :])
+    assert ("tandem_trl.grpo" in kept) is bool(settings)
+    schedule = {"tandem": "word", "grpo-half": "solo-word"}.get(method)
+    if schedule:
+        tandem = TandemConfig.from_mapping({k: v for k, v in settings.items() if k != "rollouts"})
+        assert (tandem.schedule, tandem.parameters) == (schedule, {"p": 0.5, "cap": 32})
+    assert bool(settings) is bool(schedule)
+    _, found, model, *_ = grpo.parsed_whole(script.make_parser(prog="a test"), arguments)
     assert model.model_name_or_path == "Qwen/Qwen3-4B-Instruct-2507"
+    samples = 16 if method == "grpo-g16" else 8
     stated = {
-        "learning_rate": 1e-6, "epsilon": 0.2, "beta": 0.0, "num_generations": 8,
+        "learning_rate": 1e-6, "epsilon": 0.2, "num_generations": samples,
+        "beta": 0.001 if method == "kl-reg" else 0.0,
         "max_completion_length": 3000, "temperature": 0.6, "scale_rewards": "group",
-        "generation_batch_size": 16 * 8, "max_steps": 500,
+        "generation_batch_size": 16 * samples, "max_steps": 500,
     }  # fmt: skip
     assert {name: getattr(found, name) for name in stated} == stated
-    update = found.per_device_train_batch_size * found.gradient_accumulation_steps * 2
-    assert update == 8 * 8
+    update = found.per_device_train_batch_size * found.gradient_accumulation_steps
+    assert update == 8 * samples
 
 
 CPU = ("--use_cpu", "True", "--bf16", "False")
