@@ -48,11 +48,12 @@ def drafts(
     engine per draft count. Each answers short questions at every batch size, three times after a
     warm-up. For each batch size the table contains the fastest draft count, or 0 if lockstep was
     fastest. Between two measured batch sizes it uses the lower of their counts, and beyond the
-    largest it does not draft.
+    largest it does not draft. Where engines do not draft, it says so before the first starts.
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import ConfigError
     from tandem_plugin.files.checkpoints import check_model
+    from tandem_plugin.lab.rollouts.engine import check_drafting_here
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
@@ -62,6 +63,8 @@ def drafts(
     modes: dict[int, dict[str, Any]] = {0: {}}
     modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}
     configs = {n: TandemConfig.from_mapping({**asked, **mode}) for n, mode in modes.items()}
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    check_drafting_here()
     speeds: dict[int, dict[int, float]] = {}
     for number, config in configs.items():
         with _engine(senior, arguments, config.settings(), max_tokens) as llm:
@@ -121,7 +124,6 @@ def _engine(
     """An engine in its own process, so that it frees the device for the next one."""
     from tandem_plugin.lab.rollouts.engine import start_engine
 
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     llm = start_engine(senior, arguments, settings, tokens)
     try:
         yield llm

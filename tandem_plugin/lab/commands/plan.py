@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,19 @@ _BLOCK = 16
 """Tokens per KV block: vLLM's default on a GPU."""
 _WIDTH = 2
 """Bytes per value, in bfloat16."""
+_LARGEST_GPU = 2000
+"""More GiB than any GPU has: such a number was meant in MiB."""
+_FLAGS = {
+    "vllm serve": "--{dashed} {value}",
+    "tandem rollout, eval": "--engine {name}={value}",
+    "verl": "actor_rollout_ref.rollout.{name}={value}",
+    "OpenRLHF": "--vllm.{name} {value}",
+    "TRL": "--vllm_{name} {value}",
+}
+"""How each program takes a setting of the engine."""
+_OWN_NAMES = {("OpenRLHF", "max_model_len"): "--data.max_len {value}",
+              ("TRL", "max_model_len"): "--vllm_max_model_length {value}"}  # fmt: skip
+"""Where it has another name."""
 
 
 def plan(
@@ -25,6 +39,7 @@ def plan(
         float,
         typer.Option(
             min=0.1,
+            metavar="GIB",
             help="Memory of one GPU in GiB as nvidia-smi shows it, such as 79.6 for 81,559 MiB.",
         ),
     ],
@@ -36,8 +51,13 @@ def plan(
         int, typer.Option(min=1, help="Number of GPUs per engine.")
     ] = 1,
     max_model_len: Annotated[
-        int, typer.Option(min=1, help="Length of a sequence: prompt plus response.")
-    ] = 4096,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Length of a sequence: prompt plus response. Default: the longest that both "
+            "models read, as in vLLM.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show how much GPU memory two models leave, and how many tokens of both fit into it.
@@ -46,26 +66,39 @@ def plan(
     their weights; no GPU is needed. Weights and KV blocks are exact, in bfloat16, with recurrent
     states and the padding of their pages; layers that attend to a window are counted as if they
     kept every token. Activations are not included: vLLM measures them at startup and subtracts them
-    from the remaining memory. The exit code is 1 if not even one sequence fits.
+    from the remaining memory. If it fits, the flags that set it are printed for vLLM and each
+    trainer. The exit code is 1 if not even one sequence fits.
     """
+    from tandem_plugin.errors import ConfigError
     from tandem_plugin.lab.planning import planned_cache, read_checkpoint
 
+    if memory > _LARGEST_GPU:
+        raise ConfigError("plan-memory-not-gib", memory=memory, gib=memory / 1024)
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
     left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
     cache = planned_cache(models, _WIDTH, tensor_parallel_size, _BLOCK)
     blocks = max(0, left) // cache.block_bytes
-    longest = min(cache.longest_sequence(blocks), *(model.longest for model in models))
+    readable = min(model.longest for model in models)
+    length = max_model_len or readable
+    longest = min(cache.longest_sequence(blocks), readable)
+    settings = {
+        "max_model_len": length,
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "tensor_parallel_size": tensor_parallel_size,
+    }
     result = {
-        "fits": longest >= max_model_len,
+        "fits": longest >= length,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
         "kv_cache_bytes": left,
         "kv_block_bytes": cache.block_bytes,
         "kv_blocks": blocks,
-        "sequence_tokens": max_model_len,
-        "sequences_at_once": max(0, blocks - 1) // cache.blocks_of(max_model_len),
+        "sequence_tokens": length,
+        "sequences_at_once": max(0, blocks - 1) // cache.blocks_of(length),
         "longest_sequence": longest,
+        "longest_readable": readable,
+        "flags": _flags(settings) if longest >= length else {},
     }
     if json:
         print_json(result)
@@ -87,9 +120,42 @@ def _show(result: dict[str, Any]) -> None:
     left = f"{result['kv_cache_bytes'] / _GIB:.2f} GiB"
     at_once = f"{result['sequences_at_once']:,} of {result['sequence_tokens']:,} tokens"
     print_fields(fields | {"KV cache and activations": left, "sequences at once": at_once})
-    if not result["fits"]:
-        echo(
-            f"It does not fit: the longest sequence has {result['longest_sequence']:,} tokens. Use "
-            "a larger GPU or more of them (--tensor-parallel-size), smaller models, or shorter "
-            "sequences."
+    if result["fits"]:
+        echo("Flags that set this:")
+        print_fields({f"  {program}": flags for program, flags in result["flags"].items()})
+    else:
+        echo(_why_not(result))
+
+
+def _flags(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The engine's settings as each program takes them, but for one GPU, which is the default."""
+    given = {k: v for k, v in settings.items() if (k, v) != ("tensor_parallel_size", 1)}
+    return {
+        program: " ".join(
+            _OWN_NAMES.get((program, name), form).format(
+                name=name, dashed=name.replace("_", "-"), value=value
+            )
+            for name, value in given.items()
         )
+        for program, form in _FLAGS.items()
+    }
+
+
+def _why_not(result: Mapping[str, Any]) -> str:
+    """Why a sequence does not fit, and what would."""
+    longest, readable = result["longest_sequence"], result["longest_readable"]
+    if result["sequence_tokens"] > readable:
+        why = f"the models read at most {readable:,} tokens"
+    elif longest:
+        why = f"the longest sequence that does has {longest:,} tokens"
+    else:
+        return (
+            "It does not fit: the weights leave no room for a sequence. Use a larger GPU or more "
+            "of them (--tensor-parallel-size), or smaller models."
+        )
+    larger = (
+        ""
+        if longest == readable
+        else ", a larger GPU or more of them (--tensor-parallel-size), or smaller models"
+    )
+    return f"It does not fit: {why}. Use --max-model-len {longest} or less{larger}."

@@ -41,12 +41,7 @@ def start_engine(
 
     Raises :class:`EngineError` if vLLM is missing or does not start.
     """
-    # The engine runs in this process: vLLM's own engine process would outlive a killed command and
-    # keep its memory, so the command could not be resumed.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    # stdout is for the result: vLLM logs warnings and errors to stderr.
-    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    _before_vllm()
     try:
         from tandem_plugin.engine.llm import LLM, TandemLLM
         from tandem_plugin.engine.runners import is_on_cpu
@@ -68,6 +63,32 @@ def start_engine(
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
         raise EngineError("engine-start-failed", why=why) from error
+
+
+def check_drafting_here() -> None:
+    """Raise :class:`EngineError` if engines on this machine do not run in the speculative mode.
+
+    No model is loaded: the model runner is the one that vLLM chooses by itself.
+    """
+    _before_vllm()
+    try:
+        from tandem_plugin.engine.runners import default_runner
+
+        _, runner = default_runner()
+    except ImportError as error:
+        raise EngineError("vllm-import-failed", error=error) from error
+    if runner == "V1":
+        raise EngineError("speculative-runner-v1")
+
+
+def _before_vllm() -> None:
+    """Set the variables that vLLM reads when it is imported, unless the user has."""
+    # The engine runs in this process: vLLM's own engine process would outlive a killed command and
+    # keep its memory, so the command could not be resumed.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    # stdout is for the result: vLLM logs warnings and errors to stderr.
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 
 def report_unused(tokenizer: Any, template_args: Mapping[str, Any]) -> None:

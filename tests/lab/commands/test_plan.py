@@ -35,7 +35,8 @@ def asked(*arguments: object) -> dict[str, Any]:
 
 def test_every_number_is_there_as_json(senior: Path) -> None:
     found = asked(
-        "--senior", senior, *MACHINE, "--gpu-memory-utilization", 0.5, "--tensor-parallel-size", 2
+        *("--senior", senior, *MACHINE, "--max-model-len", 4096),
+        *("--gpu-memory-utilization", 0.5, "--tensor-parallel-size", 2),
     )
     weights = found["senior"]["weights"]
     assert weights == found["junior"]["weights"] == PARAMETERS
@@ -43,12 +44,17 @@ def test_every_number_is_there_as_json(senior: Path) -> None:
     # Two models of 36 layers, 4 of 8 KV heads of 128, keys and values, bfloat16, blocks of 16.
     assert found["kv_block_bytes"] == 2 * 36 * 2 * 4 * 128 * 2 * 16
     assert found["kv_blocks"] == found["kv_cache_bytes"] // found["kv_block_bytes"]
+    assert found["sequence_tokens"] == 4096
     assert found["sequences_at_once"] == (found["kv_blocks"] - 1) // (4096 // 16)
 
 
 @pytest.mark.parametrize(
     ("machine", "fits"),
-    [(MACHINE, True), (("--memory", 5), False), ((*MACHINE, "--max-model-len", 262145), False)],
+    [
+        ((*MACHINE, "--max-model-len", 4096), True),
+        (("--memory", 5), False),
+        ((*MACHINE, "--max-model-len", 262145), False),
+    ],
 )
 def test_exit_code_tells_whether_it_fits(
     senior: Path, machine: tuple[object, ...], fits: bool
@@ -58,3 +64,52 @@ def test_exit_code_tells_whether_it_fits(
     assert (code == 0, "It does not fit" not in out) == (fits, fits)
     assert f"{PARAMETERS:,} parameters" in out
     assert asked("--senior", senior, *machine)["fits"] is fits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*MACHINE,), "the longest sequence that does has "),
+        (("--memory", 5), "the weights leave no room for a sequence"),
+        (("--memory", 500, "--max-model-len", 262145), "the models read at most 262,144 tokens"),
+    ],
+)
+def test_what_does_not_fit_is_said_with_what_would(
+    senior: Path, arguments: tuple[object, ...], says: str
+) -> None:
+    """Without a length it is the models' own, as in vLLM."""
+    code, out, _ = run("--senior", senior, *arguments)
+    assert code == 1
+    assert says in out.splitlines()[-1]
+
+
+def test_length_is_the_models_own_and_what_is_advised_fits(tmp_path: Path) -> None:
+    small = checkpoint(tmp_path / "small", QWEN3_4B | {"max_position_embeddings": 2048})
+    assert asked("--senior", small, "--memory", 24)["sequence_tokens"] == 2048
+    _, out, _ = run("--senior", small, *MACHINE, "--max-model-len", 4096)
+    assert out.splitlines()[-1] == (
+        "It does not fit: the models read at most 2,048 tokens. Use --max-model-len 2048 or less."
+    )
+
+
+def test_flags_are_those_of_each_program(senior: Path) -> None:
+    machine = ("--senior", senior, *MACHINE, "--max-model-len", 4096)
+    found = asked(*machine, "--tensor-parallel-size", 2)["flags"]
+    assert found["vllm serve"] == (
+        "--max-model-len 4096 --gpu-memory-utilization 0.9 --tensor-parallel-size 2"
+    )
+    assert found["TRL"].startswith("--vllm_max_model_length 4096 --vllm_gpu_memory_utilization 0.9")
+    assert found["OpenRLHF"].startswith("--data.max_len 4096 --vllm.gpu_memory_utilization 0.9")
+    assert found["tandem rollout, eval"].startswith("--engine max_model_len=4096 --engine gpu_")
+    assert found["verl"].startswith("actor_rollout_ref.rollout.max_model_len=4096 ")
+    _, out, _ = run(*machine)
+    assert "  vllm serve" in out
+    assert "tensor" not in out
+    assert asked("--senior", senior, "--memory", 5)["flags"] == {}
+
+
+def test_memory_in_mib_is_refused_with_what_it_is_in_gib(senior: Path) -> None:
+    code, _, err = run("--senior", senior, "--memory", 81559)
+    assert code == 1
+    assert "81,559 MiB are --memory 79.6" in err
+    assert "[plan-memory-not-gib]" in err
