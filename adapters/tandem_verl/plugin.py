@@ -38,8 +38,7 @@ def prepare_runs(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def validate_config(config: Any, *rest: Any, **more: Any) -> Any:
-        check_places(config)
-        if tandem_node(config) is not None:
+        if _in_tandem(config):
             _adapter().prepare(config)
         return original(config, *rest, **more)
 
@@ -60,8 +59,7 @@ def check_runners(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def run_ppo(config: Any, task_runner_class: Any, *rest: Any, **more: Any) -> Any:
-        check_places(config)
-        if tandem_node(config) is not None:
+        if _in_tandem(config):
             supported = getattr(module, "TaskRunnerV1", None)
             _adapter().check_runner(config, task_runner_class, supported)
         return original(config, task_runner_class, *rest, **more)
@@ -81,6 +79,18 @@ def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
         return _adapter().trainer_class(module.get_trainer_cls(mode))(*args, **options)
 
     return type(f"TandemTrainer_{mode}", (module.PPOTrainer,), {"__new__": __new__})
+
+
+def _in_tandem(config: Any) -> bool:
+    """Whether a run is in tandem, after a check for settings of tandem that it would ignore."""
+    try:
+        importlib.import_module("tandem_plugin.training.misplaced")
+    except Exception as error:
+        if "tandem" not in str(config).lower():
+            return False
+        raise _refusal(error) from error
+    check_places(config)
+    return tandem_node(config) is not None
 
 
 def _adapter() -> Any:

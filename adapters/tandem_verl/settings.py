@@ -1,18 +1,15 @@
 """The one flag: where a verl configuration enables tandem, and settings that verl would ignore.
 
-This runs in every verl run, so it imports the standard library alone.
+This module is imported in every verl run: at its top it imports the standard library alone.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,17 +32,6 @@ MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 
 OWN_MANAGER_KEY = "trainer.v1.own_agent_loop_manager_class"
 """Where the user's own agent-loop manager is kept, which :data:`MANAGER` runs in tandem."""
-
-SETTINGS = frozenset({
-    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
-    "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",
-    "partner_logprobs", "record", "require", "rollouts", "schedule", "seed", "steps",
-    "training_step", "unproven", "validation",
-})  # fmt: skip
-"""Tandem's settings and the parameters of its schedules; a test compares them with the core's."""
-
-_OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
-"""Those that no engine of verl's has as an argument of its own."""
 
 _USERS = frozenset({
     "custom", "env_vars", "reward_kwargs", "sampler_kwargs", "apply_chat_template_kwargs"
@@ -106,8 +92,11 @@ def check_places(config: Any) -> None:
     ``+any.path=value``, and verl ignores keys that it does not know: a run with a misplaced flag
     would train without tandem.
     """
+    from tandem_plugin.training.misplaced import Misplaced
+
     tandem, plain = tandem_node(config), _plain(config)
-    places = list(_Misplaced(tandem, plain).below(plain))
+    given = _at(plain, FLAG.removesuffix(".tandem"))
+    places = list(Misplaced(FLAG, given, "engine_kwargs", _USERS).below(plain))
     if tandem is None and os.environ.get("TANDEM_CONFIG", "").strip():
         places.append("the environment variable TANDEM_CONFIG")
     from_us = tandem is None and _at(plain, MANAGER_KEY) == MANAGER
@@ -136,59 +125,3 @@ def _plain(config: Any) -> Any:
 def _at(config: Any, path: str) -> Any | None:
     """The value at a dotted path; None if there is none."""
     return functools.reduce(_inner, path.split("."), config)
-
-
-class _Misplaced:
-    """Finds the keys that name tandem, misspell it or are its settings, outside :data:`FLAG`."""
-
-    def __init__(self, tandem: Any | None, plain: Any) -> None:
-        """tandem: the node of :data:`FLAG`. plain: the configuration that will be searched."""
-        *path, name = FLAG.split(".")
-        additional = _parsed(_at(plain, ".".join(path)))
-        self._says_so = isinstance(additional, Mapping) and name in additional
-        """Whether the flag is given, if only as null."""
-        self._settings = SETTINGS | _parameters(tandem)
-
-    def below(self, node: Any, path: str = "") -> Iterator[str]:
-        """The path of each such key, without what is below it. path: of this node."""
-        if path.endswith("additional_config"):
-            node = _parsed(node)
-        if isinstance(node, list | tuple):
-            for number, value in enumerate(node):
-                yield from self.below(value, f"{path}[{number}]")
-        elif isinstance(node, Mapping):
-            for key, value in node.items():
-                yield from self._at(str(key), value, path)
-
-    def _at(self, key: str, value: Any, parent: str) -> Iterator[str]:
-        path = f"{parent}.{key}" if parent else key
-        if path == FLAG or (key in _USERS and self._says_so):
-            return
-        if _names_tandem(key) or self._is_setting(key, parent):
-            yield path
-        else:
-            yield from self.below(value, path)
-
-    def _is_setting(self, key: str, parent: str) -> bool:
-        if key in _OURS_ALONE and ".engine_kwargs" in parent:
-            return True
-        return key in self._settings and parent.endswith(".additional_config")
-
-
-def _names_tandem(key: str) -> bool:
-    """Whether a key contains the name, or a word that is nearly the name."""
-    name = key.lower()
-    return "tandem" in name or any(
-        difflib.SequenceMatcher(None, word, "tandem").ratio() >= 0.8
-        for word in re.split(r"[\W_]+", name)
-    )
-
-
-def _parameters(tandem: Any | None) -> frozenset[str]:
-    """The parameters of the run's schedule, which may be a plugin's."""
-    if tandem is not None:
-        with suppress(Exception):  # reported where the settings are checked
-            from tandem_plugin.plugins.selection import parameter_names
-
-            return frozenset(parameter_names(str(_inner(tandem, "schedule"))))
-    return frozenset()

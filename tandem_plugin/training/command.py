@@ -46,7 +46,7 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     text = environ.get(VARIABLE, "").strip()
     if not text:
         return None
-    settings = _parsed(text)
+    settings = parsed(text)
     if not isinstance(settings, dict):
         raise ConfigError("tandem-variable-not-json", text=text)
     return settings
@@ -73,7 +73,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
             value = following
         if name in settings:
             raise ConfigError("tandem-flag-twice", name=name)
-        settings[name] = _parsed(value)
+        settings[name] = parsed(value)
     return settings, others
 
 
@@ -86,8 +86,10 @@ def check_spelling(argument: str) -> None:
         raise ConfigError("tandem-flag-invalid", flag=flag, name=name)
 
 
-def _parsed(value: str) -> Any:
-    """A value of JSON, or a number such as ``.3``; any other text as it is."""
+def parsed(value: Any) -> Any:
+    """What a text says in JSON, or as a number such as ``.3``; anything else as it is."""
+    if not isinstance(value, str):
+        return value
     try:
         return float(value) if _DECIMAL.fullmatch(value) else json.loads(value)
     except (ValueError, RecursionError):

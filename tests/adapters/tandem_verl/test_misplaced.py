@@ -13,11 +13,9 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from refused import refused
 
-from tandem_plugin import TandemConfig
-from tandem_plugin.plugins import selection
-from tandem_plugin.plugins.selection import parameter_names
+from tandem_plugin.training import misplaced
 from tandem_verl import plugin
-from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, SETTINGS, check_places
+from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"
@@ -75,18 +73,10 @@ def test_misplaced_setting_stops_a_run(path: str, value: Any) -> None:
 def test_setting_of_a_plugins_schedule_beside_the_flag_stops_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(selection, "parameter_names", lambda name: [f"{name}_rate"])
+    monkeypatch.setattr(misplaced, "parameter_names", lambda name: [f"{name}_rate"])
     beside = {f"{ENGINE}.additional_config": {"tandem": {"schedule": "mine"}, "mine_rate": 0.5}}
     with refused("verl-settings-misplaced", places=f"{ENGINE}.additional_config.mine_rate"):
         check_places(with_settings(**beside))
-
-
-def test_settings_are_those_of_the_core() -> None:
-    names = [
-        name for name, kind in selection.list_schedules().items() if "tandem_plugin" in str(kind)
-    ]
-    built_in = {parameter for name in names for parameter in parameter_names(name)}
-    assert set(SETTINGS) == built_in | set(TandemConfig.model_fields)
 
 
 NOT_MISPLACED: list[dict[str, Any]] = [

@@ -1,0 +1,78 @@
+"""Settings of tandem in a trainer's nested configuration, where nothing would read them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tandem_plugin.plugins.selection import parameter_names
+from tandem_plugin.training.command import parsed
+
+SETTINGS = frozenset({
+    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
+    "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",
+    "partner_logprobs", "record", "require", "rollouts", "schedule", "seed", "steps",
+    "training_step", "unproven", "validation",
+})  # fmt: skip
+"""Tandem's settings and the parameters of its schedules: a plain run is checked without loading
+plugins. A test compares them with the core's."""
+
+_OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
+"""Those that no engine has as an argument of its own."""
+
+
+class Misplaced:
+    """Finds the keys that name tandem, misspell it or are its settings, outside the flag."""
+
+    def __init__(self, flag: str, given: Any | None, engines: str, users: Collection[str]) -> None:
+        """flag: the dotted path of tandem's node, whose parent is vLLM's ``additional_config``.
+
+        given: that parent's content, if a run has it. engines: the key below which a configuration
+        has arguments of engines. users: keys below which names are the user's own, once the flag is
+        given.
+        """
+        self._additional, name = flag.split(".")[-2:]
+        self._engines, given = engines, parsed(given)
+        says_so = isinstance(given, Mapping) and name in given  # if only as null
+        self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
+        self._settings = SETTINGS
+        if says_so and isinstance(node := given[name], Mapping):
+            with suppress(Exception):  # reported where the settings are checked
+                self._settings |= {*parameter_names(str(node.get("schedule")))}
+
+    def below(self, node: Any, path: str = "") -> Iterator[str]:
+        """The path of each such key, without what is below it. path: of this node."""
+        if path.endswith(self._additional):
+            node = parsed(node)
+        if isinstance(node, list | tuple):
+            for number, value in enumerate(node):
+                yield from self.below(value, f"{path}[{number}]")
+        elif isinstance(node, Mapping):
+            for key, value in node.items():
+                yield from self._at(str(key), value, path)
+
+    def _at(self, key: str, value: Any, parent: str) -> Iterator[str]:
+        path = f"{parent}.{key}" if parent else key
+        if path == self._flag or key in self._free:
+            return
+        if _names_tandem(key) or self._is_setting(key, parent):
+            yield path
+        else:
+            yield from self.below(value, path)
+
+    def _is_setting(self, key: str, parent: str) -> bool:
+        if key in _OURS_ALONE and f".{self._engines}" in parent:
+            return True
+        return key in self._settings and parent.endswith(f".{self._additional}")
+
+
+def _names_tandem(key: str) -> bool:
+    """Whether a key contains the name, or a word that is nearly the name."""
+    name = key.lower()
+    return "tandem" in name or any(
+        difflib.SequenceMatcher(None, word, "tandem").ratio() >= 0.8
+        for word in re.split(r"[\W_]+", name)
+    )
