@@ -53,6 +53,9 @@ HELD_BY = {
     "tests/adapters/tandem_verl/test_configuration.py": [
         "adapters/tandem_verl/settings.py",
     ],
+    "tests/adapters/tandem_verl/test_lora.py": [
+        "tandem_plugin/training/lora_options.py",
+    ],
     "tests/adapters/tandem_verl/test_trainer.py": [
         "adapters/tandem_verl/batch.py",
         "adapters/tandem_verl/loss.py",
