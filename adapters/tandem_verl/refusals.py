@@ -112,12 +112,11 @@ def _is_on_in_megatron(value: Any, of: Settings) -> bool:
 
 _MEGATRON_UNTESTED = (
     f"{_ACTOR}.megatron.dynamic_context_parallel",
-    f"{_ACTOR}.megatron.use_megatron_fsdp",
-    f"{_ACTOR}.megatron.vanilla_mbridge",
     f"{_ACTOR}.megatron.qat.enable",
     f"{_MODEL}.mtp.enable",
 )
-"""Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends."""
+"""Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends.
+``use_megatron_fsdp`` and ``vanilla_mbridge`` reach neither batch nor loss, nor what weights are."""
 
 
 _REFUSALS = (

@@ -32,14 +32,21 @@ exit 0
 """
 
 KINDS = {
-    "image, video and audio": r"VL\b|VL-|(?<![Vv]e)[Oo]mni|Kimi-K2\.5|InternVL|Janus|_vl_|video",
+    "image, video and audio": (
+        r"VL\b|VL-|(?<![Vv]e)[Oo]mni|Kimi-K2\.5|InternVL|Janus|_vl_|video|MiniCPM-o|4\.1V"
+    ),
     "hybrid": r"Qwen3[._]5|Qwen3\.6|Qwen3-Next|qwen3_next|Nemotron-3|Nemotron-Nano",
-    "mixture of experts": r"A\d+B|a\d+b|MoE|moe|Mixtral|[Dd]eep[Ss]eek|GLM-[45]|gpt-oss|[Kk]imi",
+    "mixture of experts": (
+        r"A\d+B|a\d+b|MoE|moe|Mixtral|[Dd]eep[Ss]eek|GLM-[45]|gpt-oss|[Kk]imi|Hy3"
+    ),
 }
 """Kinds of models by their names, the first that matches; all others are dense text models."""
 
 ENGINES = ("image, video and audio",)
 """The kinds that tandem rejects once it reads the model's ``config.json``."""
+
+ASCEND = r"ascend|npu"
+"""Scripts for Ascend by their paths: verl itself sets ``trainer.device=npu`` on such a machine."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +143,12 @@ def examined(checkout: Path) -> list[Example]:
             text = f"{config.actor_rollout_ref.model.path} {Path(script).name}"
             kinds = (kind for kind, names in KINDS.items() if re.search(names, text))
             kind = next(kinds, "dense text")
-            found.append(
-                Example(script, kind, reason(config) or ("the model" if kind in ENGINES else ""))
-            )
+            if re.search(ASCEND, script):
+                config.trainer.device = "npu"
+            # A group of settings that is not verl's, such as another package's engine.
+            foreign = next((one for one in arguments if "@" in one.partition("=")[0]), "")
+            why = foreign or reason(config) or ("the model" if kind in ENGINES else "")
+            found.append(Example(script, kind, why))
     return found
 
 

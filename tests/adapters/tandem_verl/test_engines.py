@@ -2,7 +2,8 @@
 
 They need packages and devices of their own, so that no run of them is compared. FSDP's engine reads
 ``loss_mask`` in one place, and the loss reads ``response_mask``; both are FSDP's here too. A method
-that newly overrides one of FSDP's has to be read before its name may stay.
+that newly overrides one of FSDP's has to be read before its name may stay. So does a method of
+Megatron's engine that newly reads a setting listed here.
 """
 
 from __future__ import annotations
@@ -61,6 +62,31 @@ def test_masks_are_read_where_fsdp_counts_tokens_alone(module: str) -> None:
     counts = 0 if module.endswith("fsdp_turbo_impl") else 1
     assert [line for line in lines if "loss_mask" in line] == [COUNT] * counts
     assert not [line for line in lines if "response_mask" in line]
+
+
+OF_MEGATRON = {
+    "use_megatron_fsdp": {"_build_megatron_module", "initialize"},
+    "vanilla_mbridge": {"_build_tf_config"},
+    "vanilla_bridge": {
+        "_build_tf_config", "_build_megatron_module", "get_per_tensor_param", "_mcore_export_index",
+    },
+}  # fmt: skip
+"""Settings of Megatron's, and the methods that read them: they make the model, or send weights."""
+
+
+@pytest.mark.parametrize("setting", OF_MEGATRON)
+def test_setting_of_megatron_is_read_where_no_batch_is(setting: str) -> None:
+    (engine,) = (
+        node
+        for node in ast.parse(source_of(f"{ENGINES}.megatron.transformer_impl")).body
+        if isinstance(node, ast.ClassDef) and node.name == "MegatronEngine"
+    )
+    reading = {
+        one.name
+        for one in engine.body
+        if isinstance(one, ast.FunctionDef) and f".{setting}" in ast.unparse(one)
+    }
+    assert reading - {"__init__"} == OF_MEGATRON[setting]
 
 
 @pytest.mark.parametrize("method", ["prepare_model_inputs", "prepare_model_outputs"])

@@ -77,6 +77,7 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({**MEGATRON, MODEL: {"lora": {"rank": 8, "merge": True}}, BACKEND: {"backend": "nccl"}}, {}),
     ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {"unproven": ["megatron"]}),
     ({**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": False}}}, {}),
+    ({**MEGATRON, f"{ACTOR}.megatron": {"use_megatron_fsdp": True, "vanilla_mbridge": True}}, {}),
     ({f"{MODEL}.mtp": {"enable": True}}, {}),  # which Megatron alone has
     ({ESTIMATOR: "grpo", "critic.strategy": "automodel"}, {}),  # no critic is trained
     ({f"{ACTOR}.strategy": "veomni"}, {"lambda_jun": 0.1}),
@@ -101,9 +102,10 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({LOSS: "bypass_mode"}, {}, "trainer-setting-untested"),
     ({f"{ACTOR}.strategy": "automodel"}, {}, "trainer-setting-untested"),
     ({ESTIMATOR: "gae", "critic.strategy": "automodel"}, {}, "trainer-setting-untested"),
-    *(
-        ({**MEGATRON, f"{ACTOR}.megatron": {name: True}}, {}, "verl-megatron-setting-untested")
-        for name in ("dynamic_context_parallel", "use_megatron_fsdp", "vanilla_mbridge")
+    (
+        {**MEGATRON, f"{ACTOR}.megatron": {"dynamic_context_parallel": True}},
+        {},
+        "verl-megatron-setting-untested",
     ),
     (
         {**MEGATRON, f"{ACTOR}.megatron": {"qat": {"enable": True}}},
