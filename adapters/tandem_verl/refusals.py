@@ -84,7 +84,6 @@ UNPROVEN = {
     "npu": "trainer.device=npu (Ascend), which was never tried",
     "custom_estimator": "an advantage estimator of your own",
     "custom_loss": "a policy loss of your own",
-    "distillation": "distillation.enabled=True",
     "router_replay": "router_replay.mode=R3",
     "development_version": "a development version of verl",
 }
@@ -114,6 +113,7 @@ _MEGATRON_UNTESTED = (
     f"{_ACTOR}.megatron.dynamic_context_parallel",
     f"{_ACTOR}.megatron.qat.enable",
     f"{_MODEL}.mtp.enable",
+    "distillation.enabled",
 )
 """Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends.
 ``use_megatron_fsdp`` and ``vanilla_mbridge`` reach neither batch nor loss, nor what weights are."""
@@ -172,7 +172,6 @@ _REFUSALS = (
     Refusal(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
     Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
-    Refusal("distillation.enabled", is_on, "verl-setting-untested", "distillation"),
     Refusal("tandem.rollouts", lambda folder, _: folder is not None, "verl-setting-of-openrlhf"),
 )
 """The table, in the order in which settings are checked."""

@@ -84,6 +84,8 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({f"{ACTOR}.strategy": "fsdp_turbo"}, {}),
     ({"trainer.device": "npu"}, {"unproven": ["npu"]}),
     ({ESTIMATOR: "gae", "critic.strategy": "fsdp2"}, {}),
+    ({"distillation.enabled": True}, {}),
+    ({"distillation.enabled": True}, {"lambda_jun": 0.1}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": MANAGER}}, {}),
     ({MODEL: {"lora_rank": 8}}, {}),
@@ -113,6 +115,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "verl-megatron-setting-untested",
     ),
     ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-megatron-setting-untested"),
+    ({**MEGATRON, "distillation.enabled": True}, {}, "verl-megatron-setting-untested"),
     ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {}, "verl-megatron-adapter-untested"),
     (
         {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
@@ -144,7 +147,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "verl-router-replay-untested",
     ),
     ({f"{ACTOR}.use_prefix_grouper": True}, {}, "verl-mask-as-length"),
-    ({"distillation.enabled": True}, {}, "verl-setting-untested"),
     ({}, {"rollouts": "runs/rollouts"}, "verl-setting-of-openrlhf"),
     (
         {BACKEND: {"backend": "delta_sharded"}, MODE: "separate_async"},
