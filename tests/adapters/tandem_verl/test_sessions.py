@@ -6,6 +6,7 @@ A dictionary stands in for TransferQueue, and a function for the reward worker.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,12 @@ import torch
 from omegaconf import OmegaConf
 from refused import refused
 from verl import DataProto
+from verl.experimental.agent_loop import agent_loop
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.workers.rollout.replica import TokenOutput
+from verl_gateway import Gateway
 from verl_stand_ins import IN_TANDEM, TOKENIZER, configuration
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
@@ -27,7 +31,7 @@ from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.trajectory import Trajectory
 from tandem_verl.configuration import prepare
-from tandem_verl.rollouts import ManagerInTandem, TandemAgentLoopManager, WorkerInTandem
+from tandem_verl.rollouts import ROW, ManagerInTandem, TandemAgentLoopManager, WorkerInTandem
 from tandem_verl.settings import MANAGER, MANAGER_KEY
 
 RULES = TandemRules(
@@ -46,7 +50,7 @@ class Queue:
         self, keys: list[str], fields: Any, tags: Any, partition_id: str
     ) -> None:
         for number, key in enumerate(keys):
-            names = ("response_mask", "rm_scores", "responses", "extra_fields")
+            names = ("prompts", "response_mask", "rm_scores", "responses", "extra_fields")
             self.rows[key] = {name: fields[name][number] for name in names if name in fields}
 
 
@@ -187,6 +191,79 @@ def test_output_that_the_loop_does_not_train_has_a_seed_of_its_own(queue: Queue)
         ResponseAuthorship.from_wire(row["extra_fields"][AUTHORSHIP]) for row in queue.rows.values()
     ]
     assert [facts.seed for facts in found if facts] == [-3, -4, calls(2)]
+
+
+class LocalGateway(Gateway):  # type: ignore[misc]
+    """Without verl's builders of prompts: a character is a token."""
+
+    def __init__(self, server_manager: Any = None, **_: Any) -> None:
+        self.server_manager = server_manager
+        letters = list(TOKENIZER.get_vocab())
+        self.tokenizer = SimpleNamespace(
+            encode=lambda text, **_: [ord(letter) % len(letters) for letter in text],
+            decode=lambda ids, **_: "".join(letters[one] for one in ids),
+        )
+
+    async def ct_build_initial_tokens(self, messages: Any) -> list[int]:
+        text = "".join(one["content"] for one in messages)
+        return self.tokenizer.encode(text)  # type: ignore[no-any-return]
+
+
+class RandomEngine:
+    """Answers each call with random tokens, and notes the seed that wrote each whole text."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(3)
+        self.written: dict[tuple[int, ...], int] = {}
+
+    async def generate(self, _: str, *, prompt_ids: Any, sampling_params: Any) -> TokenOutput:
+        await asyncio.sleep(self.random.random() / 1000)
+        count = self.random.randint(1, sampling_params["max_tokens"])
+        ids = [self.random.randrange(24) for _ in range(count)]
+        self.written[(*prompt_ids, *ids)] = sampling_params["extra_args"]["tandem"]["seed"]
+        return TokenOutput(token_ids=ids, log_probs=[-1.0] * count, extra_fields={})
+
+
+def test_gateways_chains_have_the_authors_of_their_own_calls(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty sessions side by side through verl's real worker, two chains of each at once."""
+    config = configuration({"schedule": "word", "cap": 4})
+    made, engine = worker(OmegaConf.merge(config, {"data": {}}), Reward()), RandomEngine()
+    made.llm_client, made._tandem_rules = engine, RULES
+    for name in ("tokenizer", "processor", "dataset_cls", "hf_model_type", "tools"):
+        setattr(made, name, None)
+    monkeypatch.setattr(
+        agent_loop.hydra.utils, "instantiate", lambda config, **given: LocalGateway(**given)
+    )
+    monkeypatch.setitem(agent_loop._agent_loop_registry, "gateway", {"_target_": "gateway"})
+
+    async def all_sessions() -> None:
+        await asyncio.gather(*(session_of(number) for number in range(20)))
+
+    def session_of(number: int) -> Any:
+        return made._run_agent_loop(
+            {},
+            {"step": 1, "sample_index": 0, "rollout_n": number, "validate": False},
+            agent_name="gateway",
+            raw_prompt=[{"role": "user", "content": f"task {number}"}],
+            **{"uid": "u", "session_id": number, "global_steps": 1, ROW: 0},
+        )
+
+    asyncio.run(all_sessions())
+    assert len(queue.rows) == 60
+    seeds = []
+    for row in queue.rows.values():
+        facts = ResponseAuthorship.from_wire(row["extra_fields"][AUTHORSHIP])
+        assert facts is not None
+        tokens = row["responses"].tolist()
+        for seed, start, stop in facts.segments:
+            assert engine.written[(*row["prompts"].tolist(), *tokens[:stop])] == seed
+            replayed = [int(own) for own in RULES.default.replay(tokens[start:stop], seed).tolist()]
+            assert row["response_mask"].tolist()[start:stop] == replayed
+            seeds.append(seed)
+        assert sum(stop - start for _, start, stop in facts.segments) == facts.trained_mask.sum()
+    assert len(set(seeds)) == len(seeds) == 80
 
 
 @pytest.mark.parametrize(
