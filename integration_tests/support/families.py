@@ -14,6 +14,8 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     FalconH1Config,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     GraniteMoeHybridConfig,
     Lfm2Config,
@@ -21,6 +23,9 @@ from transformers import (
     MistralConfig,
     NemotronHConfig,
     PretrainedConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLTextConfig,
     Qwen2Config,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
@@ -167,24 +172,84 @@ def make_family(folder: Path, family: str, *, seed: int, tokenizer: Any, **confi
     return folder
 
 
-def make_unified(folder: Path, text: Path) -> Path:
-    """A checkpoint that also sees images, random there, with the text model of a Qwen3.5 one."""
+_VISION = {"hidden_size": 32, "intermediate_size": 64}
+
+
+def _gemma3_vision(config: PretrainedConfig) -> Any:
+    tower = {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    whole = Gemma3Config(
+        text_config=config.to_dict(), vision_config=_VISION | tower, mm_tokens_per_image=1
+    )
+    return Gemma3ForConditionalGeneration(whole)
+
+
+def _qwen2_5_vision(config: PretrainedConfig) -> Any:
+    text = Qwen2_5_VLTextConfig(**_sectioned(config, {"mrope_section": [4, 6, 6]}))
+    tower = {"depth": 1, "num_heads": 2, "fullatt_block_indexes": [0]}
+    whole = Qwen2_5_VLConfig(
+        text_config=text.to_dict(),
+        vision_config=_VISION | tower | {"out_hidden_size": config.hidden_size},
+        tie_word_embeddings=config.tie_word_embeddings,
+    )
+    return Qwen2_5_VLForConditionalGeneration(whole)
+
+
+def _qwen3_5_vision(config: PretrainedConfig) -> Any:
+    sections = {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    tower = {"depth": 1, "num_heads": 2}
+    whole = Qwen3_5Config(
+        text_config=_sectioned(config, sections),
+        vision_config=_VISION | tower | {"out_hidden_size": config.hidden_size},
+        tie_word_embeddings=config.tie_word_embeddings,
+    )
+    return Qwen3_5ForConditionalGeneration(whole)
+
+
+def _sectioned(config: PretrainedConfig, sections: dict[str, Any]) -> dict[str, Any]:
+    """With M-RoPE: of text, its sections have equal positions."""
+    settings = config.to_dict()
+    settings.pop("model_type")
+    return settings | {"rope_parameters": config.rope_parameters | sections}
+
+
+UNIFIED: dict[str, tuple[str, Callable[[PretrainedConfig], Any]]] = {
+    "gemma3": ("gemma3-tied", _gemma3_vision),
+    "qwen2.5-vl": ("qwen2-biased", _qwen2_5_vision),
+    "qwen3.5": ("qwen3.5", _qwen3_5_vision),
+}
+"""A text family, and a class that also sees images, by the family of unified checkpoints."""
+
+
+def make_unified(folder: Path, text: Path, family: str = "qwen3.5") -> Path:
+    """A checkpoint that also sees images, random there, with the text model of another one.
+
+    Beside it ``model.safetensors`` under ``folder/trained``: by the names of the class in memory,
+    as a trainer sends them.
+    """
     AutoTokenizer.from_pretrained(text).save_pretrained(folder)
-    config = AutoConfig.from_pretrained(text)
-    rope = config.rope_parameters | {"mrope_section": [2, 1, 1], "mrope_interleaved": True}
-    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
-    model = Qwen3_5ForConditionalGeneration(
-        Qwen3_5Config(
-            text_config=config.to_dict() | {"rope_parameters": rope},
-            vision_config=vision | {"out_hidden_size": config.hidden_size},
-            tie_word_embeddings=config.tie_word_embeddings,
-        )
-    ).float()
+    model = UNIFIED[family][1](AutoConfig.from_pretrained(text)).float()
     weights = AutoModelForCausalLM.from_pretrained(text, dtype=torch.float32)
     model.model.language_model.load_state_dict(weights.model.state_dict())
     model.lm_head.load_state_dict(weights.lm_head.state_dict())
     model.save_pretrained(folder)
+    (folder / "trained").mkdir()
+    if family == "gemma3":
+        _add_processor(folder)
+    sent = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    save_file(sent, folder / "trained" / "model.safetensors")
     return folder
+
+
+def _add_processor(folder: Path) -> None:
+    """Which trainers load in the place of the tokenizer; Gemma's needs no torchvision."""
+    settings = folder / "tokenizer_config.json"
+    tokenizer = json.loads(settings.read_text(encoding="utf-8"))
+    names = ("image_token", "boi_token", "eoi_token")
+    tokens = dict.fromkeys(names, tokenizer["eos_token"])  # none of its own: no image is sent
+    settings.write_text(json.dumps({**tokenizer, **tokens, "extra_special_tokens": tokens}))
+    images = {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 28, "width": 28}}
+    text = json.dumps({**images, "processor_class": "Gemma3Processor"})
+    (folder / "preprocessor_config.json").write_text(text, encoding="utf-8")
 
 
 def _rename(file: Path, old: str, new: str) -> None:

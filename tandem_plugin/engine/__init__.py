@@ -14,7 +14,7 @@ Startup:
 - ``runners``: binds Model Runner V1 or V2, each a folder
 - ``composite``: the model's class, the senior's own with the members of ``senior``
 - ``hybrid``: what it tells vLLM of both models' recurrent states
-- ``text_models``: unified checkpoints, of which only the text model is built
+- ``text_models``: unified checkpoints, of which only the text model is built and loaded
 - ``junior``: builds the frozen junior; ``base_junior``: takes an adapted senior's base instead
 - ``layer_tensors``: the tensors of the junior that a sleep must keep
 - ``patches``: every patch of vLLM's internals, by area

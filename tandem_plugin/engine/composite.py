@@ -22,7 +22,7 @@ from tandem_plugin.engine.patches.cpu_weights import (
     plain_convolutions,
 )
 from tandem_plugin.engine.speculative import senior as speculative
-from tandem_plugin.engine.text_models import drop_vision_weights
+from tandem_plugin.engine.text_models import read_text_weights
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 
 Weight = tuple[str, Tensor]
@@ -43,7 +43,7 @@ def composite_class(name: str) -> type[nn.Module]:
     drafts = name.startswith(SPECULATIVE_PREFIX)
     architecture = without_prefix(name)
     senior_class = ModelRegistry.models[architecture].load_model_cls()
-    drop_vision_weights(architecture)
+    read_text_weights(architecture)
     common = {
         "__module__": __name__,
         "__qualname__": name,

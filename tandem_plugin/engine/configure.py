@@ -22,9 +22,10 @@ from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
-from tandem_plugin.engine.text_models import text_architecture
+from tandem_plugin.engine.text_models import keep_text_config
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import EngineError
+from tandem_plugin.files.unified import text_architecture
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
 from tandem_plugin.rules import TandemRules
@@ -82,6 +83,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     wrap_offline_beam_search()
     wrap_model_check()
+    keep_text_config(vllm_config.model_config)
     refusals.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model

@@ -8,10 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from tandem_plugin.engine.compilation import keep_compile_ranges
-from tandem_plugin.engine.text_models import drop_vision_weights, text_architecture
+from tandem_plugin.engine.text_models import keep_text_config, read_text_weights
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import check_model
+from tandem_plugin.files.unified import text_architecture
 
 
 def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
@@ -62,12 +63,12 @@ def junior_model_config(vllm_config: Any) -> Any:
     if path == senior.model:
         settings = {f.name: getattr(senior, f.name) for f in fields(senior) if f.init}
         settings |= {"skip_tokenizer_init": True, **_as_checkpoint(senior, vllm_config)}
-        return ModelConfig(**settings)
+        return keep_text_config(ModelConfig(**settings))
     check_model(path, "junior")
     head_dtype = getattr(senior.hf_config, "head_dtype", None)
     overrides = {} if head_dtype is None else {"head_dtype": head_dtype}
     try:
-        return ModelConfig(
+        junior = ModelConfig(
             model=path,
             runner="generate",
             tokenizer=senior.tokenizer,
@@ -89,6 +90,7 @@ def junior_model_config(vllm_config: Any) -> Any:
             dtype=senior.dtype,
             reason=_told(error),
         ) from error
+    return keep_text_config(junior)
 
 
 def _as_text(path: str, senior: Any) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def load_junior(vllm_config: Any) -> Any:
     from vllm.model_executor.model_loader import get_model
 
     config = junior_config(vllm_config)
-    drop_vision_weights(config.model_config.architecture)
+    read_text_weights(config.model_config.architecture)
     with set_model_tag("junior"):
         model = get_model(vllm_config=config, model_config=config.model_config, prefix="junior")
     for parameter in model.parameters():

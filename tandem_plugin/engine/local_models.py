@@ -19,10 +19,10 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.refusals import ModelKind, check_options, check_states
 from tandem_plugin.engine.speculative.configure import check_drafting_options
-from tandem_plugin.engine.text_models import text_architecture, text_config
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.checkpoints import check_model, may_be_on_hub
+from tandem_plugin.files.unified import text_architecture, text_config
 from tandem_plugin.patching.versions import running_version
 
 _OVERRIDES = ("hf_overrides", "hf_config_path")

@@ -1,44 +1,42 @@
-"""Unified checkpoints, which also see images: vLLM's class of their text model, and its config.
-
-The vision part is neither built nor loaded. Importing this module imports neither torch nor vLLM.
-"""
+"""Unified checkpoints (:mod:`tandem_plugin.files.unified`) without their vision part."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-TEXT_CLASSES = {
-    "Qwen3_5ForConditionalGeneration": "Qwen3_5ForCausalLM",
-    "Qwen3_5MoeForConditionalGeneration": "Qwen3_5MoeForCausalLM",
-}
-"""The class of the text model, by the architecture of a unified checkpoint."""
+from tandem_plugin.engine.wire import without_prefix
+from tandem_plugin.files.unified import TEXT_CLASSES, text_weight
+from tandem_plugin.patching.wrapping import wrap_once
 
-VISION_PREFIXES = ("model.visual.", "visual.")
-"""Names of the weights of these checkpoints that a text model has no place for."""
+_OF_BOTH = ("architectures", "tie_word_embeddings", "quantization_config", "head_dtype")
+"""What a unified checkpoint's config says of its text model beside its text config."""
 
 
-def text_architecture(architecture: str) -> str:
-    """The class of a unified checkpoint's text model; any other architecture as it is."""
-    return TEXT_CLASSES.get(architecture, architecture)
+def keep_text_config(model: Any) -> Any:
+    """A model's configuration, reduced to the text model's if it is a unified checkpoint's.
+
+    Text has the same position in all sections of M-RoPE, which is plain RoPE then.
+    """
+    unified, text = model.hf_config, model.hf_text_config
+    if text is not unified and without_prefix(model.architecture) in TEXT_CLASSES.values():
+        text.update({name: getattr(unified, name) for name in _OF_BOTH if hasattr(unified, name)})
+        for name in ("mrope_section", "mrope_interleaved"):
+            (text.rope_parameters or {}).pop(name, None)
+        model.hf_config = text
+    return model
 
 
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part of a ``config.json`` that describes the text model."""
-    unified = TEXT_CLASSES.keys() & (config.get("architectures") or ())
-    nested = config.get("text_config")
-    return nested if unified and isinstance(nested, Mapping) else config
+def read_text_weights(architecture: str) -> None:
+    """Let a text model's class read the weights of a unified checkpoint, in syncs as well.
 
-
-def drop_vision_weights(architecture: str) -> None:
-    """Let the class of a unified checkpoint's text model skip vision weights, in syncs as well.
-
-    Touches: ``hf_to_vllm_mapper`` of such a class, and of no other. Versions: 0.29 to 0.33. Why: it
-    renames ``model.language_model.``, but fails on ``model.visual.``. Goes when: it skips them.
+    Touches: ``load_weights`` of such a class, and of no other. Versions: 0.24 to 0.33. Why: it
+    knows neither their names nor vision weights. Goes when: vLLM's classes do.
     """
     if architecture in TEXT_CLASSES.values():
         from vllm import ModelRegistry
-        from vllm.model_executor.models.utils import WeightsMapper
 
-        kind = ModelRegistry.models[architecture].load_model_cls()
-        kind.hf_to_vllm_mapper |= WeightsMapper(orig_to_new_prefix=dict.fromkeys(VISION_PREFIXES))
+        def load(load: Any, model: Any, weights: Any, *arguments: Any, **options: Any) -> Any:
+            named = ((text_weight(name), weight) for name, weight in weights)
+            return load(model, (one for one in named if one[0]), *arguments, **options)
+
+        wrap_once(ModelRegistry.models[architecture].load_model_cls(), "load_weights", load)

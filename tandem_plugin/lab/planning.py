@@ -12,10 +12,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.engine.text_models import VISION_PREFIXES, text_config
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files import open_file, parse_json, read_file
 from tandem_plugin.files.checkpoints import check_model, hub_access
+from tandem_plugin.files.unified import VISION_PREFIXES, text_config
 
 _LONGEST_HEADER = 2**27
 

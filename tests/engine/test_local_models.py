@@ -29,6 +29,8 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "attention"]}),
     ("Qwen3_5ForCausalLM", LINEAR),
     ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR, "vision_config": {}}),
+    ("Qwen2_5_VLForConditionalGeneration", {"vision_config": {}}),
+    ("Gemma3ForConditionalGeneration", {"text_config": {}, "vision_config": {}}),
     ("Qwen3NextForCausalLM", {"full_attention_interval": 4}),
     ("FalconH1ForCausalLM", {}),
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba", "attention"]}),
@@ -36,7 +38,7 @@ SOUND: list[tuple[str, dict[str, Any]]] = [
 ]
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("Qwen2_5_VLForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("Qwen2VLForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
     ("Qwen3VLMoeForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
     ("Qwen2_5OmniModel", {"thinker_config": {}}, "multimodal-model-unsupported"),
     (
@@ -44,7 +46,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"thinker_config": {}},
         "multimodal-model-unsupported",
     ),
-    ("Gemma3ForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
+    ("Gemma3nForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
     ("InternVLChatModel", {"vision_config": {}}, "multimodal-model-unsupported"),
     ("Phi4MMForCausalLM", {}, "multimodal-model-unsupported"),
     ("LlavaNextVideoForConditionalGeneration", {}, "multimodal-model-unsupported"),
@@ -224,7 +226,7 @@ def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
     VLLMSource.tables.cache_clear()
     VLLMSource.bases.cache_clear()
     try:
-        check(checkpoint(tmp_path / "model", "Qwen2_5_VLForConditionalGeneration"))
+        check(checkpoint(tmp_path / "model", "Qwen3VLForConditionalGeneration"))
     finally:
         VLLMSource.tables.cache_clear()
 
@@ -237,7 +239,7 @@ def test_model_of_the_hub_is_read_from_the_cache_alone(
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123")
-    checkpoint(snapshot, "Qwen2_5_VLForConditionalGeneration")
+    checkpoint(snapshot, "Qwen3VLForConditionalGeneration")
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     for senior, junior in (("owner/vl", None), (None, "owner/vl")):

@@ -43,7 +43,7 @@ KINDS = {
 """Kinds of models by their names, the first that matches; all others are dense text models."""
 
 ENGINES = ("image, video and audio",)
-"""The kinds that tandem rejects once it reads the model's ``config.json``."""
+"""The kinds that tandem rejects: by the model's ``config.json``, or by a prompt's image."""
 
 ASCEND = r"ascend|npu"
 """Scripts for Ascend by their paths: verl itself sets ``trainer.device=npu`` on such a machine."""

@@ -60,7 +60,7 @@ def test_command_refuses_before_anything_starts(arguments: list[str], code: str)
 
 @pytest.mark.usefixtures("installed")
 def test_image_model_and_junior_that_is_not_there_end_the_command(tmp_path: Path) -> None:
-    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+    config = {"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     model = ["--actor.model_name_or_path", str(tmp_path)]
     with pytest.raises(SystemExit, match="multimodal-model-unsupported"):

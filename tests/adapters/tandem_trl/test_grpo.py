@@ -242,7 +242,7 @@ def test_command_ends_before_a_model_is_loaded(
     monkeypatch.setattr(script, "main", lambda *parsed: pytest.fail("TRL's script was started"))
     monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
     monkeypatch.setattr(engine, "_next", [])
-    config = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+    config = {"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     own = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--bf16", "False"]
     given = [one.replace("{vl}", str(tmp_path)) for one in arguments]

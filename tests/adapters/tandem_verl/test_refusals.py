@@ -168,7 +168,7 @@ def test_settings_are_refused_by_name(
         checked(run(**settings), tandem)
 
 
-VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "vision_config": {}}
+VL = {"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}
 VLLM = f"{ROLLOUT}.engine_kwargs.vllm"
 SEEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({f"{ROLLOUT}.pipeline_model_parallel_size": 2}, {}, "pipeline-parallel-unsupported"),
