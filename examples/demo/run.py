@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from evaluation import (
     table,
     write_scores,
 )
+from folder import FolderError, claimed
 from matplotlib.figure import Figure
 from model import Lesson, draw_distinct, questions, teach
 from rich import box
@@ -89,24 +89,32 @@ def main() -> int:
     options = parser.parse_args()
     try:
         run(options)
-    except (TandemError, TrainingError) as error:
+    except (TandemError, TrainingError, FolderError) as error:
         CONSOLE.print("The demo stopped.", style="red")
         CONSOLE.print(str(error), markup=False)
         return 1
     except KeyboardInterrupt:
-        CONSOLE.print("The demo was interrupted; nothing of it runs any more.")
+        CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")
+        CONSOLE.print("resumes it.")
         return 130
     return 0
 
 
 def run(options: argparse.Namespace) -> None:
     """The whole demo; ``options.solo`` trains the senior without the junior."""
-    started = time.monotonic()
-    out: Path = options.out.resolve()
-    for folder in ("data", "evaluation"):
-        shutil.rmtree(out / folder, ignore_errors=True)
     training = replace(REAL if options.real else Training(), seed=options.seed)
     training = replace(training, steps=options.steps or training.steps)
+    defining = {"real": options.real, "solo": options.solo, **asdict(training)}
+    out: Path = options.out.resolve()
+    with claimed(out, defining) as is_resumed:
+        if is_resumed:
+            CONSOLE.print(f"Resuming the demo in {out}; to start anew, remove that folder.")
+        run_in(out, options, training)
+
+
+def run_in(out: Path, options: argparse.Namespace, training: Training) -> None:
+    """The demo in its folder: whatever an earlier, stopped one finished there is kept."""
+    started = time.monotonic()
     problems = real_problems if options.real else word_problems
     parts = problems(out / "model", training)
     train_file, evaluation_file = (
@@ -162,7 +170,9 @@ def word_problems(model: Path, training: Training) -> Problems:
     lesson = Lesson(seed=training.seed)
     held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
     taught = lesson.problems(held_out)
-    teach(lesson, taught, model)
+    if not model.exists():
+        teach(lesson, taught, unfinished(model))
+        unfinished(model).rename(model)
     seen = questions([*held_out, *taught])
     drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=seen)
     return [one.problem for one in drawn], [one.problem for one in held_out]
@@ -173,14 +183,23 @@ def real_problems(model: Path, training: Training) -> Problems:
 
     That is done in a process of its own, which gives its memory back.
     """
-    command = [sys.executable, str(real_model.__file__), str(model), "--taught", "5"]
+    parts = real_model.different_sums(REAL_EVALUATION_PROBLEMS)
+    if model.exists():
+        return parts
+    command = [sys.executable, str(real_model.__file__), str(unfinished(model)), "--taught", "5"]
     command += ["--held-out", str(REAL_EVALUATION_PROBLEMS)]
     with meanwhile("Getting SmolLM2-135M-Instruct and teaching it to box an answer"):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise TrainingError(ended.stderr.strip().splitlines()[-1])
     CONSOLE.print(ended.stdout.strip(), markup=False)
-    return real_model.different_sums(REAL_EVALUATION_PROBLEMS)
+    unfinished(model).rename(model)
+    return parts
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a folder is written before it takes its name, which says that it is whole."""
+    return folder.with_name(f"{folder.name}.unfinished")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from tandem_plugin.files import write_file
 from tandem_plugin.grading.rewards import reward_file
 
 # The one flag that turns an ordinary verl run into a tandem run.
@@ -25,6 +26,10 @@ TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem
 
 # Of the engine's steps one in four is measured: the demo's responses are short.
 MEASURES = TANDEM.rpartition(".")[0] + ".measure_every=4"
+
+METRICS = "metrics.jsonl"
+VERLS_METRICS = Path("verl", METRICS)
+"""verl's logger begins its file anew when a run resumes: the lines join those of before."""
 
 RUN_MARK = "TANDEM_DEMO_RUN"
 """In the environment of every process of a run: the folder that it writes to."""
@@ -44,7 +49,7 @@ class Training:
     ``micro_batch`` are computed at a time. Lengths are in tokens. The learning rate rises linearly
     from 0 over the ``warmup`` first steps: Adam's first steps move every weight by all of it, which
     costs a model this small some of what it knows. A weight sync is sent in buckets of
-    ``sync_bucket`` MiB.
+    ``sync_bucket`` MiB. Every ``save_every`` steps there is a checkpoint to resume from.
     """
 
     steps: int = 15
@@ -56,6 +61,7 @@ class Training:
     max_response_length: int = 72
     micro_batch: int = 64
     sync_bucket: int = 16
+    save_every: int = 5
     seed: int = 7
 
     @property
@@ -82,6 +88,7 @@ REAL = Training(
     max_response_length=24,
     micro_batch=16,
     sync_bucket=1024,  # all weights: vLLM needs it of a tied head, without tandem
+    save_every=8,  # 2 GB each
 )
 """The same for SmolLM2-135M-Instruct on sums of two one-digit numbers."""
 
@@ -148,9 +155,10 @@ def verl_settings(
         "trainer.total_epochs": training.steps,
         "trainer.val_before_train": False,
         "trainer.test_freq": -1,
-        "trainer.save_freq": training.steps,
-        "trainer.resume_mode": "disable",
-        f"{actor}.checkpoint.save_contents": "[hf_model]",
+        "trainer.save_freq": training.save_every,
+        "trainer.max_actor_ckpt_to_keep": 1,
+        "trainer.resume_mode": "auto",
+        f"{actor}.checkpoint.save_contents": "[model,optimizer,extra,hf_model]",
         "trainer.default_local_dir": out / "verl" / "checkpoints",
         "trainer.rollout_data_dir": out / "rollouts",
         "trainer.logger": "[console,file]",
@@ -181,7 +189,7 @@ def environment(out: Path) -> dict[str, str]:
         "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
         "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
         "VERL_PLATFORM": "cpu",
-        "VERL_FILE_LOGGER_PATH": str(out / "metrics.jsonl"),
+        "VERL_FILE_LOGGER_PATH": str(out / VERLS_METRICS),
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
@@ -202,17 +210,18 @@ def train(
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear. What an earlier run in the same
-    folder left running, because it was killed, is ended first.
+    ``on_step`` is called with (step, metrics) as they appear. A run that was stopped in the same
+    folder resumes from its last checkpoint; what it left running, because it was killed, is ended
+    first.
 
     Raises:
         TrainingError: verl stopped before the last step.
     """
     end_processes(out)
-    shutil.rmtree(out / "rollouts", ignore_errors=True)
-    metrics = out / "metrics.jsonl"
-    metrics.unlink(missing_ok=True)
+    if (out / "checkpoint").exists():
+        return out / "checkpoint"
     (out / "verl").mkdir(parents=True, exist_ok=True)
+    _keep_metrics(out, _checkpointed(out))
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
     settings = verl_settings(model, data, out, ray_folder, training)
     overrides = [TANDEM, MEASURES] if in_tandem else []
@@ -221,7 +230,7 @@ def train(
         f"{name}='{value}'" if isinstance(value, Path) else f"{name}={value}"
         for name, value in settings.items()
     ]
-    with (out / "train.log").open("wb") as log:
+    with (out / "train.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "verl.trainer.main_ppo", *arguments, *overrides],
             env=environment(out),
@@ -232,11 +241,33 @@ def train(
             start_new_session=True,
         )
         try:
-            _follow(process, metrics, on_step)
+            _follow(process, out / VERLS_METRICS, on_step)
         finally:
             _end(process, out)
             shutil.rmtree(ray_folder, ignore_errors=True)
+            _keep_metrics(out)
     return _keep_checkpoint(out, training.steps, process.returncode)
+
+
+def _checkpointed(out: Path) -> int:
+    """The step of the checkpoint that verl resumes; 0 without one."""
+    note = out / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
+    return int(note.read_text()) if note.exists() else 0
+
+
+def _keep_metrics(out: Path, last: int | None = None) -> None:
+    """Add verl's lines to those of earlier parts of the run, up to step ``last``.
+
+    The steps after a checkpoint come again when a run resumes from it.
+    """
+    records = dict(read_metrics(out / METRICS)) | dict(read_metrics(out / VERLS_METRICS))
+    lines = (
+        json.dumps({"step": step, "data": values}) + "\n"
+        for step, values in records.items()
+        if last is None or step <= last
+    )
+    write_file(out / METRICS, "".join(lines))
+    (out / VERLS_METRICS).unlink(missing_ok=True)
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
@@ -303,12 +334,11 @@ def _keep_checkpoint(out: Path, steps: int, returncode: int) -> Path:
             f"verl ended with code {returncode} and no checkpoint of its last step. "
             f"{end_of_log(out / 'train.log')}"
         )
-    shutil.rmtree(kept, ignore_errors=True)
-    shutil.move(saved, kept)
-    shutil.rmtree(checkpoints)
     # The weights are float32; verl 0.9.1 writes bfloat16 beside them.
-    config = json.loads((kept / "config.json").read_text(encoding="utf-8")) | {"dtype": "float32"}
-    (kept / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    config = json.loads((saved / "config.json").read_text(encoding="utf-8")) | {"dtype": "float32"}
+    (saved / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    saved.rename(kept)
+    shutil.rmtree(checkpoints)
     return kept
 
 

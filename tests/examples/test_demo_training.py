@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,102 @@ def test_processes_of_a_killed_training_are_ended_before_the_next(tmp_path: Path
         for one in (left, other):
             with one:
                 one.kill()
+
+
+def test_metrics_of_a_resumed_training_are_those_of_every_step_once(tmp_path: Path) -> None:
+    """The steps after the checkpoint come again; a run that is killed twice loses none."""
+    pytest.importorskip("psutil")
+    import train
+
+    (tmp_path / "verl" / "checkpoints").mkdir(parents=True)
+
+    def log(*steps: int, value: int) -> None:
+        lines = [json.dumps({"step": step, "data": {"a": value}}) + "\n" for step in steps]
+        (tmp_path / train.VERLS_METRICS).write_text("".join(lines))
+
+    def checkpoint(step: int) -> None:
+        note = tmp_path / "verl" / "checkpoints" / "latest_checkpointed_iteration.txt"
+        note.write_text(str(step))
+
+    train._keep_metrics(tmp_path, train._checkpointed(tmp_path))
+    log(1, 2, 3, value=0)
+    checkpoint(2)
+    train._keep_metrics(tmp_path, train._checkpointed(tmp_path))  # it was killed in step 4
+    log(3, 4, 5, value=1)
+    checkpoint(4)
+    train._keep_metrics(tmp_path, train._checkpointed(tmp_path))  # and in step 6
+    log(5, 6, value=2)
+    train._keep_metrics(tmp_path)
+    found = train.read_metrics(tmp_path / train.METRICS)
+    expected = [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2)]
+    assert [(step, values["a"]) for step, values in found] == expected
+    assert not (tmp_path / train.VERLS_METRICS).exists()
+
+
+def test_second_demo_in_the_folder_of_a_running_one_is_refused(tmp_path: Path) -> None:
+    from folder import FolderError, claimed
+
+    options = {"seed": 7, "steps": 15}
+    with claimed(tmp_path, options) as is_resumed:
+        assert not is_resumed
+        with (
+            pytest.raises(FolderError, match="Another demo is running in"),
+            claimed(tmp_path, options),
+        ):
+            pytest.fail("it was claimed twice")
+    with claimed(tmp_path, options) as is_resumed:
+        assert is_resumed
+
+
+def test_folder_of_another_demo_is_left_as_it_is(tmp_path: Path) -> None:
+    from folder import FolderError, claimed
+
+    with claimed(tmp_path / "demo", {"seed": 7, "steps": 15}):
+        (tmp_path / "demo" / "model").mkdir()
+    told = r"another demo: steps=15 \(here 20\)\."
+    with (
+        pytest.raises(FolderError, match=told),
+        claimed(tmp_path / "demo", {"seed": 7, "steps": 20}),
+    ):
+        pytest.fail("another demo's folder was claimed")
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "draft.tex").touch()
+    with pytest.raises(FolderError, match=r"contains draft\.tex"), claimed(tmp_path / "papers", {}):
+        pytest.fail("a foreign folder was claimed")
+    assert [one.name for one in (tmp_path / "demo").iterdir() if one.is_dir()] == ["model"]
+    assert not (tmp_path / "papers" / "demo.json").exists()
+
+
+def test_finished_training_is_not_run_again(tmp_path: Path) -> None:
+    pytest.importorskip("psutil")
+    import train
+
+    (tmp_path / "checkpoint").mkdir()
+
+    def on_step(step: int, metrics: Any) -> None:
+        pytest.fail("it was trained again")
+
+    senior = train.train(tmp_path, tmp_path, tmp_path, train.Training(), True, on_step)
+    assert senior == tmp_path / "checkpoint"
+
+
+def test_model_that_was_taught_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stopped lesson left has another name."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    import run
+
+    taught = []
+
+    def teach(lesson: Any, problems: Any, out: Path) -> None:
+        taught.append(out)
+        out.mkdir()
+
+    monkeypatch.setattr(run, "teach", teach)
+    monkeypatch.setattr(run, "Lesson", partial(run.Lesson, steps=1))
+    for _ in range(2):
+        run.word_problems(tmp_path / "model", run.Training(steps=1))
+    assert taught == [tmp_path / "model.unfinished"]
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
 def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on() -> None:

@@ -1,0 +1,63 @@
+"""The folder of one demo: one program at a time writes to it, and only for one set of options.
+
+The same command resumes a demo that was stopped; nothing of another one is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tandem_plugin import __version__
+from tandem_plugin.files import write_file
+
+NOTE = "demo.json"
+_LOCK = ".lock"
+
+
+class FolderError(RuntimeError):
+    """The folder belongs to another demo; the message says to which, and what to do."""
+
+
+@contextmanager
+def claimed(out: Path, options: Mapping[str, Any]) -> Iterator[bool]:
+    """While the demo runs, the folder is this program's; yields whether it resumes one.
+
+    options: what defines the run. Raises :class:`FolderError` if another demo runs in the folder,
+    if it was made with other options, or if it has files of something else.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / _LOCK).open("ab") as lock:  # which no child inherits
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FolderError(
+                f"Another demo is running in {out}. Its log is {out / 'train.log'}; give this one "
+                "a folder of its own: --out FOLDER, or make demo OUT=FOLDER."
+            ) from error
+        yield _is_resumed(out, {**options, "version": __version__})
+
+
+def _is_resumed(out: Path, options: Mapping[str, Any]) -> bool:
+    note = out / NOTE
+    if not note.exists():
+        if others := sorted({one.name for one in out.iterdir()} - {_LOCK}):
+            raise FolderError(
+                f"{out} contains {others[0]} and no {NOTE}: no demo of this version wrote it. "
+                "Give this one another folder, or remove that one."
+            )
+        write_file(note, json.dumps(options, indent=1) + "\n")
+        return False
+    before = json.loads(note.read_text(encoding="utf-8"))
+    names = [name for name in {**before, **options} if before.get(name) != options.get(name)]
+    if names:
+        differences = ", ".join(f"{n}={before.get(n)} (here {options.get(n)})" for n in names)
+        raise FolderError(
+            f"{out} is the folder of another demo: {differences}. Give this one another folder, "
+            "or remove that one."
+        )
+    return True
