@@ -21,13 +21,10 @@ PAGES = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
-    "code-of-conduct.md": "CODE_OF_CONDUCT.md",
     "changelog.md": "CHANGELOG.md",
     "first-steps.md": "docs/notebooks/first_steps.ipynb",
     "demo.md": "examples/demo/README.md",
     "study.md": "examples/study/README.md",
-    "study-results.md": "examples/study/results/study.md",
-    "study-real-results.md": "examples/study/results/real.md",
     "plugin-example.md": "examples/tandem-plugin-curriculum/README.md",
 }
 """Pages of the site that are not Markdown files in docs/, and their sources."""

@@ -3,12 +3,12 @@
 #
 #   examples/published/score.sh [more arguments of `tandem eval all` ...]
 #
-#   PROTOCOL          paper (the default), paper-code or release: docs/concepts.md has all
+#   PROTOCOL          paper (the default), paper-code or release: the compatibility page has all
 #   OUT               the folder of results                   (runs/published)
 #   BASE GRPO TANDEM  the models; with @COMMIT, one of the Hugging Face Hub at that commit
 #   BENCHMARKS        NAME=SOURCE of each                     (AMC, AIME and Minerva)
 #
-# docs/published-seniors.md says what it takes. A stopped run continues with the same command.
+# The evaluation page says what it takes. A stopped run continues with the same command.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -5,7 +5,7 @@
 # that it starts from. Not the paper's are grpo-g16: grpo with groups of 16, which decodes as much as
 # tandem's two models; and grpo-half: grpo on a random half of its tokens, as many as tandem trains.
 # The protocol is what the paper states (the default), what its code did (paper-code) or what its release
-# does: the page on concepts has all three. The paper does not say how many steps it trained; its best
+# does: the documentation has all three under Compatibility. The paper does not say how many steps it trained; its best
 # checkpoints are those of steps 120 (tandem) and 200 (GRPO). A run ends after STEPS steps and prints what
 # to type next; the same command resumes a run that was stopped, and another one is refused in its folder.
 # Variables of every recipe, also read from settings.sh beside it (the environment takes precedence):

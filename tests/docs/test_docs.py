@@ -34,23 +34,23 @@ def test_cli_page_is_what_the_commands_say():
 
 
 def test_example_of_the_concepts_page_runs(capsys: pytest.CaptureFixture[str]):
-    example, _ = snippets("concepts.md")
+    (example,) = snippets("concepts.md")
     exec(compile(example, "docs/concepts.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(Span(start=0, stop=")
 
 
 @given(st.integers(0, MAX_SEED), st.integers(0, 2_000))
-def test_draws_of_the_concepts_page_are_the_draws(seed: int, length: int):
-    _, code = snippets("concepts.md")
+def test_draws_of_the_schedules_page_are_the_draws(seed: int, length: int):
+    _, code = snippets("schedules.md")
     documented: dict[str, Any] = {}
-    exec(compile(code, "docs/concepts.md", "exec"), documented)
+    exec(compile(code, "docs/schedules.md", "exec"), documented)
     positions = {0, 1, 2, 3, 4, length // 2, length}
     table = draws(seed, length + 5)
     assert all(documented["draw"](seed, t) == table[t] for t in positions)
 
 
-def test_numbers_of_the_concepts_page_are_right():
-    text = (DOCS / "concepts.md").read_text(encoding="utf-8")
+def test_numbers_of_the_draws_are_right():
+    text = (DOCS / "schedules.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| u\[(\d)\] \| (0x\w+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert [int(t) for t, _, _ in rows] == list(range(5))
     assert [int(word, 16) for _, word, _ in rows] == philox.words(7, 5)
@@ -171,7 +171,7 @@ def test_every_hook_is_called_documented_and_tested():
 
 
 def test_example_of_the_schedules_page_runs(capsys: pytest.CaptureFixture[str]):
-    (example,) = snippets("schedules.md")
+    example, _ = snippets("schedules.md")
     exec(compile(example, "docs/schedules.md", "exec"), {})
     sentence, step = capsys.readouterr().out.splitlines()
     assert sentence.startswith("sentence [False, True, True, False, False, True, False] [")

@@ -1,4 +1,4 @@
-"""Draws and sample seeds in plain Python, written from docs/concepts.md alone.
+"""Draws and sample seeds in plain Python, written from docs/schedules.md alone.
 
 To test the package, and the document, against.
 """

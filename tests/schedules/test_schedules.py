@@ -73,7 +73,7 @@ def test_word_schedule_replays_algorithm_1(
 def test_cap_of_the_authors_release_is_one_more(
     tokens: list[int], ids: set[int], seed: int, cap: int
 ):
-    """docs/concepts.md: the release redraws after ``cap`` tokens in a row that are no boundary."""
+    """The release redraws after ``cap`` tokens in a row that are no boundary."""
     u, author, run, expected = draws(seed, len(tokens) + 1), 0, cap, []
     for t, token in enumerate(tokens):
         if run == cap:
