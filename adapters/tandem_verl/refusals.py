@@ -113,7 +113,6 @@ _MEGATRON_UNTESTED = (
     f"{_ACTOR}.megatron.dynamic_context_parallel",
     f"{_ACTOR}.megatron.qat.enable",
     f"{_MODEL}.mtp.enable",
-    "distillation.enabled",
 )
 """Settings that change how Megatron divides a batch, what it adds to the loss, or what it sends.
 ``use_megatron_fsdp`` and ``vanilla_mbridge`` reach neither batch nor loss, nor what weights are."""

@@ -30,6 +30,8 @@ VOCABULARY = (
 )  # fmt: skip
 LAYERS, WIDTH, HEADS = 2, 16, 4
 KL, ENTROPY, CLIP, DUAL_CLIP, LAMBDA_JUN, REFERENCE = 0.05, 0.07, 0.2, 3.0, 0.3, -2.6
+TEACHER = -2.4
+"""A teacher's log-probability of every token, where the senior is distilled."""
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum")
 
 
@@ -285,11 +287,7 @@ def plain_gradients(rows: Sequence[Response], mode: str, weight: float) -> dict[
         for token, own in enumerate(row.senior):
             if not own:
                 continue
-            ratio = (log_probs[token] - row.old[token]).exp()
-            clipped = ratio.clamp(1 - CLIP, 1 + CLIP)
-            loss = torch.maximum(-row.advantage * ratio, -row.advantage * clipped)
-            if row.advantage < 0:
-                loss = loss.clamp(max=-row.advantage * DUAL_CLIP)
+            loss = surrogate(log_probs[token] - row.old[token], row.advantage)
             gap = REFERENCE - log_probs[token]
             losses.append(loss + KL * (gap.exp() - gap - 1) - ENTROPY * entropies[token])
         junior = torch.from_numpy(row.junior)
@@ -305,6 +303,28 @@ def plain_gradients(rows: Sequence[Response], mode: str, weight: float) -> dict[
                 }[mode]
             )
     total.backward()
+    return {name: parameter.grad.clone() for name, parameter in parameters.items()}
+
+
+def surrogate(gap: Any, advantage: float) -> Any:
+    """PPO's loss of one token; gap: its log-probability less the old one."""
+    ratio = gap.exp()
+    loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - CLIP, 1 + CLIP))
+    return loss.clamp(max=-advantage * DUAL_CLIP) if advantage < 0 else loss
+
+
+def plain_gradients_of_distillation(rows: Sequence[Response]) -> dict[str, Any]:
+    """The definition with a teacher: its log-probability less the senior's is the advantage."""
+    _, model, parameters = build(Layout())
+    losses = []
+    for row in rows:
+        ids = torch.tensor([[*row.prompt, *row.tokens]])
+        logits = model(ids, torch.arange(ids.shape[1])[None], None)[0].double()
+        probabilities = torch.log_softmax(logits, -1)[len(row.prompt) - 1 : -1]
+        for token in np.flatnonzero(row.senior):
+            log_prob = probabilities[token, row.tokens[token]]
+            losses.append(surrogate(log_prob - row.old[token], TEACHER - float(log_prob.detach())))
+    torch.stack(losses).mean().backward()
     return {name: parameter.grad.clone() for name, parameter in parameters.items()}
 
 
@@ -399,6 +419,9 @@ def batch_of(rows: Sequence[Response], every: int, dynamic: bool) -> Any:
             "ref_log_prob": floats(lambda row: [REFERENCE] * len(row.tokens)),
             "advantages": floats(lambda row: [row.advantage] * len(row.tokens)),
             "values": floats(lambda row: row.old),
+            "teacher_logprobs": floats(
+                lambda row: [[TEACHER]] * (len(row.prompt) + len(row.tokens))
+            ),
             "returns": floats(lambda row: [row.advantage] * len(row.tokens)),
         },
         batch_size=len(rows),
@@ -415,15 +438,11 @@ def batch_of(rows: Sequence[Response], every: int, dynamic: bool) -> Any:
     return batch
 
 
-def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
-    """One mini-batch through verl's engine and loss, with the adapter's term if it has a weight."""
-    from verl.utils import tensordict_utils
+def actor_of(mode: str) -> Any:
+    """verl's configuration of an actor's loss; mode: its ``loss_agg_mode``."""
     from verl.workers.config import FSDPActorConfig
-    from verl.workers.utils.losses import ppo_loss
 
-    from tandem_verl import loss as adapters
-
-    actor = FSDPActorConfig(
+    return FSDPActorConfig(
         strategy="fsdp",
         ppo_micro_batch_size_per_gpu=1,
         ppo_mini_batch_size=8,
@@ -434,11 +453,38 @@ def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
         entropy_coeff=ENTROPY,
         loss_agg_mode=mode,
     )
-    loss, run = partial(ppo_loss, actor), engine.forward_backward_batch
+
+
+def run_update(engine: Any, batch: Any, mode: str, weight: float) -> None:
+    """One mini-batch through verl's engine and loss, with the adapter's term if it has a weight."""
+    from verl.utils import tensordict_utils
+    from verl.workers.utils.losses import ppo_loss
+
+    from tandem_verl import loss as adapters
+
+    loss, run = partial(ppo_loss, actor_of(mode)), engine.forward_backward_batch
     if weight:
         tensordict_utils.assign_non_tensor(batch, **{adapters.LAMBDA_JUN: weight})
         loss, run = partial(adapters.imitating, loss), partial(adapters.counting, run, engine)
     run(batch, loss)
+
+
+def run_distillation(engine: Any, batch: Any) -> None:
+    """One mini-batch through verl's engine, its loss with a teacher, and the adapter's guard."""
+    from verl.trainer.distillation import distillation_ppo_loss
+    from verl.workers.config import DistillationLossConfig
+
+    from tandem_verl.loss import distilling
+
+    loss = DistillationLossConfig(
+        loss_mode="k1",
+        use_task_rewards=False,
+        use_policy_gradient=True,
+        loss_max_clamp=None,
+    )
+    distillation = SimpleNamespace(distillation_loss=loss)
+    verls = partial(distillation_ppo_loss, actor_of("token-mean"), distillation_config=distillation)
+    engine.forward_backward_batch(batch, partial(distilling, verls))
 
 
 def run_critics_update(engine: Any, batch: Any) -> None:
@@ -476,7 +522,10 @@ def measure(rank: int, layouts: Sequence[Layout], port: int, results: Any) -> No
     cases = list(product(MODES, (0.0, LAMBDA_JUN)))
     parallel_state.initialize_model_parallel()
     plain = {case: plain_gradients(rows, *case) for case in cases}
-    plain_critic = plain_gradients_of_critic(rows)
+    plain_others = {
+        run_critics_update: plain_gradients_of_critic(rows),
+        run_distillation: plain_gradients_of_distillation(rows),
+    }
     parallel_state.destroy_model_parallel()
     for layout in layouts:
         parallel_state.initialize_model_parallel(
@@ -494,14 +543,15 @@ def measure(rank: int, layouts: Sequence[Layout], port: int, results: Any) -> No
             if rank == 0:
                 named = f"{layout} per_token={per_token} dynamic={dynamic} {case[0]} {case[1]}"
                 results[named] = error
-        for dynamic in (False, True):
-            config, model, parameters = build(layout, critic=True)
+        for dynamic, (update, expected) in product((False, True), plain_others.items()):
+            critic = update is run_critics_update
+            config, model, parameters = build(layout, critic=critic)
             config.finalize_model_grads_func = finalizing(layout, parameters)
-            engine = engine_of(layout, config, model, critic=True)
-            run_critics_update(engine, batch_of(own, len(rows), dynamic))
-            error = relative_error(parameters, plain_critic, layout)
+            engine = engine_of(layout, config, model, critic=critic)
+            update(engine, batch_of(own, len(rows), dynamic))
+            error = relative_error(parameters, expected, layout)
             if rank == 0:
-                results[f"{layout} dynamic={dynamic} critic"] = error
+                results[f"{layout} dynamic={dynamic} {update.__name__}"] = error
         parallel_state.destroy_model_parallel()
     distributed.destroy_process_group()
 

@@ -85,7 +85,7 @@ PASSING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"trainer.device": "npu"}, {"unproven": ["npu"]}),
     ({ESTIMATOR: "gae", "critic.strategy": "fsdp2"}, {}),
     ({"distillation.enabled": True}, {}),
-    ({"distillation.enabled": True}, {"lambda_jun": 0.1}),
+    ({"distillation.enabled": True, **MEGATRON}, {"lambda_jun": 0.1}),
     ({BACKEND: {"backend": "delta_sharded"}}, {}),  # a synchronous trainer does not use it
     ({f"{ROLLOUT}.agent": {"agent_loop_manager_class": MANAGER}}, {}),
     ({MODEL: {"lora_rank": 8}}, {}),
@@ -115,7 +115,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "verl-megatron-setting-untested",
     ),
     ({**MEGATRON, f"{MODEL}.mtp": {"enable": True}}, {}, "verl-megatron-setting-untested"),
-    ({**MEGATRON, "distillation.enabled": True}, {}, "verl-megatron-setting-untested"),
     ({**MEGATRON, MODEL: {"lora": {"rank": 8}}}, {}, "verl-megatron-adapter-untested"),
     (
         {MODEL: {"lora_rank": 8}, BACKEND: {"backend": "nccl"}},
