@@ -99,7 +99,10 @@ _NEMOTRON = {
     "n_groups": 2,
     "conv_kernel": 4,
     "expand": 2,
-    "chunk_size": 256,  # Hugging Face's and vLLM's differ from the second chunk on
+    # Hugging Face's plain path differs from its fast one, and vLLM's, from the second chunk on and
+    # at time steps below this one.
+    "chunk_size": 512,
+    "time_step_min": 1e-9,
     "layers_block_type": ["mamba", "mlp", "attention", "mlp"],
     "tie_word_embeddings": False,
 }

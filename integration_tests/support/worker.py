@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,21 @@ def vary_drafts(worker: Any, seed: int = 0) -> None:
             return theirs(self, *args, **options)
         finally:
             self.dynamic_sd_lookup = own
+
+    _broken.setdefault((Scheduler, "schedule"), theirs)
+    Scheduler.schedule = schedule
+
+
+def preempt_all_every(worker: Any, steps: int) -> None:
+    """Let the scheduler preempt all running requests every so many steps."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    theirs, taken = Scheduler.schedule, itertools.count(1)
+
+    def schedule(self: Any, *args: Any, **options: Any) -> Any:
+        if next(taken) % steps == 0:
+            self.reset_prefix_cache(reset_running_requests=True)
+        return theirs(self, *args, **options)
 
     _broken.setdefault((Scheduler, "schedule"), theirs)
     Scheduler.schedule = schedule

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +55,47 @@ def test_the_demo_learns_by_ten_points_and_three_errors_everywhere() -> None:
 def test_the_rows_are_small_enough_to_be_kept() -> None:
     kept = [file for file in (ROOT / "examples").rglob("*.jsonl") if "results" in file.parts]
     assert sum(file.stat().st_size for file in kept) < 5_000_000
+
+
+FAMILIES = ROOT / "integration_tests" / "engine" / "test_families.py"
+
+
+def constants(file: Path) -> dict[str, Any]:
+    """What a module assigns to its names, as far as it is written out; else a mapping's keys."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value):
+                keys = [key for key in value.keys if key] if isinstance(value, ast.Dict) else []
+                for written in (value, ast.List(keys)):
+                    with suppress(ValueError):
+                        found.setdefault(name, ast.literal_eval(written))
+    return found
+
+
+def compared_tokens() -> list[list[str]]:
+    """The rows of the table of models with recurrent states: the two models, and how many tokens
+    their tests compare, by runner and kind of test; blank where there is no such test."""
+    tests = constants(FAMILIES)
+    requests, length = 4 * len(tests["PROMPTS"]), tests["LENGTH"]
+    found = [[f"`{family}`, itself", 2 * length, *[0] * 5] for family in tests["ITSELF"]]
+    for pair in tests["STATES"]:
+        syncs = 0 if pair[0] in tests["MIXTURES"] else len(tests["SYNCS"]) + 1  # and a sleep
+        tight = tests["TIGHT"]["v1"], 2 * tests["TIGHT"]["v1"]
+        on_v2 = [(1 + len(tests["ON_V2_SYNCS"])) * length]
+        on_v2 += [tests["TIGHT"]["v2"], 2 * tests["TIGHT"]["v2"]]
+        on_v2 = on_v2 if pair in tests["ON_V2"] else [0] * 3
+        found.append([f"`{pair[0]}`, `{pair[1]}`", (1 + syncs) * length, *tight, *on_v2])
+    return [[name, *(f"{requests * n:,}" if n else "" for n in each)] for name, *each in found]
+
+
+def test_table_of_recurrent_states_has_the_pairs_and_the_tokens_that_tests_compare() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    table = page.split("### With recurrent states")[1].split("\n## ")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| `")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    for row, expected in zip(rows, compared_tokens(), strict=True):
+        shown = [
+            e if cell == "not run" and e else cell for cell, e in zip(row, expected, strict=True)
+        ]
+        assert shown == expected
