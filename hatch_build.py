@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,14 @@ def absolute_links(text: str, repository: str) -> str:
 
 
 class ProjectAddresses(MetadataHookInterface):
-    """Hatchling's hook; ``repository`` is the repository's address, empty until it is known."""
+    """Hatchling's hook; ``repository`` is the repository's address, empty until it is known.
+
+    ``TANDEM_REPOSITORY`` overrides it, as for the site.
+    """
 
     def update(self, metadata: dict[str, Any]) -> None:
-        repository = self.config["repository"].rstrip("/")
+        given = os.environ.get("TANDEM_REPOSITORY") or self.config["repository"]
+        repository = given.rstrip("/")
         metadata["urls"] = {name: repository + path for name, path in PLACES.items() if repository}
         page = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         text = absolute_links(page, repository)

@@ -48,6 +48,18 @@ take_method() {
   model=${MODEL:-Qwen/Qwen3-4B-Instruct-2507}
   gpus=${GPUS:-2}
   response=${RESPONSE:-3000}
+  whole_number STEPS "$steps" GPUS "$gpus" RESPONSE "$response" HELDOUT "${HELDOUT:-200}"
+  case $model in
+    /* | ./* | ../*) [ -d "$model" ] || refuse "There is no folder MODEL=$model. Set a model's folder, or its name on the Hub (owner/name)." ;;
+  esac
+}
+
+# whole_number NAME VALUE ...: ends where a variable is no number of 1 or more.
+whole_number() {
+  while [ $# -gt 0 ]; do
+    case $2 in '' | *[!0-9]* | 0*) refuse "$1=$2 is not a number of 1 or more." ;; esac
+    shift 2
+  done
 }
 
 # usage: says which methods there are, and ends.
@@ -104,7 +116,7 @@ find_problems() {
 # done already.
 run_folder() {
   out=${OUT:-runs/$1/$method}
-  mkdir -p "$out"
+  mkdir -p "$out" || refuse "OUT=$out cannot be a folder. Set another one."
   local note difference
   note=$(printf '%s\n' "protocol=$protocol" "$settings_of_protocol" "method=$method${KL:+ KL=$KL}" \
     "model=$(contents "$model")" "response=$response" "train=$(contents "$train")" \

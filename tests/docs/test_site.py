@@ -121,6 +121,21 @@ def test_packages_page_and_addresses_are_whole_once_the_repository_is_known() ->
     assert {"Repository", "Documentation", "Changelog", "Issues"} == set(hook.PLACES)
 
 
+def test_metadata_has_authors_addresses_and_a_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a wheel would be built for a release, whose address is one setting."""
+    builders = pytest.importorskip("hatchling.metadata.core", reason="hatchling is not installed")
+    plugins = pytest.importorskip("hatchling.plugin.manager")
+    monkeypatch.setenv("TANDEM_REPOSITORY", "https://host/own")
+    metadata = builders.ProjectMetadata(str(ROOT), plugins.PluginManager())
+    core = metadata.core
+    assert core.authors == [{"name": "The tandem-plugin contributors"}]
+    assert core.urls["Issues"] == "https://host/own/issues"
+    assert set(core.urls) == {"Repository", "Documentation", "Changelog", "Issues"}
+    assert "https://host/own/raw/main/docs/images/response.svg" in core.readme
+    pythons = {c.rpartition(" ")[2] for c in core.classifiers if ":: Python :: 3." in c}
+    assert pythons == {"3.10", "3.11", "3.12"}  # for which the constraint files were resolved
+
+
 def test_no_message_sends_a_user_of_the_wheel_to_a_file_of_the_checkout() -> None:
     """Neither a refusal nor another sentence of the package, but for docstrings."""
     named = re.compile(r"docs/[a-z-]+\.md|examples/|constraints/|\bcheckout\b")

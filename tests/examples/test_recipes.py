@@ -368,6 +368,26 @@ def test_model_that_was_replaced_under_its_name_is_another_run(
     assert f"> model={model} (checksum " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("GPUS", "two", "GPUS=two is not a number of 1 or more."),
+        ("STEPS", "1e3", "STEPS=1e3 is not a number of 1 or more."),
+        ("RESPONSE", "0", "RESPONSE=0 is not a number of 1 or more."),
+        ("HELDOUT", "-5", "HELDOUT=-5 is not a number of 1 or more."),
+        ("MODEL", "./nowhere", "There is no folder MODEL=./nowhere."),
+        ("OUT", f"{__file__}/run", "cannot be a folder. Set another one."),
+    ],
+)
+def test_wrong_variable_is_named_before_anything_starts(
+    fake_python: dict[str, str], tmp_path: Path, variable: str, value: str, said: str
+) -> None:
+    done = run_recipe("verl", fake_python | {variable: value}, "tandem")
+    assert done.returncode == 2
+    assert said in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "arguments").exists()
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_recipe_outside_its_environment_says_so(trainer: str, tmp_path: Path) -> None:
     for name in ("bash", "dirname"):
