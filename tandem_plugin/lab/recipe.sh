@@ -103,8 +103,9 @@ find_problems() {
   train=${TRAIN:-$data/train.$2}
   validation=${VALIDATION:-$data/heldout.$2}
   if [ -e "$train" ] || given "$4"; then return 0; fi
+  if [ -n "${TRAIN:-}" ]; then refuse "There is no file TRAIN=$TRAIN. Set it to one that \`tandem data prepare\` wrote, or leave it out."; fi
   local command=(tandem data prepare "${PROBLEMS:-SOURCE}" --to "$1" --out "$data" --heldout "${HELDOUT:-200}")
-  if [ -z "${PROBLEMS:-}" ] || [ -n "${TRAIN:-}" ]; then
+  if [ -z "${PROBLEMS:-}" ]; then
     refuse "There are no problems at $train. This command writes them, SOURCE being a set's name or a file:" \
       "$(command_line "${command[@]}")"
   fi

@@ -376,6 +376,7 @@ def test_model_that_was_replaced_under_its_name_is_another_run(
         ("RESPONSE", "0", "RESPONSE=0 is not a number of 1 or more."),
         ("HELDOUT", "-5", "HELDOUT=-5 is not a number of 1 or more."),
         ("MODEL", "./nowhere", "There is no folder MODEL=./nowhere."),
+        ("TRAIN", "nowhere", "There is no file TRAIN=nowhere. Set it to one that `tandem data"),
         ("OUT", f"{__file__}/run", "cannot be a folder. Set another one."),
     ],
 )
