@@ -11,7 +11,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ PAGES = {
 
 SOURCES = {"cli.md": "docs/generate_cli.py", "troubleshooting.md": "tandem_plugin/refusals.json"}
 """Generated pages, and the file to edit instead."""
+
+_COPIES = "files/"
+"""Where the site has copies of other files that a page links to."""
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
@@ -58,15 +61,17 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=content))
     if not address():
         pages = [*PAGES.values(), *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
-        for file in sorted({file for source in pages for file in _copied(source)}):
-            copy = File.generated(config, f"files/{file}", content=(ROOT / file).read_bytes())
+        for file in sorted(_all_copied(pages)):
+            copy = File.generated(config, f"{_COPIES}{file}", content=(ROOT / file).read_bytes())
             files.append(copy)
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Rewrites links to files of the repository for the site, and sets the page's edit link."""
-    source = PAGES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    place = page.file.src_uri
+    is_copy = place.startswith(_COPIES)
+    source = PAGES.get(place, place.removeprefix(_COPIES) if is_copy else f"docs/{place}")
     repository = address()
     if repository:
         page.edit_url = f"{repository}/edit/main/{SOURCES.get(page.file.src_uri, source)}"
@@ -106,7 +111,8 @@ def _cell_parts(cell: Any) -> Iterator[str]:
 def linked(text: str, source: str, repository: str) -> str:
     """The text of a file of the repository, with its links as they are on the site."""
     own = {file: page for page, file in PAGES.items()}
-    page = own.get(source, source.removeprefix("docs/"))
+    in_docs = source.startswith("docs/")
+    page = own.get(source, source.removeprefix("docs/") if in_docs else f"{_COPIES}{source}")
 
     def there(link: re.Match[str]) -> str:
         picture, label, anchor = link[1], link[2], link[4] or ""
@@ -119,7 +125,7 @@ def linked(text: str, source: str, repository: str) -> str:
             kind = "raw" if picture else "blob"
             return f"{picture}[{label}]({repository}/{kind}/main/{file}{anchor})"
         else:
-            place = f"files/{file}"
+            place = f"{_COPIES}{file}"
         return f"{picture}[{label}]({posixpath.relpath(place, posixpath.dirname(page))}{anchor})"
 
     return _LINK.sub(there, text)
@@ -127,6 +133,17 @@ def linked(text: str, source: str, repository: str) -> str:
 
 def _target(link: re.Match[str], source: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), link[3]))
+
+
+def _all_copied(pages: Iterable[str]) -> set[str]:
+    """The files that these pages link to, and those that a page among these files links to."""
+    found: set[str] = set()
+    left = set(pages)
+    while left:
+        new = {file for source in left for file in _copied(source)} - found
+        found |= new
+        left = {file for file in new if file.endswith(".md")}
+    return found
 
 
 def _copied(source: str) -> Iterator[str]:

@@ -123,8 +123,9 @@ run_folder() {
     "model=$(contents "$model")" "response=$response" "train=$(contents "$train")" \
     "validation=$(contents "$validation")" "arguments=${arguments[*]-}" \
     ${TANDEM_CONFIG:+"TANDEM_CONFIG=$TANDEM_CONFIG"})
-  # Without steps: the same run may go on for more of them.
-  if [ -e "$out/protocol" ] && ! difference=$(grep -v '^steps=' "$out/protocol" | diff - <(echo "$note")); then
+  # Without steps: the same run may continue for more of them. A command that failed before it left anything
+  # may be corrected.
+  if [ -e "$out/protocol" ] && [ -n "$(find "$out" -mindepth 2 -print -quit; cat "$out/done" 2>/dev/null)" ] && ! difference=$(grep -v '^steps=' "$out/protocol" | diff - <(echo "$note")); then
     refuse "$out is the folder of another run. There (<) and here (>):" "$(grep '^[<>]' <<<"$difference")" \
       "Give this run a folder of its own, OUT=..., or remove that one."
   fi

@@ -99,6 +99,11 @@ def test_links_lead_to_pages_copies_or_the_repository() -> None:
     assert pages.linked(text, "README.md", "") == (
         "[a](verl.md#lora) ![b](images/x.svg) [c](files/CITATION.cff) [d](nowhere.md)"
     )
+    copied = pages.linked("[s](../README.md)", "examples/study/results/study.md", "")
+    assert copied == "[s](../../../../study.md)"
+    assert {"examples/study/results/study.md", "examples/study/results/curves.svg"} <= (
+        pages._all_copied(["examples/study/README.md"])
+    )
     there = pages.linked("[c](../CITATION.cff) [e](index.md)", "docs/verl.md", "https://host/own")
     assert there == "[c](https://host/own/blob/main/CITATION.cff) [e](index.md)"
 

@@ -353,6 +353,21 @@ def test_problems_of_a_changed_file_are_not_trained_on_silently(
     assert "mine.jsonl has changed since data/mine was prepared from it" in done.stderr
 
 
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_command_that_left_nothing_may_be_corrected(
+    fake_python: dict[str, str], tmp_path: Path, trainer: str
+) -> None:
+    assert run_recipe(trainer, fake_python, "tandem", "lr=1").returncode == 9
+    assert run_recipe(trainer, fake_python, "tandem", "lr=2").returncode == 9
+    assert "arguments=lr=2\n" in (tmp_path / "run" / "protocol").read_text()
+    rollouts = tmp_path / "run" / "rollouts"
+    rollouts.mkdir()
+    (rollouts / "1.jsonl").touch()
+    done = run_recipe(trainer, fake_python, "tandem", "lr=1")
+    assert done.returncode == 2
+    assert "> arguments=lr=1" in done.stderr
+
+
 def test_model_that_was_replaced_under_its_name_is_another_run(
     fake_python: dict[str, str], tmp_path: Path
 ) -> None:
@@ -361,6 +376,8 @@ def test_model_that_was_replaced_under_its_name_is_another_run(
     (model / "config.json").write_text("{}")
     environment = fake_python | {"MODEL": str(model)}
     assert run_recipe("verl", environment, "grpo").returncode == 9
+    (tmp_path / "run" / "rollouts").mkdir()
+    (tmp_path / "run" / "rollouts" / "1.jsonl").touch()
     assert run_recipe("verl", environment, "grpo").returncode == 9
     (model / "config.json").write_text('{"hidden_size": 8}')
     done = run_recipe("verl", environment, "grpo")
