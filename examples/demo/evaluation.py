@@ -81,17 +81,26 @@ def other_method(scores: Sequence[Score], kept: Sequence[Score]) -> list[Score]:
     ]
 
 
-def difference(after: Score, before: Score) -> str:
-    """Points that more is solved, ± the standard error over problems (paired)."""
-    points = 100 * (after.rates - before.rates)
-    error = points.std(ddof=1) / math.sqrt(len(points))
-    return f"{points.mean():+.1f} ± {error:.1f}"
+def difference(after: Sequence[Score], before: Sequence[Score]) -> str:
+    """Points that more is solved, ± a standard error (paired).
+
+    It is that over problems of one seed, and that over seeds of several; each is a pair.
+    """
+    points = 100 * np.stack([a.rates - b.rates for a, b in zip(after, before, strict=True)])
+    units = points[0] if len(points) == 1 else points.mean(axis=1)
+    error = units.std(ddof=1) / math.sqrt(len(units))
+    return f"{units.mean():+.1f} ± {error:.1f}"
 
 
 def table(scores: Sequence[Score]) -> list[list[str]]:
-    """A heading, and a row for who answers at each temperature: before, and after each method."""
+    """A heading, and a row for who answers at each temperature: before, and after each method.
+
+    Of several seeds the means.
+    """
     methods = [name for name in (TANDEM, GRPO) if any(one.trained == name for one in scores)]
-    found = {(one.trained, one.authors, one.decoding): one for one in scores}
+    found: dict[tuple[str, str, str], list[Score]] = {}
+    for one in sorted(scores, key=lambda score: score.seed):
+        found.setdefault((one.trained, one.authors, one.decoding), []).append(one)
     heading = ["solved", BEFORE]
     for name in methods:
         heading += [f"after {name}", "rise"]
@@ -112,8 +121,8 @@ def table(scores: Sequence[Score]) -> list[list[str]]:
     return rows
 
 
-def _percent(score: Score) -> str:
-    return f"{100 * score.rates.mean():.1f}%"
+def _percent(scores: Sequence[Score]) -> str:
+    return f"{100 * np.mean([one.rates.mean() for one in scores]):.1f}%"
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -187,7 +187,7 @@ def real_problems(model: Path, training: Training) -> Problems:
     if model.exists():
         return parts
     command = [sys.executable, str(real_model.__file__), str(unfinished(model)), "--taught", "5"]
-    command += ["--held-out", str(REAL_EVALUATION_PROBLEMS)]
+    command += ["--held-out", str(REAL_EVALUATION_PROBLEMS), "--seed", str(training.seed)]
     with meanwhile("Getting SmolLM2-135M-Instruct and teaching it to box an answer"):
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
