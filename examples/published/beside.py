@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tandem_plugin.lab.evaluation.measures import Over, measured
-from tandem_plugin.lab.evaluation.results import find_summaries
+from tandem_plugin.lab.evaluation.drift import mean_recovery
+from tandem_plugin.lab.evaluation.measures import Over, mean_metric, measured
+from tandem_plugin.lab.evaluation.results import Summary, find_summaries
 
 PAPER = {
     # (run, measure, benchmark): (GRPO, tandem). The tables of sections 4.5 and 5.2, the text of
@@ -28,13 +29,19 @@ PAPER = {
     ("legibility base", "Distribution overlap", "Minerva"): (0.963, 0.976),
     ("legibility base", "Distribution overlap", "average"): (0.960, 0.973),
 }
+PAPER_KL = (0.026, 0.022)
+"""Section 4.4, likewise: of the marginal distributions of tokens, in nats."""
+PAPER_RECOVERY = {"top 500 moved back (%)": 87, "ρ, top 500": -0.58}
+"""Section 4.4, of tandem alone: its drift is measured against GRPO's."""
 
 
 def beside(results: Path, over: Over) -> str:
     """The table: paper, then found; the release hands over by text, in the place of ``step``."""
     found: dict[tuple[str, str, str, str], str] = {}
+    drifts: dict[str, Summary] = {}
     for summary in find_summaries(results):
         if summary.kind == "drift":
+            drifts[summary.senior] = summary
             continue
         run = summary.label.replace("step-text", "step")
         for measure, values in measured(summary, over=over).items():
@@ -53,7 +60,32 @@ def beside(results: Path, over: Over) -> str:
         for senior, number in zip(("GRPO", "tandem"), stated, strict=True):
             cells += [str(number), found.get((senior, run, measure_name, benchmark), "not run")]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines + _drift_lines(drifts))
+
+
+def _drift_lines(drifts: dict[str, Summary]) -> list[str]:
+    """Divergence, and what tandem recovers of GRPO's: with the null, which the paper leaves out."""
+    cells = ["drift base", "KL", "all"]
+    for senior, number in zip(("GRPO", "tandem"), PAPER_KL, strict=True):
+        kl = f"{mean_metric(drifts[senior], 'kl'):.3f}" if senior in drifts else "not run"
+        cells += [str(number), kl]
+    rows = [cells]
+    both = [drifts[senior] for senior in ("GRPO", "tandem") if senior in drifts]
+    recovery = mean_recovery(*both) if len(both) == 2 else None
+    for place, (measure, stated) in enumerate(PAPER_RECOVERY.items()):
+        shown = "not run"
+        if recovery:
+            scale = 1 if place else 100
+            values = {
+                "": recovery.measured,
+                "null ": recovery.null,
+                "cross-fitted ": recovery.crossed,
+            }
+            shown = ", ".join(
+                f"{name}{scale * numbers[place]:.2f}" for name, numbers in values.items() if numbers
+            )
+        rows.append(["drift base", measure, "all", "", "", str(stated), shown])
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 if __name__ == "__main__":
