@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from tandem_openrlhf import patches
 from tandem_openrlhf.ray_workers import start_jobs_in_tandem
 from tandem_openrlhf.refusals import ARGUMENTS, check_run
-from tandem_openrlhf.settings import flags_of_command, settings_of_command
+from tandem_openrlhf.settings import flags_of_command
 from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import TandemError
-from tandem_plugin.training.command import VARIABLE, running_config
+from tandem_plugin.training.command import VARIABLE, running_config, settings_of_command
 from tandem_plugin.training.refusals import check_settings
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 

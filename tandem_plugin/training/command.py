@@ -52,6 +52,18 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     return settings
 
 
+def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
+    """The settings of a command, and all other arguments; plain: the command without tandem.
+
+    Raises :class:`ConfigError` for invalid or missing settings.
+    """
+    flags, others = split_arguments(arguments)
+    given = environment_settings()
+    if given is None and not flags:
+        raise ConfigError("tandem-settings-missing", plain=plain)
+    return TandemConfig.from_mapping({**(given or {}), **flags}), others
+
+
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Tandem's flags as settings, with values read as JSON if possible, and all other arguments.
 

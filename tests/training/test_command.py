@@ -9,6 +9,7 @@ from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import (
     VARIABLE,
     running_config,
+    settings_of_command,
     split_arguments,
     tandem_config,
 )
@@ -80,3 +81,13 @@ def test_process_without_the_variable_is_in_no_tandem_run(monkeypatch: pytest.Mo
     monkeypatch.delenv(VARIABLE, raising=False)
     with refused("tandem-variable-removed"):
         running_config()
+
+
+def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
+    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
+    assert others == ["--seed", "3"]
+    assert config.parameters == {"p": 0.25, "cap": 4}
+    monkeypatch.setenv(VARIABLE, "")
+    with refused("tandem-settings-missing", plain="the command"):
+        settings_of_command(["--seed", "3"], "the command")

@@ -15,7 +15,7 @@ from refused import refused
 
 from tandem_openrlhf import train_ppo_ray
 from tandem_openrlhf.ray_workers import FAILURE, check_worker, worker_hook
-from tandem_openrlhf.settings import flags_of_command, settings_of_command
+from tandem_openrlhf.settings import flags_of_command
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import VARIABLE
 
@@ -143,16 +143,6 @@ def test_command_hands_everything_else_on(
     said = capsys.readouterr().err
     assert "estimator newer was not tested" in said
     assert said.count("WARNING: --rollout.top_p=0.9: tokens are sampled from another") == 1
-
-
-def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
-    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
-    assert others == ["--seed", "3"]
-    assert config.parameters == {"p": 0.25, "cap": 4}
-    monkeypatch.setenv(VARIABLE, "")
-    with refused("tandem-settings-missing", plain="the command"):
-        settings_of_command(["--seed", "3"], "the command")
 
 
 def test_trainers_own_flags_are_read_before_it_parses_them() -> None:
