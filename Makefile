@@ -12,7 +12,7 @@ OPENRLHF_VENV = $(VENV)-openrlhf$(addprefix -vllm-,$(filter-out 0.29.0,$(VLLM)))
 TRAINERS_HERE = tests/adapters tests/conformance integration_tests/adapters
 
 .PHONY: help browser demo demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
-  test-engines test-trainers test-openrlhf-core test-openrlhf test-long test-vllm test-newest-vllm \
+  test-engines test-trainers test-openrlhf-core test-openrlhf test-skyrl test-long test-vllm test-newest-vllm \
   test-oldest-vllm test-newest test-gpu constraints release docs lint clean
 
 help:
@@ -31,11 +31,11 @@ $(VENV)/.%-ready: pyproject.toml constraints/$(STACK).txt
 $(VENV)-verl-vllm-%/.ready: pyproject.toml constraints/verl-vllm-%.txt
 	$(PYTHON) constraints/install.py $(@D) verl-vllm-$* --editable ".[cpu,dev]"
 	touch $@
-# OpenRLHF comes alone: it requires flash-attn, built for CUDA. What it needs besides is in our extras.
-$(OPENRLHF_VENV)/.ready: ITS_STACK = openrlhf-vllm-$(or $(VLLM),0.29.0)
 $(OPENRLHF_VENV)/.ready: pyproject.toml
-	$(PYTHON) constraints/install.py $(@D) $(ITS_STACK) --editable ".[openrlhf-cpu,trl-cpu,dev]"
-	$(@D)/bin/python -m pip install --quiet --no-deps --constraint constraints/$(ITS_STACK).txt openrlhf
+	$(PYTHON) constraints/install.py $(@D) openrlhf-vllm-$(or $(VLLM),0.29.0) --editable ".[openrlhf-cpu,trl-cpu,dev]"
+	touch $@
+$(VENV)-skyrl/.ready: pyproject.toml constraints/skyrl-vllm-0.30.0.txt
+	$(PYTHON) constraints/install.py $(@D) skyrl-vllm-0.30.0 --editable ".[skyrl-cpu,dev]"
 	touch $@
 # The page of `tandem view` is tested in a real browser, or not at all.
 browser:
@@ -71,10 +71,10 @@ test-engines: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "not (trainer or long)" integration_tests
 test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "trainer and not long" integration_tests/adapters/tandem_verl
-test-openrlhf-core: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest -m "(openrlhf or trl) and not long" $(TRAINERS_HERE)
-test-openrlhf: $(OPENRLHF_VENV)/.ready
-	$(OPENRLHF_VENV)/bin/python -m pytest -m "$(or $(M),openrlhf or trl)" $(TRAINERS_HERE)
+test-openrlhf-core test-openrlhf: $(OPENRLHF_VENV)/.ready
+	$(<D)/bin/python -m pytest -m "$(or $(M),(openrlhf or trl)$(if $(filter %core,$@), and not long))" $(TRAINERS_HERE)
+test-skyrl: $(VENV)-skyrl/.ready
+	$(<D)/bin/python -m pytest -m "$(or $(M),skyrl and not long)" $(TRAINERS_HERE)
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "long and not (openrlhf or trl)" integration_tests
 	$(MAKE) test-oldest-vllm

@@ -24,6 +24,11 @@ IMPATIENT = ("--disable-pip-version-check", "--retries", "1", "--timeout", "12")
 UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 """The package index has CUDA builds of them; beside a CPU torch they break transformers' import."""
 
+ALONE = {"openrlhf": ["openrlhf"], "skyrl": ["skyrl"]}
+"""Trainers that require packages built for CUDA: what they need besides is in our extras."""
+LATER_TYPES = "import typing, typing_extensions; typing.TypedDict = typing_extensions.TypedDict\n"
+"""What SkyRL takes from Python 3.12, as a line of a ``.pth`` file for an earlier one."""
+
 
 def torch_of(stack: str) -> str:
     """The version of torch that the stack's constraint file pins."""
@@ -86,6 +91,13 @@ def install(environment: Path, stack: str, requirements: list[str]) -> None:
         run([*uv, "--python", python, *constraints, "--override", str(overrides), *requirements])
     else:
         run([*pip, "install", "--quiet", *constraints, *requirements])
+    trainer = stack.partition("-")[0]
+    if trainer in ALONE:
+        alone = ["--no-deps", "--ignore-requires-python", *constraints, *ALONE[trainer]]
+        run([*pip, "install", "--quiet", *alone])
+    if trainer == "skyrl":
+        for packages in (environment / "lib").glob("python3.1[01]/site-packages"):
+            (packages / "later_types.pth").write_text(LATER_TYPES)
     run([*pip, "uninstall", "--quiet", "--yes", *UNNEEDED])
 
 

@@ -32,15 +32,16 @@ FOLDERS = {
     "adapters/tandem_verl": ("trainer",),
     "adapters/tandem_openrlhf": ("trainer", "openrlhf"),
     "adapters/tandem_trl": ("trainer", "trl"),
+    "adapters/tandem_skyrl": ("trainer", "skyrl"),
 }
 """The markers of the tests in a folder."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Where these tests lie without the project's pyproject.toml, as on a machine with a GPU.
-    for marker in ("engine", "trainer", "openrlhf", "trl", "speculative", "v1", "v2", "lane"):
+    for marker in ("engine", "trainer", "openrlhf", "trl", "skyrl", "speculative", "v1", "v2"):
         config.addinivalue_line("markers", marker)
-    for marker in ("hooks", "long", "gpu(gib, devices=1)"):
+    for marker in ("lane", "hooks", "long", "gpu(gib, devices=1)"):
         config.addinivalue_line("markers", marker)
     if not config.pluginmanager.hasplugin("timeout"):  # pytest-timeout
         config.addinivalue_line("markers", "timeout(seconds): has no effect here")

@@ -29,10 +29,10 @@ BYTE_LEVEL = ("a", "b", "Ġa", "Ġb", ".ĊĊ", "c", "Ġ", ".")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the environment of OpenRLHF and TRL, and tests of hooks, by their place."""
+    """Mark what needs another trainer's environment than verl's, and tests of hooks, by place."""
     for item in items:
         place = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
-        for trainer in ("openrlhf", "trl"):
+        for trainer in ("openrlhf", "trl", "skyrl"):
             if re.match(rf"tests/(adapters/tandem_{trainer}/|conformance/.*_{trainer}\b)", place):
                 item.add_marker(trainer)
         if re.fullmatch(r"tests/adapters/\w+/test_(hooks|patched_symbols)\.py", place):

@@ -41,6 +41,16 @@ HELD_BY = {
         "adapters/tandem_openrlhf/ray_workers.py",
         "adapters/tandem_openrlhf/train_ppo_ray.py",
     ],
+    "tests/adapters/tandem_skyrl/test_batch.py": [
+        "adapters/tandem_skyrl/experiment.py",
+        "adapters/tandem_skyrl/rollouts.py",
+        "adapters/tandem_skyrl/trainer.py",
+    ],
+    "tests/adapters/tandem_skyrl/test_refusals.py": [
+        "adapters/tandem_skyrl/__main__.py",
+        "adapters/tandem_skyrl/environment.py",
+        "adapters/tandem_skyrl/settings.py",
+    ],
     "tests/adapters/tandem_trl/test_batch.py": [
         "adapters/tandem_trl/checkpoints.py",
         "adapters/tandem_trl/engine.py",

@@ -1,11 +1,11 @@
 """One problem set and one settings file, trained in tandem by whichever trainer is installed.
 
-    python examples/swap_backends/train.py --backend verl|openrlhf|trl --data data [--dry-run]
+    python examples/swap_backends/train.py --backend verl|openrlhf|trl|skyrl --data data [--dry-run]
 
 data: what `tandem data prepare SOURCE --to verl --out data` wrote; for OpenRLHF `--to openrlhf`, in
 a folder of its own.
 The settings are those of settings.json beside this file; `--settings FILE` gives others. One GPU.
-All three sample `prompts` problems a step, `samples` responses to each, and update once. What
+All four sample `prompts` problems a step, `samples` responses to each, and update once. What
 follows `--` goes to the trainer as it is.
 """
 
@@ -116,6 +116,34 @@ def trl(settings: Settings, data: Path, out: Path) -> list[str]:
     return ["tandem_trl.grpo", *_options(settings, out, own), "--use_vllm", "True"]
 
 
+def skyrl(settings: Settings, data: Path, out: Path) -> list[str]:
+    engine = "generator.inference_engine"
+    own = {
+        "data.train_data": f"['{data / 'train.parquet'}']",
+        "environment.env_class": "tandem_math",
+        "trainer.policy.model.path": settings["model"],
+        "trainer.policy.optimizer_config.lr": settings["learning_rate"],
+        "trainer.algorithm.use_kl_loss": "false",
+        "trainer.train_batch_size": settings["prompts"],
+        "trainer.policy_mini_batch_size": settings["prompts"],
+        "trainer.micro_train_batch_size_per_gpu": settings["micro_batch"],
+        "trainer.micro_forward_batch_size_per_gpu": settings["micro_batch"],
+        "trainer.max_prompt_length": settings["max_prompt"],
+        "trainer.max_training_steps": settings["steps"],
+        "trainer.eval_interval": -1,
+        "trainer.logger": "console",
+        "trainer.ckpt_path": out / "checkpoints",
+        "trainer.export_path": out / "senior",
+        "generator.n_samples_per_prompt": settings["samples"],
+        "generator.max_input_length": settings["max_prompt"],
+        "generator.sampling_params.max_generate_length": settings["max_response"],
+        "generator.sampling_params.temperature": settings["temperature"],
+        f"{engine}.gpu_memory_utilization": settings["engine_memory"],
+    }
+    flags = _options(settings, out, {})
+    return ["tandem_skyrl", *flags, *(f"{name}={value}" for name, value in own.items())]
+
+
 def _options(settings: Settings, out: Path, own: Mapping[str, Any]) -> list[str]:
     """Of tandem and the trainer's own, as OpenRLHF and TRL read them."""
     tandem = {**settings["tandem"], "rollouts": out / "rollouts"}
@@ -123,7 +151,7 @@ def _options(settings: Settings, out: Path, own: Mapping[str, Any]) -> list[str]
     return [*(f"--tandem.{name}={value}" for name, value in tandem.items()), *flags]
 
 
-BACKENDS = {"verl": verl, "openrlhf": openrlhf, "trl": trl}
+BACKENDS = {"verl": verl, "openrlhf": openrlhf, "trl": trl, "skyrl": skyrl}
 
 
 def main(arguments: list[str]) -> int:

@@ -15,10 +15,11 @@ MADE_FOR = {
     "verl": ("0.9.1", "0.9.1"),
     "openrlhf": ("0.11.2", "0.11.2"),
     "trl": ("1.16", "1.16"),
+    "skyrl": ("0.4.0", "0.4.0"),
 }
 """The versions that this release is made for: the first and the last."""
 
-_TRAINERS = ("verl", "openrlhf", "trl")
+_TRAINERS = ("verl", "openrlhf", "trl", "skyrl")
 
 
 @dataclass(frozen=True, slots=True)

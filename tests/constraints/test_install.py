@@ -67,6 +67,7 @@ def test_stack_can_read_a_sentencepiece_model(stack: str) -> None:
         ("verl", "verl-vllm-0.29.0"),
         ("openrlhf", "openrlhf-vllm-0.29.0"),
         ("trl", "trl-vllm-0.29.0"),
+        ("skyrl", "skyrl-vllm-0.30.0"),
     ],
 )
 def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str) -> None:

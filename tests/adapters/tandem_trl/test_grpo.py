@@ -47,11 +47,11 @@ def settings_of(backend: str, started: list[str]) -> dict[str, Any]:
 
 def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> None:
     given = {}
-    for backend in ("verl", "openrlhf", "trl"):
+    for backend in ("verl", "openrlhf", "trl", "skyrl"):
         settings = settings_of(backend, command(backend, tmp_path))
         settings.pop("rollouts", None)
         given[backend] = TandemConfig.from_mapping(settings)
-    assert given["verl"] == given["openrlhf"] == given["trl"]
+    assert given["verl"] == given["openrlhf"] == given["trl"] == given["skyrl"]
     assert given["trl"].parameters == {"p": 0.25, "cap": 9}
     assert (given["trl"].seed, given["trl"].junior) == (5, "a/b")
 

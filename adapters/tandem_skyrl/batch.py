@@ -1,0 +1,233 @@
+"""Checks of what SkyRL generates and trains: each batch at its conversion, and at its update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import EngineError
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.server import VLLMServer, check_server
+from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.validation import Answerer, answerer_of
+
+if TYPE_CHECKING:
+    from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
+    from skyrl.train.config import SkyRLTrainConfig
+    from skyrl.train.generators.base import BatchMetadata, GeneratorOutput, TrajectoryID
+
+Key = tuple[str, int]
+"""A trajectory of a generation: its prompt's number in the data set, and that of its sample."""
+
+
+def key_of(one: TrajectoryID) -> Key:
+    """The key of a trajectory by SkyRL's own name for it."""
+    return str(one.instance_id), int(one.repetition_id)
+
+
+class WrittenResponse(list[int]):
+    """A response's token ids, with the row as which it is checked.
+
+    SkyRL drops, repeats and concatenates responses between a generation and an update, and leaves
+    each as it is.
+    """
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row.response_ids.tolist())
+        self.row = row
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The trajectories of one ``generate`` of SkyRL's."""
+
+    name: str
+    answerer: Answerer | None
+    """Who answers a validation; None in training."""
+    ids: Sequence[TrajectoryID]
+    trajectories: Mapping[Key, Trajectory]
+
+    def rows(self, output: GeneratorOutput) -> list[Row]:
+        """The responses as SkyRL returns them, one for each turn in step-wise training."""
+        ids = output.get("trajectory_ids") or self.ids
+        each = zip(
+            *(ids, output["prompt_token_ids"], output["response_ids"], output["loss_masks"]),
+            strict=True,
+        )
+        return [self._row(number, *one) for number, one in enumerate(each)]
+
+    def _row(
+        self,
+        number: int,
+        one: TrajectoryID,
+        prompt_ids: Sequence[int],
+        response: Sequence[int],
+        generated: Sequence[int],
+    ) -> Row:
+        response_ids, mask = np.array(response, np.int64), np.array(generated, np.bool_)
+        facts = self.trajectories[key_of(one)].facts(prompt_ids, response_ids, mask)
+        return Row(
+            facts=facts,
+            name=f"Response {number} of {self.name} (prompt {one.instance_id})",
+            group=str(one.instance_id),
+            response_ids=response_ids,
+            response_mask=mask if facts is None else facts.mask,
+        )
+
+
+class Trainer(Protocol):
+    """What a run reads of SkyRL's trainer."""
+
+    cfg: Any
+    global_step: int
+    tokenizer: Any
+
+
+class SkyRLRun(TandemRun):
+    """A run of SkyRL's: its settings and rules, its engines, and the last admitted batch."""
+
+    def __init__(
+        self,
+        config: TandemConfig,
+        rules: TandemRules,
+        cfg: SkyRLTrainConfig,
+        servers: Sequence[str],
+        model: str,
+    ) -> None:
+        """servers: the addresses of the engines; model: the name by which they know the senior."""
+        super().__init__(config, rules)
+        self.rejects = bool(cfg.trainer.algorithm.zero_variance_filter)
+        self.answerer: Answerer | None = None
+        """Who answers the running evaluation, if the settings do not say it."""
+        self.trainer: Trainer | None = None
+        self._start = str(cfg.trainer.policy.model.path)
+        self._engines_sleep = bool(cfg.trainer.placement.colocate_all)
+        self._is_asynchronous = bool(cfg.trainer.fully_async.enabled)
+        self._servers, self._model = [VLLMServer(url) for url in servers], model
+        self._is_proven = False
+        self._generations: Counter[tuple[str, int]] = Counter()
+        self._taken: list[tuple[Sequence[int], Row]] = []
+        self._measured: dict[str, float] = {}
+
+    def prove(self, are_awake: bool) -> None:
+        """Let each engine prove that it is in tandem, once; raises like :func:`check_server`.
+
+        are_awake: whether engines that share their GPUs with the trainer can answer.
+        """
+        if self._is_proven or (self._engines_sleep and not are_awake):
+            return
+        for server in self._servers:
+            check_server(server, self._model, self._start, self.rules)
+        self._is_proven = True
+
+    def begin(self, place: BatchMetadata | None, ids: Sequence[TrajectoryID] | None) -> Generation:
+        """The trajectories of SkyRL's next generation.
+
+        In training, a trajectory's seeds follow from the step and the number of the generation in
+        it; where SkyRL generates ahead of its steps, from the epoch. So a resumed run repeats them.
+        """
+        if place is None or ids is None:
+            raise EngineError("skyrl-generation-without-place")
+        step = int(place.global_step or 0)
+        trains = place.training_phase == "train"
+        answerer = None if trains else answerer_of(self.config.validation, self.answerer)
+        phase = "training" if trains else f"validation by {answerer}"
+        number = self._generations[phase, step]
+        self._generations[phase, step] += 1
+        where: tuple[int | str, ...] = ("validation", step)
+        if trains:
+            if self.trainer is None:
+                raise EngineError("skyrl-trainer-not-in-tandem")
+            where = ("training", step, number)
+            if self._is_asynchronous:
+                where = ("training", "epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
+        by_team = answerer != "senior"
+        return Generation(
+            f"generation {number} of step {step}",
+            answerer,
+            ids,
+            {
+                key_of(one): Trajectory.begin(self.rules, (*where, *key_of(one)), step, by_team)
+                for one in ids
+            },
+        )
+
+    def finish(self, generation: Generation, output: GeneratorOutput) -> list[Row]:
+        """The responses of a generation; checks those of a validation."""
+        rows = generation.rows(output)
+        if generation.answerer is not None:
+            self.check_validation(rows, generation.answerer)
+        elif self._engines_sleep:
+            self._measure()
+        return rows
+
+    def take(self, output: GeneratorOutput, uids: Sequence[str]) -> dict[str, float]:
+        """Admit the responses of an update, and return their metrics.
+
+        Raises like :meth:`TandemRun.admit`.
+        """
+        assert self.trainer is not None
+        step, responses = self.trainer.global_step, output["response_ids"]
+        rows = [
+            getattr(ids, "row", None) or _unknown_row(number, uid, ids)
+            for number, (uid, ids) in enumerate(zip(uids, responses, strict=True))
+        ]
+        metrics = self.admit(rows)
+        self._taken = list(zip(output["prompt_token_ids"], rows, strict=True))
+        if self.config.rollouts:
+            decode = self.trainer.tokenizer.decode
+            texts = [
+                {"input": decode(prompt), "output": decode(ids), "score": float(np.sum(reward))}
+                for prompt, ids, reward in zip(
+                    output["prompt_token_ids"], responses, output["rewards"], strict=True
+                )
+            ]
+            write_step(self.config.rollouts, step, zip(rows, texts, strict=True))
+        return metrics
+
+    def check_batch(self, batch: TrainingInputBatch) -> dict[str, float]:
+        """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
+
+        Rows at its end pad it. Returns the metrics of the engines.
+        """
+        names = ("sequences", "attention_mask", "response_mask", "loss_mask")
+        columns = zip(*(batch[name].cpu().numpy() for name in names), strict=True)
+        rows = []
+        for number, (tokens, is_real, responds, trains) in enumerate(columns):
+            name, text = f"Row {number} of the update", tokens[is_real == 1]
+            if number < len(self._taken):
+                prompt, row = self._taken[number]
+                if np.array_equal(text, [*prompt, *row.response_ids]):
+                    name = row.name
+            response = text[len(text) - int(responds.sum()) :]
+            rows.append(Row(name, "", response, trains[responds == 1] > 0))
+        self.check_update(rows)
+        if not self._engines_sleep:
+            self._measure()
+        metrics, self._measured = self._measured, {}
+        return metrics
+
+    def _measure(self) -> None:
+        """Ask the engines for what they counted since the last time."""
+        self._measured |= self.engine_metrics(
+            lambda method: [server.collective_rpc(method)[0] for server in self._servers]
+        )
+
+    def forget_validation(self) -> None:
+        """Leave out of a step's metrics what the engines counted in an evaluation."""
+        if not self._is_asynchronous:
+            self._measure()
+            self._measured = {}
+
+
+def _unknown_row(number: int, uid: str, ids: Sequence[int]) -> Row:
+    """A response that comes from elsewhere, which no check admits."""
+    response = np.array(ids, np.int64)
+    return Row(f"Response {number} of the update (prompt {uid})", uid, response, response >= 0)

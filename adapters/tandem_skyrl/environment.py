@@ -1,0 +1,28 @@
+"""Tandem's verifiable reward as SkyRL-Gym's: ``environment.env_class=tandem_math``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from tandem_plugin.errors import DataError
+from tandem_plugin.grading.rewards.trl_reward import math_reward
+
+
+class MathEnv(BaseTextEnv):  # type: ignore[misc]
+    """One answer to a problem: 1.0 if it is right, else 0.0, read as by :func:`math_reward`."""
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        """extras: the columns of the problem's row besides its prompt."""
+        super().__init__()
+        self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Raises :class:`DataError` for a row without a right answer."""
+        columns: dict[str, Any] = {name: [value] for name, value in self._row.items()}
+        (reward,) = math_reward([action], **columns)
+        if reward is None:
+            raise DataError("skyrl-row-without-answer", columns=", ".join(sorted(self._row)))
+        return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})

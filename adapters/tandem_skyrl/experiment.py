@@ -1,0 +1,85 @@
+"""SkyRL's experiment in tandem: what creates the generator and the trainer of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import skyrl_gym
+from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
+from skyrl.train.entrypoints.main_base import BasePPOExp
+from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
+from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+from skyrl.train.trainer import RayPPOTrainer
+
+from tandem_plugin.boundaries import Vocabulary
+from tandem_plugin.errors import EngineError
+from tandem_skyrl.batch import SkyRLRun
+from tandem_skyrl.rollouts import TandemGenerator
+from tandem_skyrl.settings import settings_of
+from tandem_skyrl.trainer import TandemTrainer
+
+MATH = "tandem_math"
+"""The environment that grades as tandem's rewards do: :mod:`tandem_skyrl.environment`."""
+
+HOOKS: dict[type, tuple[str, ...]] = {
+    TandemGenerator: ("generate", "agent_loop"),
+    TandemTrainer: (
+        *("convert_to_training_input", "compute_advantages_and_returns", "eval"),
+        *("train_critic_and_policy", "save_checkpoints", "save_models", "load_checkpoints"),
+    ),
+}
+"""The methods of SkyRL's classes that tandem's extend."""
+
+
+class TandemExp(BasePPOExp):  # type: ignore[misc]
+    """The base class for experiments of one's own, which name their generator and trainer."""
+
+    generator_class: type = SkyRLGymGenerator
+    """A class that is created like SkyRL's, whose ``generate`` calls ``agent_loop``."""
+    trainer_class: type | None = None
+    """None: SkyRL's synchronous or fully asynchronous trainer, as the settings say."""
+    tandem: SkyRLRun | None = None
+
+    def __init__(self, cfg: Any) -> None:
+        """cfg: SkyRL's settings. Its environments then have ``tandem_math`` among them."""
+        super().__init__(cfg)
+        if MATH not in skyrl_gym.registry:
+            skyrl_gym.register(id=MATH, entry_point="tandem_skyrl.environment:MathEnv")
+
+    def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
+        """The generator, in tandem; raises for engines that are not.
+
+        Raises :class:`EngineError` like :func:`~tandem_plugin.training.server.check_server`.
+        """
+        model = resolve_policy_model_name(cfg)
+        self.tandem = SkyRLRun.start(
+            settings_of(cfg),
+            Vocabulary.from_tokenizer(tokenizer),
+            *(cfg, inference_engine_client.server_urls, model),
+        )
+        self.tandem.prove(are_awake=False)
+        return _in_tandem(TandemGenerator, self.generator_class)(
+            generator_cfg=cfg.generator,
+            skyrl_gym_cfg=cfg.environment.skyrl_gym,
+            inference_engine_client=inference_engine_client,
+            tokenizer=tokenizer,
+            policy_model_name=model,
+            tandem=self.tandem,
+        )
+
+    def get_trainer(self, **arguments: Any) -> Any:
+        """The trainer, in tandem."""
+        if self.tandem is None:
+            raise EngineError("skyrl-hook-moved", name="BasePPOExp.get_generator")
+        is_asynchronous = arguments["cfg"].trainer.fully_async.enabled
+        own = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
+        kind = _in_tandem(TandemTrainer, self.trainer_class or own)
+        return kind(**arguments, tandem=self.tandem)
+
+
+def _in_tandem(extension: type, base: type) -> Any:
+    """The base with the extension before it; :class:`EngineError` if it lacks what is extended."""
+    for name in HOOKS[extension]:
+        if not hasattr(base, name):
+            raise EngineError("skyrl-hook-moved", name=f"{base.__name__}.{name}")
+    return type(f"Tandem{base.__name__}", (extension, base), {})

@@ -1,0 +1,97 @@
+"""SkyRL's trainers in tandem: they train on what was admitted, and say so in their checkpoints."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tandem_plugin.training.checkpoint_note import check_resumed
+from tandem_plugin.training.validation import answerers, dump_folder, named
+from tandem_skyrl.batch import SkyRLRun
+
+if TYPE_CHECKING:
+    from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
+    from skyrl.train.generators.base import GeneratorOutput
+
+WHITENED = ("reinforce++",)
+"""The estimators whose advantages SkyRL whitens over whole responses."""
+
+
+class TandemTrainer:
+    """Before a class of SkyRL's trainers."""
+
+    cfg: Any
+    all_metrics: dict[str, Any]
+    global_step: int
+    tokenizer: Any
+
+    def __init__(self, *arguments: Any, tandem: SkyRLRun, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._tandem = tandem
+        self._note = tandem.note(str(self.cfg.trainer.policy.model.path))
+        tandem.trainer = self
+
+    def convert_to_training_input(
+        self, generator_output: GeneratorOutput, uids: Sequence[str]
+    ) -> TrainingInputBatch:
+        """SkyRL's batch of the responses that it trains, which are checked here."""
+        self.all_metrics.update(self._tandem.take(generator_output, uids))
+        return super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
+
+    def compute_advantages_and_returns(self, data: TrainingInputBatch) -> TrainingInputBatch:
+        """SkyRL's advantages; those that it whitens, over the senior's tokens alone.
+
+        To whiten what is whitened over other tokens gives the same as to whiten the original.
+        """
+        data = super().compute_advantages_and_returns(data)  # type: ignore[misc]
+        if self.cfg.trainer.algorithm.advantage_estimator in WHITENED:
+            from skyrl.backends.skyrl_train.utils.ppo_utils import masked_whiten
+
+            own = data["loss_mask"].to(data["advantages"].dtype)
+            data["advantages"] = masked_whiten(data["advantages"], own) * data["response_mask"]
+        return data
+
+    def train_critic_and_policy(self, data: TrainingInputBatch) -> Any:
+        """SkyRL's update, with the masks that were admitted."""
+        self.all_metrics.update(self._tandem.check_batch(data))
+        return super().train_critic_and_policy(data)  # type: ignore[misc]
+
+    async def eval(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """SkyRL's evaluation by each who answers; the team's metrics begin with ``team/``."""
+        validation = self._tandem.config.validation
+        metrics: dict[str, Any] = {}
+        for answerer in answerers(validation):
+            own = copy.copy(self)
+            own.cfg = copy.deepcopy(self.cfg)
+            own.cfg.trainer.export_path = dump_folder(
+                self.cfg.trainer.export_path, validation, answerer
+            )
+            self._tandem.answerer = answerer
+            found = await super(TandemTrainer, own).eval(*arguments, **options)  # type: ignore[misc]
+            metrics |= named(found, answerer) if validation == "both" else found
+        self._tandem.forget_validation()
+        return metrics
+
+    def save_checkpoints(self) -> str:
+        """SkyRL's checkpoint, with a note of its settings."""
+        folder: str = super().save_checkpoints()  # type: ignore[misc]
+        self._write_note(folder)
+        return folder
+
+    def save_models(self) -> None:
+        """SkyRL's export of the policy, with the same note."""
+        super().save_models()  # type: ignore[misc]
+        step = f"global_step_{self.global_step}"
+        self._write_note(f"{self.cfg.trainer.export_path}/{step}/policy")
+
+    def load_checkpoints(self) -> Any:
+        """SkyRL's resumption, which says what changes; raises like :func:`check_resumed`."""
+        step, folder, *more = super().load_checkpoints()  # type: ignore[misc]
+        if step > 0:
+            check_resumed(folder, self._note)
+        return (step, folder, *more)
+
+    def _write_note(self, folder: str) -> None:
+        if "://" not in folder:  # elsewhere than in files
+            self._note.write(folder)

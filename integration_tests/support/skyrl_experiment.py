@@ -1,0 +1,63 @@
+"""An experiment as SkyRL's users write one, in tandem: an environment, and a log for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import skyrl_gym
+from skyrl.train.dataset import PromptDataset
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from tandem_skyrl.experiment import TandemExp
+
+
+class Letters(BaseTextEnv):  # type: ignore[misc]
+    """Rewards a letter, and asks again until the last turn."""
+
+    def __init__(self, env_config: Any = None, extras: Any = None) -> None:
+        super().__init__()
+        self.letter, self.max_turns = extras["letter"], extras["max_turns"]
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        self.turns += 1
+        done = self.turns >= self.max_turns
+        more = [] if done else [{"role": "user", "content": "More about the work."}]
+        reward = action.count(self.letter) / max(len(action), 1)
+        return BaseTextEnvStepOutput(observations=more, reward=reward, done=done, metadata={})
+
+
+class JsonLines:
+    """In place of SkyRL's ``Tracking``: one line an entry."""
+
+    def log(self, data: dict[str, Any], step: int, commit: bool = False) -> None:
+        with Path(os.environ["TANDEM_TEST_RUN"], "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({**data, "step": step}, default=float) + "\n")
+
+    def log_exception(self, error: Exception, step: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class LettersExp(TandemExp):
+    """Two of SkyRL's documented hooks more: the data set and the log."""
+
+    def __init__(self, cfg: Any) -> None:
+        skyrl_gym.register(id="letters", entry_point="support.skyrl_experiment:Letters")
+        super().__init__(cfg)
+
+    def get_train_dataset(self) -> Any:
+        return self._rows(self.cfg.data.train_data)
+
+    def get_eval_dataset(self) -> Any:
+        return self._rows(self.cfg.data.val_data)
+
+    def _rows(self, files: list[str]) -> Any:
+        # SkyRL filters prompts in eight processes.
+        longest = self.cfg.trainer.max_prompt_length
+        return PromptDataset(files, self.tokenizer, longest, num_workers=0)
+
+    def get_tracker(self) -> Any:
+        return JsonLines()

@@ -1,0 +1,454 @@
+"""SkyRL's adapter without an engine: a generation's place, what an update sees, its checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from refused import refused
+
+pytest.importorskip("skyrl", reason="SkyRL is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from skyrl.backends.skyrl_train.training_batch import (  # noqa: E402
+    TrainingInputBatch,
+    pad_training_input_batch,
+)
+from skyrl.train.dataset.preprocess import (  # noqa: E402
+    convert_prompts_responses_to_batch_tensors,
+)
+from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E402
+
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.request import OFF  # noqa: E402
+from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
+from tandem_skyrl import batch as module  # noqa: E402
+from tandem_skyrl.batch import SkyRLRun, WrittenResponse  # noqa: E402
+from tandem_skyrl.experiment import _in_tandem  # noqa: E402
+from tandem_skyrl.rollouts import TandemGenerator  # noqa: E402
+from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
+
+PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
+TRAIN = BatchMetadata(global_step=3, training_phase="train")
+
+
+def made_cfg(**algorithm: Any) -> Any:
+    """What the adapter reads of SkyRL's settings."""
+    return SimpleNamespace(
+        trainer=SimpleNamespace(
+            algorithm=SimpleNamespace(zero_variance_filter=False, **algorithm),
+            policy=SimpleNamespace(model=SimpleNamespace(path="the/start")),
+            placement=SimpleNamespace(colocate_all=False),
+            fully_async=SimpleNamespace(enabled=False),
+            export_path="exports",
+        )
+    )
+
+
+@pytest.fixture
+def made() -> Any:
+    def make(cfg: Any = None, servers: list[str] | None = None, **settings: Any) -> SkyRLRun:
+        config = TandemConfig.from_mapping(
+            {"schedule": "word", "cap": 4, "measure_every": 0, **settings}
+        )
+        rules = TandemRules(config, Vocabulary(PIECES, "a test"))
+        return SkyRLRun(config, rules, cfg or made_cfg(), servers or [], "senior")
+
+    return make
+
+
+class Client:
+    """SkyRL's client: answers every call with tokens of its own."""
+
+    def __init__(self) -> None:
+        self._noise = np.random.default_rng(0)
+        self.asked: list[dict[str, Any]] = []
+
+    async def generate(self, input_batch: dict[str, Any], model: str | None = None) -> Any:
+        self.asked.append(dict(input_batch))
+        await asyncio.sleep(0)
+        tokens = self._noise.integers(0, 24, int(self._noise.integers(6, 12))).tolist()
+        return {"response_ids": [tokens]}
+
+
+class Loops:
+    """As SkyRL's generator: an agent loop for each prompt, of two turns."""
+
+    def __init__(self, inference_engine_client: Any) -> None:
+        self.inference_engine_client = inference_engine_client
+
+    async def generate(self, input_batch: Any) -> Any:
+        each = [
+            self.agent_loop(prompt, trajectory_id=one)
+            for prompt, one in zip(
+                input_batch["prompts"], input_batch["trajectory_ids"], strict=True
+            )
+        ]
+        found = await asyncio.gather(*each)
+        names = ("prompt_token_ids", "response_ids", "loss_masks", "rewards")
+        output = dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
+        return {**output, "rollout_logprobs": [[-1.0] * len(one[1]) for one in found]}
+
+    async def agent_loop(self, prompt: list[int], trajectory_id: Any = None) -> Any:
+        response: list[int] = []
+        mask: list[int] = []
+        for more in ([5, 7], []):
+            answer = await self.inference_engine_client.generate(
+                {"prompt_token_ids": [prompt + response], "sampling_params": {"top_p": 1.0}}
+            )
+            (tokens,) = answer["response_ids"]
+            response += [*tokens, *more]
+            mask += [1] * len(tokens) + [0] * len(more)
+        rewards = [0.0] * (len(response) - 1) + [float(trajectory_id.repetition_id)]
+        return prompt, response, mask, rewards
+
+
+def generator_of(run: SkyRLRun) -> tuple[Any, Client]:
+    client = Client()
+    kind = _in_tandem(TandemGenerator, Loops)
+    return kind(inference_engine_client=client, tandem=run), client
+
+
+def generated(
+    run: SkyRLRun, place: Any = TRAIN, prompts: int = 4, generator: Any = None
+) -> tuple[dict[str, Any], list[str]]:
+    """A generation of two samples each, and its groups."""
+    if run.trainer is None:
+        tokenizer = SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
+        run.trainer = SimpleNamespace(cfg=None, global_step=3, epoch=1, tokenizer=tokenizer)
+    ids = [TrajectoryID(str(i // 2), i % 2) for i in range(2 * prompts)]
+    asked = {
+        "prompts": [[1, 2, i // 2] for i in range(2 * prompts)],
+        "trajectory_ids": ids,
+        "batch_metadata": place,
+    }
+    output = asyncio.run((generator or generator_of(run)[0]).generate(asked))
+    return output, [one.instance_id for one in ids]
+
+
+def converted(output: dict[str, Any]) -> Any:
+    """As SkyRL converts a generation."""
+    names = ("prompt_token_ids", "response_ids", "rewards", "loss_masks", "rollout_logprobs")
+    tensors = convert_prompts_responses_to_batch_tensors(0, *(output[name] for name in names))
+    columns = ("sequences", "attention_mask", "response_mask", "rewards", "loss_mask")
+    made = TrainingInputBatch(dict(zip(columns, tensors[:5], strict=True)))
+    made.metadata = {}
+    return made
+
+
+def seeds(run: SkyRLRun, **options: Any) -> list[int]:
+    output, _ = generated(run, **options)
+    return [s for ids in output["response_ids"] for s, _, _ in ids.row.facts.segments]
+
+
+def test_masks_and_log_probabilities_are_the_seniors(made: Any) -> None:
+    output, _ = generated(made())
+    for ids, mask, log_probs in zip(
+        output["response_ids"], output["loss_masks"], output["rollout_logprobs"], strict=True
+    ):
+        facts = ids.row.facts
+        assert mask == facts.mask.astype(int).tolist()
+        assert [one != 0 for one in log_probs] == [bit == 1 for bit in mask]
+        assert len(facts.segments) == 2
+    bits = [bit for mask in output["loss_masks"] for bit in mask]
+    assert 0.2 < sum(bits) / len(bits) < 0.7
+
+
+def test_every_call_has_its_own_request_beside_what_skyrl_sends(made: Any) -> None:
+    run = made()
+    generator, client = generator_of(run)
+    generated(run, generator=generator)
+    wires = [one["sampling_params"]["extra_args"]["tandem"] for one in client.asked]
+    assert len({wire["seed"] for wire in wires}) == len(wires) == 16
+    assert all(one["sampling_params"]["top_p"] == 1.0 for one in client.asked)
+
+
+def test_seeds_are_those_of_the_place_in_the_run(made: Any) -> None:
+    run = made()
+    first, second = seeds(run), seeds(run)
+    assert not {*first} & {*second}  # dynamic sampling asks again within a step
+    assert (seeds(again := made()), seeds(again)) == (first, second)
+    later = BatchMetadata(global_step=4, training_phase="train")
+    assert not {*seeds(made(), place=later)} & {*first}
+    assert not {*seeds(made(seed=1))} & {*first}
+
+
+def test_seeds_of_the_asynchronous_trainer_do_not_depend_on_its_timing(made: Any) -> None:
+    """Which step generates a prompt is another after a restart; its epoch is not."""
+    cfg = made_cfg()
+    cfg.trainer.fully_async.enabled = True
+    later = BatchMetadata(global_step=5, training_phase="train")
+    first = seeds(made(cfg))
+    assert seeds(made(cfg), place=later) == first
+    run = made(cfg)
+    generated(run, prompts=1)
+    run.trainer.epoch = 2
+    assert not {*seeds(run)} & {*first}
+
+
+@pytest.mark.parametrize("answerer", ["senior", "team"])
+def test_validation_is_answered_by_whom_the_settings_say(made: Any, answerer: str) -> None:
+    run = made(validation=answerer)
+    generator, client = generator_of(run)
+    place = BatchMetadata(global_step=0, training_phase="eval")
+    output, _ = generated(run, place, generator=generator)
+    wires = [one["sampling_params"]["extra_args"]["tandem"] for one in client.asked]
+    assert all((wire == OFF) is (answerer == "senior") for wire in wires)
+    assert not any(isinstance(ids, WrittenResponse) for ids in output["response_ids"])
+    assert all(sum(mask) == len(mask) - 2 for mask in output["loss_masks"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda asked: {**asked, "batch_metadata": None}, "skyrl-generation-without-place"),
+        (lambda asked: {**asked, "trajectory_ids": None}, "skyrl-generation-without-place"),
+    ],
+)
+def test_generation_without_its_place_is_rejected(made: Any, spoil: Any, code: str) -> None:
+    run = made()
+    generator, _ = generator_of(run)
+    asked = {
+        "prompts": [[1]],
+        "trajectory_ids": [TrajectoryID("0", 0)],
+        "batch_metadata": TRAIN,
+    }
+    run.trainer = SimpleNamespace()
+    with refused(code):
+        asyncio.run(generator.generate(spoil(asked)))
+
+
+def test_generation_for_another_trainer_is_rejected(made: Any) -> None:
+    generator, _ = generator_of(made())
+    asked = {"prompts": [], "trajectory_ids": [], "batch_metadata": TRAIN}
+    with refused("skyrl-trainer-not-in-tandem"):
+        asyncio.run(generator.generate(asked))
+
+
+def test_loop_outside_of_a_generation_is_rejected(made: Any) -> None:
+    generator, _ = generator_of(made())
+    with refused("skyrl-loop-without-generation"):
+        asyncio.run(generator.agent_loop([1], trajectory_id=TrajectoryID("0", 0)))
+
+
+def test_call_of_several_prompts_is_rejected(made: Any) -> None:
+    class Together(Loops):
+        async def agent_loop(self, prompt: Any, trajectory_id: Any = None) -> Any:
+            asked = {"prompt_token_ids": [prompt, prompt]}
+            return await self.inference_engine_client.generate(asked)
+
+    run = made()
+    kind = _in_tandem(TandemGenerator, Together)
+    with refused("skyrl-call-of-several-prompts", prompts=2):
+        generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
+
+
+@pytest.mark.parametrize("extension", [TandemGenerator, TandemTrainer])
+def test_class_without_what_is_extended_is_rejected(extension: type) -> None:
+    class Moved:
+        pass
+
+    with refused("skyrl-hook-moved"):
+        _in_tandem(extension, Moved)
+
+
+def admitted(run: SkyRLRun) -> tuple[dict[str, Any], Any]:
+    output, uids = generated(run)
+    run.take(output, uids)
+    return output, converted(output)
+
+
+def test_admitted_batch_may_be_trained_padded_as_well(made: Any) -> None:
+    run = made()
+    _, batch = admitted(run)
+    run.check_batch(batch)
+    batch.metadata = {"uids": ["0"] * 8, "response_length": batch["response_mask"].shape[1]}
+    run.check_batch(pad_training_input_batch(batch, 3))
+
+
+def test_metrics_are_of_what_is_trained(made: Any) -> None:
+    """Of two generations of one step, dynamic sampling trains some groups."""
+    run = made()
+    (first, _), (second, _) = generated(run), generated(run)
+    chosen = {name: first[name][2:4] + second[name][:2] for name in first}
+    metrics = run.take(chosen, ["1", "1", "0", "0"])
+    run.check_batch(converted(chosen))
+    bits = [bit for mask in chosen["loss_masks"] for bit in mask]
+    written = sum(len(mask) - 2 for mask in chosen["loss_masks"])
+    assert metrics["tandem/senior_share"] == pytest.approx(sum(bits) / written)
+
+
+def test_repeated_group_is_admitted(made: Any) -> None:
+    """Dynamic sampling's ``replace`` trains good groups twice."""
+    run = made()
+    output, _ = generated(run)
+    twice = {name: output[name][:2] * 2 for name in output}
+    run.take(twice, ["0"] * 4)
+    run.check_batch(converted(twice))
+
+
+def widened(batch: Any) -> None:
+    batch["loss_mask"] = batch["response_mask"].float()
+
+
+def narrowed(batch: Any) -> None:
+    batch["loss_mask"][0, int(batch["loss_mask"][0].argmax())] = 0
+
+
+def swapped(batch: Any) -> None:
+    batch["loss_mask"][[0, 1]] = batch["loss_mask"][[1, 0]]
+
+
+def other_tokens(batch: Any) -> None:
+    batch["sequences"][0, -1] += 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "codes"),
+    [
+        (widened, ["mask-changed-after-check"]),
+        (narrowed, ["mask-changed-after-check"]),
+        (swapped, ["mask-changed-after-check"]),
+        (other_tokens, ["row-not-checked"]),
+    ],
+)
+def test_changed_batch_is_rejected(made: Any, spoil: Any, codes: list[str]) -> None:
+    run = made()
+    _, batch = admitted(run)
+    spoil(batch)
+    with refused(*codes):
+        run.check_batch(batch)
+
+
+def test_tokens_may_be_dropped_where_skyrl_filters_them(made: Any) -> None:
+    cfg = made_cfg()
+    cfg.trainer.algorithm.zero_variance_filter = True
+    run = made(cfg)
+    _, batch = admitted(run)
+    batch["loss_mask"][:2] = 0
+    run.check_batch(batch)
+    widened(batch)
+    with refused("mask-changed-after-check"):
+        run.check_batch(batch)
+
+
+def test_response_from_elsewhere_is_rejected(made: Any) -> None:
+    run = made()
+    output, uids = generated(run)
+    output["response_ids"][1] = list(output["response_ids"][1])
+    with refused("row-without-authorship"):
+        run.take(output, uids)
+
+
+def test_rollouts_are_dumped_with_their_scores(made: Any, tmp_path: Path) -> None:
+    run = made(rollouts=str(tmp_path))
+    output, uids = generated(run)
+    run.take(output, uids)
+    rows = [json.loads(one) for one in (tmp_path / "3.jsonl").read_text().splitlines()]
+    assert [row["score"] for row in rows] == [0.0, 1.0] * 4
+    assert [row["response_ids"] for row in rows] == output["response_ids"]
+    assert all(row["step"] == 3 for row in rows)
+
+
+def test_engines_prove_once_and_are_measured(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    proven: list[str] = []
+    counted = count(1)
+    monkeypatch.setattr(module, "check_server", lambda server, *_: proven.append(server.url))
+    monkeypatch.setattr(
+        module,
+        "VLLMServer",
+        lambda url: SimpleNamespace(
+            url=url, collective_rpc=lambda method: [{"tokens": next(counted)}]
+        ),
+    )
+    run = made(servers=["a", "b"])
+    run.prove(are_awake=False)
+    run.prove(are_awake=True)
+    assert proven == ["a", "b"]
+    cfg = made_cfg()
+    cfg.trainer.placement.colocate_all = True
+    run = made(cfg, servers=["c"])
+    run.prove(are_awake=False)  # asleep
+    assert proven == ["a", "b"]
+    generated(run)
+    assert proven == ["a", "b", "c"]
+
+
+class Plain:
+    """As SkyRL's trainer, without models."""
+
+    def __init__(self, cfg: Any, folder: Path) -> None:
+        self.cfg, self.folder, self.all_metrics, self.global_step = cfg, folder, {}, 2
+        self.evaluated: list[tuple[str | None, str]] = []
+
+    def save_checkpoints(self) -> str:
+        return str(self.folder)
+
+    def save_models(self) -> None: ...
+
+    def load_checkpoints(self) -> tuple[int, str]:
+        return 2, str(self.folder)
+
+    async def eval(self, vllm_metrics_scraper: Any = None) -> dict[str, float]:
+        self.evaluated.append((self._tandem.answerer, self.cfg.trainer.export_path))
+        return {"eval/all/avg_score": float(len(self.evaluated))}
+
+    def convert_to_training_input(self, *_: Any) -> None: ...
+    def compute_advantages_and_returns(self, data: Any) -> Any: ...
+    def train_critic_and_policy(self, data: Any) -> str:
+        return "updated"
+
+
+@pytest.fixture
+def trainer(made: Any, tmp_path: Path) -> Any:
+    def make(cfg: Any = None, **settings: Any) -> Any:
+        cfg = cfg or made_cfg()
+        return _in_tandem(TandemTrainer, Plain)(cfg, tmp_path, tandem=made(cfg, **settings))
+
+    return make
+
+
+@pytest.mark.parametrize("validation", ["senior", "team", "both"])
+def test_evaluation_has_a_pass_for_each_who_answers(trainer: Any, validation: str) -> None:
+    one = trainer(validation=validation)
+    metrics = asyncio.run(one.eval())
+    if validation == "both":
+        assert one.evaluated == [("senior", "exports/senior"), ("team", "exports/team")]
+        assert metrics == {"eval/all/avg_score": 1.0, "team/eval/all/avg_score": 2.0}
+    else:
+        assert one.evaluated == [(validation, "exports")]
+        assert metrics == {"eval/all/avg_score": 1.0}
+    assert one.cfg.trainer.export_path == "exports"
+
+
+def test_checkpoints_say_how_they_were_made(
+    trainer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trainer()
+    first.save_checkpoints()
+    assert json.loads((tmp_path / NOTE).read_text())["start"] == "the/start"
+    trainer().load_checkpoints()
+    assert "with changes" not in capsys.readouterr().out
+    trainer(p=0.3).load_checkpoints()
+    assert "p=0.3" in capsys.readouterr().out
+
+
+def test_update_is_checked_before_it_happens(trainer: Any) -> None:
+    one = trainer()
+    one.tokenizer = None
+    output, uids = generated(one._tandem)
+    one.convert_to_training_input(output, uids)
+    batch = converted(output)
+    spoiled = copy.deepcopy(batch)
+    widened(spoiled)
+    with refused("mask-changed-after-check"):
+        one.train_critic_and_policy(spoiled)
+    assert one.train_critic_and_policy(batch) == "updated"
+    assert 0 < one.all_metrics["tandem/senior_share"] < 1

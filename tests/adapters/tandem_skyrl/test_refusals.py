@@ -1,0 +1,212 @@
+"""What a SkyRL run may not combine with tandem, and where tandem's settings are."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refused import refused
+
+pytest.importorskip("skyrl", reason="SkyRL is not installed")
+
+from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.utils import validate_cfg
+
+from tandem_plugin import TandemConfig
+from tandem_plugin.training.command import settings_of_command
+from tandem_plugin.training.refusals import is_on
+from tandem_skyrl import refusals
+from tandem_skyrl.__main__ import main
+from tandem_skyrl.refusals import SOUND_ESTIMATORS, SOUND_LOSSES, check_run
+from tandem_skyrl.settings import put_settings, settings_of, value_of
+
+MODEL = str(Path(__file__).parent)  # no checkpoint
+
+
+def made(*settings: str) -> Any:
+    own = ["trainer.policy.model.path=organisation/model", "trainer.placement.colocate_all=false"]
+    return SkyRLTrainConfig.from_cli_overrides([*own, *settings])
+
+
+def tandem(**settings: Any) -> TandemConfig:
+    return TandemConfig.from_mapping({"schedule": "word", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        *(([f"trainer.algorithm.advantage_estimator={one}"], []) for one in SOUND_ESTIMATORS),
+        *(([f"trainer.algorithm.policy_loss_type={one}"], []) for one in SOUND_LOSSES),
+        (["trainer.algorithm.advantage_estimator=gae"], ["estimator"]),
+        (["trainer.strategy=megatron"], ["strategy"]),
+        (["generator.inference_engine.enable_pd=true"], ["engine"]),
+        (["generator.step_wise_trajectories=true"], ["step_wise"]),
+        (["generator.use_conversation_multi_turn=false"], []),
+        (["generator.sampling_params.stop=['a']"], []),
+        (["trainer.fully_async.enabled=true"], ["asynchronous"]),
+        (["trainer.algorithm.dynamic_sampling.type=filter"], ["dynamic_sampling"]),
+    ],
+)
+def test_sound_settings_pass(settings: list[str], allowed: list[str]) -> None:
+    check_run(made(*settings), tandem(unproven=allowed))
+
+
+ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "code", "key"),
+    [
+        ([], {"lambda_jun": 0.1}, "skyrl-imitation-unsupported", "lambda_jun"),
+        (["generator.batched=true"], {}, "skyrl-batched-unsupported", "generator.batched"),
+        (
+            ["generator.merge_stepwise_output=true"],
+            {},
+            "skyrl-merge-unsupported",
+            "generator.merge_stepwise_output",
+        ),
+        *(
+            (
+                [ONE_MESSAGE, f"generator.{phase}.stop=['a']"],
+                {},
+                "skyrl-stop-adds-token",
+                "generator.use_conversation_multi_turn",
+            )
+            for phase in ("sampling_params", "eval_sampling_params")
+        ),
+        (
+            ["generator.vision_language_generator=true"],
+            {},
+            "skyrl-images-unsupported",
+            "generator.vision_language_generator",
+        ),
+        (
+            ["trainer.policy.model.lora.rank=8"],
+            {},
+            "skyrl-adapter-unsupported",
+            "trainer.policy.model.lora.rank",
+        ),
+        *(
+            ([f"{key}={value}"], {}, "skyrl-setting-untested", key)
+            for key, value in (
+                ("generator.inference_engine.enable_pd", "true"),
+                ("trainer.mtp.enabled", "true"),
+                ("trainer.fully_async.enabled", "true"),
+                ("generator.step_wise_trajectories", "true"),
+                ("trainer.algorithm.dynamic_sampling.type", "filter"),
+                ("generator.inference_engine.speculative_config.method", "mtp"),
+            )
+        ),
+        (["trainer.strategy=megatron"], {}, "trainer-setting-untested", "trainer.strategy"),
+        (
+            ["trainer.algorithm.advantage_estimator=gae"],
+            {"unproven": ["loss"]},
+            "trainer-setting-untested",
+            "trainer.algorithm.advantage_estimator",
+        ),
+        (
+            ["trainer.algorithm.policy_loss_type=kl_cov"],
+            {},
+            "trainer-setting-untested",
+            "trainer.algorithm.policy_loss_type",
+        ),
+    ],
+)
+def test_setting_is_rejected(settings: list[str], own: Any, code: str, key: str) -> None:
+    with refused(code) as caught:
+        check_run(made(*settings), tandem(**own))
+    assert key.startswith(str(caught.value.fields["key"]))
+
+
+def test_every_setting_of_the_table_exists_in_skyrl() -> None:
+    """Of those that are on by themselves, none is rejected."""
+    cfg = made()
+    for one in refusals._REFUSALS:
+        *path, name = one.key.split(".")
+        if path:
+            assert hasattr(value_of(cfg, ".".join(path)), name), one.key
+            assert not (one.refused is is_on and value_of(cfg, one.key)), one.key
+
+
+def test_colocated_engines_and_changed_sampling_are_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_run(made(), tandem())
+    assert "WARNING" not in capsys.readouterr().err
+    check_run(
+        made("trainer.placement.colocate_all=true", "generator.sampling_params.top_p=0.5"),
+        tandem(),
+    )
+    said = capsys.readouterr().err
+    assert said.count("colocate_all=true") == 1
+    assert "generator.sampling_params.top_p=0.5" in said
+
+
+def test_junior_that_is_not_there_is_rejected() -> None:
+    with refused("junior-not-checkpoint", junior=MODEL):
+        check_run(made(), tandem(junior=MODEL))
+
+
+def test_settings_travel_in_skyrls_own_beside_what_is_there() -> None:
+    arguments = "generator.inference_engine.engine_init_kwargs"
+    cfg = made(f"{arguments}.additional_config.other=1", f"{arguments}.max_model_len=9")
+    config = tandem(p=0.3, seed=7, unproven=["loss"])
+    put_settings(cfg, config)
+    given = cfg.generator.inference_engine.engine_init_kwargs
+    assert given["max_model_len"] == 9
+    assert given["additional_config"]["other"] == 1
+    assert given["additional_config"]["tandem"]["require"] is True
+    assert given["logprobs_mode"] == "processed_logprobs"
+    found = settings_of(cfg)
+    assert (found.make_schedule(), found.seed) == (config.make_schedule(), 7)
+
+
+def test_experiment_without_settings_is_rejected() -> None:
+    with refused("skyrl-settings-lost"):
+        settings_of(made())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["trainer.epochs=1"], "tandem-settings-missing"),
+        (["--tandem.schedul", "word"], "setting-unknown"),
+        (["--tandem.schedule", "word", "generator.batched=true"], "skyrl-batched-unsupported"),
+    ],
+)
+def test_command_rejects_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str
+) -> None:
+    entry = "trainer.override_entrypoint=tandem_skyrl.__main__"
+    monkeypatch.setattr(sys, "argv", ["main_base", entry, *arguments])
+    with pytest.raises(SystemExit, match=code):
+        main()
+
+
+def test_swapped_backend_is_a_run_that_skyrl_and_tandem_accept(tmp_path: Path) -> None:
+    script = Path(__file__).parents[3] / "examples" / "swap_backends" / "train.py"
+    arguments = ["--backend", "skyrl", "--data", str(tmp_path), "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, check=True
+    )
+    own, others = settings_of_command(shlex.split(done.stdout)[3:], "plain")
+    cfg = SkyRLTrainConfig.from_cli_overrides(others)
+    check_run(cfg, own)
+    validate_cfg(cfg)
+    assert (own.make_schedule().name, cfg.environment.env_class) == ("word", "tandem_math")
+
+
+@pytest.mark.parametrize(("answer", "reward"), [("\\boxed{4}", 1.0), ("\\boxed{5}", 0.0)])
+def test_environment_grades_a_prepared_row(answer: str, reward: float) -> None:
+    pytest.importorskip("sympy", reason="SymPy is not installed")
+    from tandem_skyrl.environment import MathEnv
+
+    row = {"reward_model": {"ground_truth": "4"}, "data_source": "a set", "max_turns": 1}
+    done = MathEnv(extras=row).step(answer)
+    assert (done["reward"], done["done"], done["observations"]) == (reward, True, [])
+    with refused("skyrl-row-without-answer"):
+        MathEnv(extras={"answer": " ", "max_turns": 1}).step(answer)
