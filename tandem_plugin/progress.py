@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 from tandem_plugin.errors import printable
 
@@ -90,7 +92,47 @@ def _line_of(task: Task) -> str:
     parts = []
     if task.total:
         parts.append(f"{task.completed:,.0f} of {task.total:,.0f} ({task.percentage:.0f}%)")
-    if "tokens" in task.fields:
-        parts.append(f"{task.fields['tokens']:,} tokens")
+    if note := task.fields.get("note"):
+        parts.append(note())
     parts.append(f"{task.elapsed or 0:.0f} s")
-    return f"{render(task.description).plain}: {', '.join(parts)}"
+    if left := task.fields.get("left"):
+        parts.append(left())
+    return f"{render(task.description).plain}: {', '.join(filter(None, parts))}"
+
+
+class NoteColumn(ProgressColumn):
+    """What the functions ``note`` and ``left`` of a task say, each time the bar is drawn."""
+
+    def render(self, task: Task) -> Text:
+        """As of rich's ``ProgressColumn``."""
+        said = (task.fields[name]() for name in ("note", "left") if name in task.fields)
+        return Text(", ".join(filter(None, said)))
+
+
+class TimeLeft:
+    """Estimates how long work will take, from the time between its first and its last advance.
+
+    What comes before the first advance, such as the start of an engine, does not count. Call it for
+    a text, empty before the second advance.
+    """
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self._total = total
+        self._done = done
+        self._first: tuple[float, int] | None = None
+
+    def advance(self, done: int = 1) -> None:
+        """So much more is done."""
+        self._done += done
+        self._last = time.monotonic(), self._done
+        self._first = self._first or self._last
+
+    def __call__(self) -> str:
+        if self._first is None or self._first == self._last or self._done >= self._total:
+            return ""
+        (began, before), (now, done) = self._first, self._last
+        seconds = (now - began) / (done - before) * (self._total - done)
+        seconds = max(0.0, seconds - (time.monotonic() - now))
+        return (
+            f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
+        )

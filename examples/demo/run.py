@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -52,7 +52,8 @@ from train import REAL, Metrics, Training, TrainingError, end_of_log, read_metri
 from tandem_plugin.errors import TandemError
 from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder
-from tandem_plugin.progress import waiting
+from tandem_plugin.lab.viewer.live import RolloutsPage
+from tandem_plugin.progress import ShownProgress, TimeLeft, waiting
 
 EVALUATION_PROBLEMS = 256
 EVALUATION_SEED, TRAINING_SEED = 11, 13
@@ -62,6 +63,7 @@ REAL_PROMPT = PromptTemplate("{problem}")
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
 CONSOLE = Console(highlight=False)
 TRAINING_REWARD = "critic/score/mean"
+SENIOR_SHARE = "tandem/senior_share"
 JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
 
 Problems = tuple[Sequence[Problem], Sequence[Problem]]
@@ -72,6 +74,9 @@ Records = Sequence[tuple[int, Mapping[str, Any]]]
 
 SMOOTHED = 3
 """Rewards are shown as means over so many steps: each step has other problems."""
+
+MOST_OF_PAGE = 20_000_000
+"""About how many bytes the page of rollouts has at most, as of `tandem view`."""
 
 
 def main() -> int:
@@ -115,6 +120,7 @@ def run(options: argparse.Namespace) -> None:
 def run_in(out: Path, options: argparse.Namespace, training: Training) -> None:
     """The demo in its folder: whatever an earlier, stopped one finished there is kept."""
     started = time.monotonic()
+    page = None if options.solo else open_page(out)
     problems = real_problems if options.real else word_problems
     parts = problems(out / "model", training)
     train_file, evaluation_file = (
@@ -122,24 +128,23 @@ def run_in(out: Path, options: argparse.Namespace, training: Training) -> None:
         for name, part in zip(("training", "evaluation"), parts, strict=True)
     )
 
-    rewards: dict[int, float] = {}
-
-    def on_step(step: int, metrics: Metrics) -> None:
-        rewards[step] = metrics.get(TRAINING_REWARD, float("nan"))
-        mean = smoothed(rewards)[step]
-        CONSOLE.print(f"Step {step} of {training.steps}: reward {mean:.3f} (mean of the last 3).")
-
     measured = Evaluation(evaluation_file, out, training)
     scores = measured.before(out / "model")
     method = GRPO if options.solo else TANDEM
-    with meanwhile("Training with verl"):
+    with heartbeat(training.steps, method) as beat:
+
+        def on_step(step: int, metrics: Metrics) -> None:
+            beat(step, metrics)
+            if page:
+                page.update()
+
         senior = train(out / "model", train_file, out, training, not options.solo, on_step)
     scores += measured.after(senior, method)
     write_scores(out / "scores.jsonl", scores)
     records = read_metrics(out / "metrics.jsonl")
-    if not options.solo:
+    if page:
         check_tandem(records)
-        run_program("view", out / "rollouts", "--tokenizer", senior, log=out / "view.log")
+        page.finish()
     kept = read_scores(RESULTS / ("sums.jsonl" if options.real else "words.jsonl"))
     show(records, [*scores, *other_method(scores, kept)], method, out)
     CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
@@ -153,6 +158,49 @@ def write_problems(
     """The file that verl reads, and ``tandem eval``; without a template they ask for a box."""
     named = ProblemSet("demo", tuple(problems))
     return prepare(named, "verl", folder, template=template).files["train"]
+
+
+def open_page(out: Path) -> RolloutsPage:
+    """The page of the training's rollouts, written before there are any; says where it is."""
+    tokenizer = str(out / "model")
+    page = RolloutsPage(out / "rollouts", out / "rollouts.html", tokenizer, MOST_OF_PAGE)
+    page.update()
+    CONSOLE.print(
+        f"Open {page.page.as_uri()} in a browser: it shows every response of the training, by "
+        "author, and loads itself again as they come.",
+        soft_wrap=True,
+    )
+    return page
+
+
+@contextmanager
+def heartbeat(steps: int, method: str) -> Iterator[Callable[[int, Metrics], None]]:
+    """While verl trains; call what it yields with each step and its metrics.
+
+    Shows the step, whose reward it is, the senior's share of the tokens and the time left: on a
+    terminal always, in a log now and then, and a line per step.
+    """
+    what, who = "Training with verl", "the team" if method == TANDEM else "the senior alone"
+    rewards: dict[int, float] = {}
+    left, said = TimeLeft(steps), ["verl, Ray and vLLM start"]
+    with (
+        CONSOLE.status(f"{what}: {said[0]}") as status,
+        ShownProgress(console=CONSOLE, bar=False) as progress,
+    ):
+        task = progress.add_task(what, total=steps, note=lambda: said[-1], left=left)
+
+        def beat(step: int, metrics: Metrics) -> None:
+            rewards[step] = metrics.get(TRAINING_REWARD, float("nan"))
+            said.append(f"reward of {who} {smoothed(rewards)[step]:.3f}")
+            if SENIOR_SHARE in metrics:
+                said[-1] += f", senior's share {metrics[SENIOR_SHARE]:.0%}"
+            left.advance()
+            progress.update(task, completed=step)
+            line = ", ".join(filter(None, (f"Step {step} of {steps}: {said[-1]}", left())))
+            CONSOLE.print(f"{line}.")
+            status.update(f"{what}: {line}")
+
+        yield beat
 
 
 @contextmanager
@@ -312,7 +360,7 @@ def check_tandem(records: Records) -> None:
     Raises:
         TrainingError: a tandem metric is missing.
     """
-    for key in ("tandem/senior_share", "tandem/spans_per_response", JUNIOR_CROSS_ENTROPY):
+    for key in (SENIOR_SHARE, "tandem/spans_per_response", JUNIOR_CROSS_ENTROPY):
         if not curve(records, key):
             raise TrainingError(
                 f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "

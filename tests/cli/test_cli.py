@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import pytest
+from small_tokenizers import byte_level_bpe
 from typer.testing import CliRunner
 
-from tandem_plugin import __version__
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary, __version__
 from tandem_plugin.cli import app
 
 
@@ -106,3 +109,78 @@ def test_wrong_command_line_ends_with_code_2(arguments: list[str]):
     assert as_json.exit_code == 2
     assert as_json.stderr == ""
     assert list(json.loads(as_json.stdout)) == ["error"]
+
+
+HEAVY = ("torch", "transformers", "vllm", "pyarrow", "datasets", "scipy", "matplotlib")
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({HEAVY}))\n"
+"""Makes every import of these an error, as where they are not installed."""
+
+
+def run_without(*arguments: str) -> Any:
+    """The JSON of a command that cannot import torch, transformers and others."""
+    code = f"{WITHOUT}from tandem_plugin.cli import main\nmain()"
+    command = [sys.executable, "-c", code, *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def colleague(tmp_path: Path) -> Path:
+    """The folder of a run: two steps' responses, and a checkpoint without its weights.
+
+    The authors are those of the tokenizer as the engine reads it, by transformers if it is here.
+    """
+    core = byte_level_bpe()
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    core.save(str(checkpoint / "tokenizer.json"))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(kind))
+    rule = TandemRules(TandemConfig(), Vocabulary.from_path(checkpoint)).default
+    (tmp_path / "rollouts").mkdir()
+    for step in (1, 2):
+        rows = []
+        for seed in range(4):
+            text = f"Step {seed}: the senior writes.\n\nIt is \\boxed{{{seed}}}. " * 4
+            ids = core.encode(text).ids
+            rows.append(
+                {
+                    "prompt": f"What is {seed}?",
+                    "response": core.decode(ids),
+                    "response_ids": ids,
+                    "authorship": rule.replay(ids, seed).tolist(),
+                    "tandem_seed": seed,
+                    "tandem_fingerprint": rule.fingerprint,
+                    "tandem_schedule": rule.settings(),
+                }
+            )
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "rollouts" / f"{step}.jsonl").write_text(lines)
+    return tmp_path
+
+
+def test_a_colleagues_rollouts_are_seen_and_replayed_without_torch_and_transformers(
+    colleague: Path,
+):
+    shown = run_without("view", str(colleague / "rollouts"))
+    assert (shown["responses"], shown["steps"], shown["unread_lines"]) == (8, 2, 0)
+    assert run_without("view", str(colleague / "rollouts" / "2.jsonl"))["responses"] == 4
+    replayed = run_without("replay", str(colleague / "rollouts"))
+    assert replayed["ok"] is True
+    assert (replayed["rows"], replayed["differing_rows"]) == (8, 0)
+    assert replayed["handoffs_per_response"] > 0
+
+
+def test_problems_and_grading_need_no_torch_either(colleague: Path):
+    problems = colleague / "problems.jsonl"
+    problems.write_text('{"problem": "1 + 1?", "answer": "2"}\n')
+    out = str(colleague / "data")
+    prepared = run_without("data", "prepare", str(problems), "--to", "openrlhf", "--out", out)
+    assert prepared["rows"] == {"train": 1}
+    code = (
+        f"{WITHOUT}from tandem_plugin.grading import grade\n"
+        r"print(grade(r'\boxed{\frac{2}{4}}', '0.5').outcome)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("correct\n", "")

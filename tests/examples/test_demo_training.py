@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -299,3 +300,43 @@ def test_held_out_sums_are_not_taught() -> None:
     assert len(taught) == 80
     assert not held_out & set(taught)
     assert held_out & {one.text for one in real.taught_sums(5, real.TEACHING_SEED, 0)}
+
+
+@pytest.mark.parametrize("method", ["tandem", "GRPO"])
+def test_heartbeat_says_step_reward_whose_it_is_share_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    import run
+    from rich.console import Console
+
+    from tandem_plugin import progress
+
+    log, now = io.StringIO(), 100.0
+    monkeypatch.setattr(run, "CONSOLE", Console(file=log, width=200))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with run.heartbeat(4, method) as beat:
+        for step, reward in ((1, 0.25), (2, 0.75)):
+            share = {run.SENIOR_SHARE: 0.512} if method == "tandem" else {}
+            beat(step, {run.TRAINING_REWARD: reward, **share})
+            now += 50
+    whose = "of the team" if method == "tandem" else "of the senior alone"
+    share = ", senior's share 51%" if method == "tandem" else ""
+    assert log.getvalue().splitlines() == [
+        f"Step 1 of 4: reward {whose} 0.250{share}.",
+        f"Step 2 of 4: reward {whose} 0.500{share}, about 2 min left.",
+    ]
+
+
+def test_page_is_there_before_the_first_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    import run
+    from rich.console import Console
+
+    log = io.StringIO()
+    monkeypatch.setattr(run, "CONSOLE", Console(file=log, width=80))
+    run.open_page(tmp_path)
+    assert log.getvalue().startswith(f"Open {(tmp_path / 'rollouts.html').as_uri()} in a browser")
+    assert "Made by tandem-plugin" in (tmp_path / "rollouts.html").read_text()

@@ -173,7 +173,9 @@ def rollout(
                     rendering,
                 )
                 generator.check_prompts(todo)
-                write_rows(generator.rows(todo), [one], [file], "rollout", grader)
+                write_rows(
+                    generator.rows(todo), [one], [file], "rollout", grader, generator.written
+                )
         except KeyboardInterrupt:
             done = len(file.done & places)
             echo(

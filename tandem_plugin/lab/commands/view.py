@@ -89,6 +89,7 @@ def _follow(page: RolloutsPage) -> dict[str, Any]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         with suppress(KeyboardInterrupt):
+            page.read_tokenizer()
             page.update()
             echo(f"Open {page.page.absolute().as_uri()} in a browser.", err=True)
             echo("It loads itself again as responses come. Ctrl-C ends this.", err=True)

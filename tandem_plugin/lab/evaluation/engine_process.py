@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from multiprocessing import active_children, get_context
-from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import EngineError, EvaluationError, TandemError
@@ -144,9 +143,9 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         generator.check_prompts(todo)
         handoff = TextHandoff(started, sampling, generator.most, template_args)
         by_token = list(_left_by_text(todo, sets, handoff))
-        models = " and ".join(Path(one.path).name for one in (first.senior, first.junior) if one)
+        models = " and ".join(one.name for one in (first.senior, first.junior) if one)
         rows = chain(generator.rows(by_token), handoff.rows() if together else ())
-        write_rows(rows, sets, opened, models)
+        write_rows(rows, sets, opened, models, written=generator.written)
 
 
 def response_set(file: GenerationFile, sampling: Sampling) -> ResponseSet:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
 from tandem_plugin.errors import EngineError, TandemError, printable
 from tandem_plugin.lab.planning import cpu_arguments
-from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.progress import NoteColumn, ShownProgress, TimeLeft, waiting
 
 _NEUTRAL = {
     "disable_log_stats",
@@ -53,6 +55,7 @@ def start_engine(
         arguments = {**_WHOLE_PROMPTS, **memory, **arguments}
         if sentence:
             print(sentence, file=sys.stderr)
+    arguments = {"disable_log_stats": False, **arguments}  # counts tokens, and logs below warnings
     try:
         with waiting("start the engine"):
             if tandem is None:
@@ -113,16 +116,28 @@ generator of that seed, which fails on a CPU: "CPU Generator does not use offset
 
 
 @contextmanager
-def response_progress(name: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr; yields a function to call with each response's length.
+def response_progress(
+    name: str, total: int, done: int, written: Callable[[], int | None]
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr; yields a function to call with each finished response's length.
 
-    total: all responses. done: those that exist already.
+    total: all responses. done: those that exist already. written: the number of tokens so far,
+    unfinished responses' included; None if only finished ones can be counted.
     """
-    with ShownProgress(transient=False) as progress:
-        task = progress.add_task(name, total=total, completed=done, tokens=0)
+    finished, left = 0, TimeLeft(total, done)
+
+    def note() -> str:
+        tokens = written()
+        return f"{finished if tokens is None else tokens:,} tokens"
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), NoteColumn()
+    with ShownProgress(*columns, TimeElapsedColumn(), transient=False) as progress:
+        task = progress.add_task(name, total=total, completed=done, note=note, left=left)
 
         def advance(length: int) -> None:
-            tokens = progress.tasks[task].fields["tokens"] + length
-            progress.update(task, advance=1, tokens=tokens)
+            nonlocal finished
+            finished += length
+            left.advance()
+            progress.advance(task)
 
         yield advance

@@ -111,6 +111,13 @@ class Generator:
         self.most = 2 * int(scheduler.max_num_seqs)
         """The requests that the engine has at once: enough to keep it busy."""
 
+    def written(self) -> int | None:
+        """The tokens that the engine has generated, those of unfinished responses included.
+
+        None if it does not count them.
+        """
+        return generated_tokens(self._engine)
+
     def check_prompts(self, places: Iterable[Place]) -> None:
         """Raise :class:`DataError` for the first prompt that is too long or cannot be rendered."""
         longest = self._engine.llm_engine.model_config.max_model_len
@@ -189,15 +196,25 @@ class Generator:
                     yield running.pop(output.request_id), output
 
 
+def generated_tokens(engine: Any) -> int | None:
+    """The tokens of this process's engine, by vLLM's metrics; None if it logs none."""
+    if not engine.llm_engine.log_stats:
+        return None
+    counters = (one for one in engine.get_metrics() if one.name == "vllm:generation_tokens")
+    return sum(int(one.value) for one in counters)
+
+
 def write_rows(
     rows: Iterable[tuple[Place, Row]],
     sets: Sequence[ResponseSet],
     files: Sequence[RolloutFile],
     title: str,
     grader: Grader | None = None,
+    written: Callable[[], int | None] = lambda: None,
 ) -> None:
     """Append each row to its file when it is finished, with a progress bar called ``title``.
 
+    written: see :func:`response_progress`.
     grader: grades each response before its row is written, while the engine continues. A response
     whose grade is pending when the run is stopped is generated again by the next run.
     """
@@ -210,7 +227,8 @@ def write_rows(
         files[place.file].append(place.problem, place.sample, row | fields)
 
     try:
-        with response_progress(title, total, total - len(missing(sets, files))) as advance:
+        done = total - len(missing(sets, files))
+        with response_progress(title, total, done, written) as advance:
             for place, row in rows:
                 golds = list(sets[place.file].questions[place.problem].golds)
                 grade = None if grader is None else grader.submit(row["response"], golds)

@@ -62,8 +62,6 @@ class RolloutsPage:
         The rollouts may be missing yet, and a last line without its end is left for later. The page
         says that it is still written, and an open one loads itself again.
         """
-        if self._given and self._vocabulary is None:
-            self._vocabulary = Vocabulary.from_path(self._given)
         files = self._whole_files()
         states = {file: state for file in _with_grades(files) if (state := _state(file))}
         if self._is_live and states == self._states:
@@ -80,6 +78,14 @@ class RolloutsPage:
         """Write the page as one that stays as it is; what it shows."""
         self.update()
         return self._write(None)
+
+    def read_tokenizer(self) -> None:
+        """Read the given tokenizer, if there is one; it is otherwise read with the first rollouts.
+
+        Raises :class:`TokenizerError`.
+        """
+        if self._given:
+            self._vocabulary = Vocabulary.from_path(self._given)
 
     def _whole_files(self) -> list[Path]:
         """The files of rollouts that have a line; none if there are no files yet."""
