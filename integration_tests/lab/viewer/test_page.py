@@ -427,7 +427,7 @@ def test_address_leads_to_one_response_by_its_file_and_line(page: Any, browser: 
 def test_responses_of_several_files_say_whose_they_are(
     browser: Any, byte_tokenizer: Path, tmp_path: Path
 ):
-    for name, text in (("base/solo", "alone"), ("base/handoff", "together")):
+    for name, text in (("base/solo", "alone"), ("base/handoff/step/small", "together")):
         file = tmp_path / "evaluation" / name / "sums.jsonl"
         file.parent.mkdir(parents=True)
         rows = (row(f"{text} {i}", problem=0, sample=i, prompt="P") for i in range(2))
@@ -438,7 +438,7 @@ def test_responses_of_several_files_say_whose_they_are(
     assert CliRunner().invoke(app, arguments).exit_code == 0
     browser.get((tmp_path / "evaluation.html").as_uri())
     wait(browser)
-    files = ["handoff/sums.jsonl", "solo/sums.jsonl"]
+    files = ["handoff/step/small/sums.jsonl", "solo/sums.jsonl"]
     assert texts(browser, "#file option") == ["all 2", *files]
     assert listed(browser) == [f"0, sample {i}, {file}" for file in files for i in range(2)]
     press(browser, "s")

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,12 @@ _GRADES = ".grades.jsonl"
 _NO_ROLLOUTS = (_GRADES, ".scores.jsonl")
 """The ends of names of what `tandem eval` writes next to responses."""
 _NOTE = ".run.json"
+_NOTES_OF_RESPONSES = [
+    f"{above}{kind}/*.jsonl{_NOTE}"
+    for above in ("", "*/", "*/*/")  # the folder of a senior, of an evaluation, or of several
+    for kind in ("solo", "handoff/*/*")
+]
+"""Where `tandem eval` notes what responses were made with, below the folder that it is given."""
 _FILES = (*READ_ALONE, "tokenizer_config.json")
 
 
@@ -209,7 +216,7 @@ def rollout_files(path: Path) -> list[Path]:
     """The file itself, or those of a folder, without grades.
 
     Of a folder of dumps its ``.jsonl`` files, 2 before 10; of one that has none, such as that of an
-    evaluation, the files below it that have a note of what they were made with. Raises
+    evaluation, the responses below it that have a note of what they were made with. Raises
     :class:`RolloutError` if there is none.
     """
     if os.path.isfile(path):
@@ -218,7 +225,7 @@ def rollout_files(path: Path) -> list[Path]:
         raise RolloutError("path-missing", path=path)
     found = [file for file in path.iterdir() if file.suffix == ".jsonl"]
     if not found:
-        notes = path.rglob(f"*.jsonl{_NOTE}")
+        notes = chain.from_iterable(map(path.glob, _NOTES_OF_RESPONSES))
         found = [note.with_name(note.name.removesuffix(_NOTE)) for note in notes]
     kept = [file for file in found if not file.name.endswith(_NO_ROLLOUTS) and file.is_file()]
     if not kept:

@@ -386,15 +386,17 @@ def test_files_of_an_evaluation_are_found_below_its_folder(tmp_path: Path):
     others = [
         tmp_path / "base" / "solo" / "sums.grades.jsonl",
         tmp_path / "base" / "legibility" / "small" / "sums.scores.jsonl",
-        tmp_path / "base" / "notes.jsonl",
+        tmp_path / "other" / "notes.jsonl",
     ]
     for file in (*responses, *others):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     for file in (*responses, *others[:2]):
         run_file(file).write_text(json.dumps({"senior": str(tmp_path)}))
-    run_file(tmp_path / "base" / "gone.jsonl").touch()
+    run_file(tmp_path / "base" / "solo" / "gone.jsonl").touch()
     assert rollout_files(tmp_path) == responses
+    assert rollout_files(tmp_path / "base") == responses[:1]
+    assert rollout_files(tmp_path / "step-2") == responses[1:]
     rows = {"response_ids": [1], "tandem_seed": None}
     responses[0].write_text(json.dumps(rows) + "\n")
     assert find_tokenizer(tmp_path) == str(tmp_path)
