@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.main import get_command
 
@@ -46,7 +46,7 @@ def page() -> str:
 def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """The commands of a group by their full names, those of groups within it included."""
     for name in group.list_commands(None):
-        command = group.commands[name]
+        command = group.get_command(None, name)  # whose options have their types as words
         if hasattr(command, "commands"):
             yield from _commands(command, f"{prefix} {name}")
         else:
@@ -54,12 +54,32 @@ def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _rows(command: Any) -> dict[str, str]:
-    """What each argument and option is, in their order."""
+    """What each argument and option is, in their order, with its choices where it has some."""
+    hints = get_type_hints(command.callback)
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name not in _SHARED]
-    return {f"`{one.name.upper()}`": _cell(one.help) for one in arguments} | {
-        _names(one): f"{_cell(one.help)}{_default(one)}" for one in options
-    }
+    rows = {}
+    for one in arguments:
+        rows[f"`{one.name.upper()}`{_listed(hints, one)}"] = _cell(one.help)
+    for one in options:
+        choices = _listed(hints, one)
+        value = "" if one.is_flag or choices else f" {one.metavar or one.name.upper()}"
+        names = ", ".join(f"`{name}{value}`" for name in one.opts)
+        rows[f"{names}{choices}"] = f"{_cell(one.help)}{_default(one)}"
+    return rows
+
+
+def _listed(hints: Mapping[str, Any], parameter: Any) -> str:
+    """The choices of an argument or option, if it has some."""
+    choices = _choices(hints.get(parameter.name))
+    return ": " + ", ".join(f"`{choice}`" for choice in choices) if choices else ""
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The values of a Literal type, also inside other types."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return next(filter(None, map(_choices, get_args(hint))), ())
 
 
 def _table(rows: Mapping[str, str], known: Collection[str] = ()) -> Iterator[str]:
@@ -73,16 +93,6 @@ def _table(rows: Mapping[str, str], known: Collection[str] = ()) -> Iterator[str
     if above:
         yield f"| {', '.join(above)} | As above. |"
     yield ""
-
-
-def _names(option: Any) -> str:
-    return ", ".join(f"`{name}{_value(option)}`" for name in option.opts)
-
-
-def _value(option: Any) -> str:
-    if option.is_flag:
-        return ""
-    return f" {option.metavar or option.name.upper()}"
 
 
 def _default(option: Any) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, __version__
 from tandem_plugin.cli import app
+from tandem_plugin.lab.commands.options import RESOLVERS, SCHEDULES
 
 
 def test_version_is_printed():
@@ -184,3 +186,30 @@ def test_problems_and_grading_need_no_torch_either(colleague: Path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("correct\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("rollout --schedule so", ["solo", "solo-word"]),
+        ("replay x --boundaries ", RESOLVERS.split(", ")),
+        ("eval solo --schedule step", ["step", "step-bernoulli"]),
+        ("data prepare gsm", ["gsm8k", "gsm8k-test"]),
+        ("data prepare x --to ", ["verl", "openrlhf", "trl"]),
+    ],
+)
+def test_shell_completes_values(words: str, found: list[str]) -> None:
+    line = f"tandem {words}"
+    asked = {"_TANDEM_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    env = {**os.environ, **asked, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    command = [sys.executable, "-c", "from tandem_plugin.cli import main; main()"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert sorted(done.stdout.split()) == sorted(found), done.stderr
+
+
+def test_help_lists_the_built_in_schedules_and_resolvers() -> None:
+    from tandem_plugin.plugins.loading import catalogue
+
+    own = [one for one in catalogue().registrations if one.provider.distribution == "tandem-plugin"]
+    assert set(SCHEDULES.split(", ")) == {one.name for one in own if one.kind == "schedule"}
+    assert set(RESOLVERS.split(", ")) == {one.name for one in own if one.kind == "boundaries"}

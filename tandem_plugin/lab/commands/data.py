@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tandem_plugin.lab.commands.options import ProtocolOption
+from tandem_plugin.lab.commands.options import ProtocolOption, complete_problems
 from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
@@ -31,7 +31,10 @@ _SOURCE = (
 
 @data.command(short_help="Write a problem set in a trainer's format.")
 def prepare(
-    source: Annotated[str, typer.Argument(callback=rows_of_stdin, help=_SOURCE)],
+    source: Annotated[
+        str,
+        typer.Argument(callback=rows_of_stdin, autocompletion=complete_problems, help=_SOURCE),
+    ],
     to: Annotated[
         Literal["verl", "openrlhf", "trl"],
         typer.Option(help="The trainer: verl, openrlhf or trl, which reads verl's format."),

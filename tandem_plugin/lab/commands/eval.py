@@ -25,6 +25,7 @@ from tandem_plugin.lab.commands.options import (
     TemplateOption,
     TopKOption,
     TopPOption,
+    complete_schedule,
     engine_arguments,
     template_arguments,
 )
@@ -80,6 +81,7 @@ SchedulesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--schedule",
+        autocompletion=complete_schedule,
         help="step (strict alternation), step-bernoulli, step-text (hands over text), or any "
         "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
     ),

@@ -12,6 +12,35 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.protocols import defaults
 from tandem_plugin.terminal.arguments import assignments
 
+SCHEDULES = "word, token, sentence, chunk, step, step-bernoulli, handover, solo, solo-word, junior"
+"""The built-in schedules, as the help of options lists them."""
+RESOLVERS = "word, sentence, step, newline, every"
+"""The built-in boundary resolvers."""
+
+
+def complete_schedule(incomplete: str) -> list[str]:
+    """The schedules that begin so, plugins' included, for a shell's completion."""
+    return _registered("schedule", incomplete)
+
+
+def complete_boundaries(incomplete: str) -> list[str]:
+    """The boundary resolvers that begin so, plugins' included, for a shell's completion."""
+    return _registered("boundaries", incomplete)
+
+
+def _registered(kind: str, incomplete: str) -> list[str]:
+    from tandem_plugin.plugins.loading import catalogue
+
+    names = (one.name for one in catalogue().registrations if one.kind == kind)
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_problems(incomplete: str) -> list[str]:
+    """The named sets of problems that begin so; a shell completes files itself."""
+    from tandem_plugin.lab.data.named import NAMED_SETS
+
+    return [name for name in NAMED_SETS if incomplete and name.startswith(incomplete)]
+
 
 def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
     """The protocol's settings become the defaults of the other options."""

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.lab.commands.options import (
+    RESOLVERS,
+    SCHEDULES,
+    complete_boundaries,
+    complete_schedule,
+)
 from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
@@ -35,10 +41,20 @@ def replay(
         ),
     ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="The schedule of rows that do not record one. Default: word.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_schedule,
+            help=f"The schedule of rows that do not record one: {SCHEDULES}, or a plugin's. "
+            "Default: word.",
+        ),
     ] = None,
     boundaries: Annotated[
-        str | None, typer.Option(help="The boundary resolver of rows that do not record one.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_boundaries,
+            help="The boundary resolver of rows that do not record one: "
+            f"{RESOLVERS}, or a plugin's.",
+        ),
     ] = None,
     settings: SettingsOption = None,
     without_seed: Annotated[

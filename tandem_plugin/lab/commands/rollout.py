@@ -18,6 +18,8 @@ import typer
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import DataError
 from tandem_plugin.lab.commands.options import (
+    RESOLVERS,
+    SCHEDULES,
     EngineOption,
     JuniorOption,
     MaxTokensOption,
@@ -27,6 +29,9 @@ from tandem_plugin.lab.commands.options import (
     TemperatureOption,
     TemplateOption,
     TopPOption,
+    complete_boundaries,
+    complete_problems,
+    complete_schedule,
     engine_arguments,
     template_arguments,
 )
@@ -46,15 +51,25 @@ def rollout(
         str,
         typer.Option(
             callback=rows_of_stdin,
+            autocompletion=complete_problems,
             help="Problems, optionally with answers, as for `tandem data prepare`: a .jsonl, .json "
             "or .parquet file, - for JSON Lines from standard input, a set on the Hub or by name.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The rollout file to write or resume.")],
     junior: JuniorOption = None,
-    schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
+    schedule: Annotated[
+        str,
+        typer.Option(
+            autocompletion=complete_schedule, help=f"The schedule: {SCHEDULES}, or a plugin's."
+        ),
+    ] = "word",
     boundaries: Annotated[
-        str | None, typer.Option(help="The boundary resolver. Default: the schedule's own.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_boundaries,
+            help=f"The boundary resolver: {RESOLVERS}, or a plugin's. Default: the schedule's own.",
+        ),
     ] = None,
     settings: SettingsOption = None,
     samples: SamplesOption = 1,

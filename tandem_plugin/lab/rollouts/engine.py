@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +58,7 @@ def start_engine(
             print(sentence, file=sys.stderr)
     arguments = {"disable_log_stats": False, **arguments}  # counts tokens, and logs below warnings
     try:
-        with waiting("start the engine"):
+        with waiting("start the engine"), _without_expected_warnings():
             if tandem is None:
                 return LLM(model, **arguments)
             return TandemLLM(model, tandem=dict(tandem), **arguments)
@@ -113,6 +114,35 @@ Every response has a seed of its own. For each part of a prompt but the last, vL
 generator of that seed, which fails on a CPU: "CPU Generator does not use offset" (Model Runner V1,
 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
 """
+
+
+_EXPECTED = (
+    "This model does not officially support disabling chunked prefill",  # see _WHOLE_PROMPTS
+    "The global random seed is set to",  # of this process, which runs the engine alone
+    "CPU backend doesn't allow to use `torch.set_num_threads`",  # which vLLM itself calls
+    "Enforce eager set, disabling torch.compile",  # as asked, like the next
+    "Inductor compilation was disabled by user settings",
+    "Model Runner V2 requires Triton; using the V1",  # the only runner on a CPU
+)
+"""The beginnings of warnings that an engine of a command always causes, and that tell its user
+nothing: what the first warns of is the way in which tandem's tests run every engine on a CPU."""
+
+
+@contextmanager
+def _without_expected_warnings() -> Iterator[None]:
+    """While an engine starts, without vLLM's warnings of :data:`_EXPECTED`; others are shown."""
+    handlers = logging.getLogger("vllm").handlers
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(_EXPECTED)
+
+    for handler in handlers:
+        handler.addFilter(is_news)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_news)
 
 
 @contextmanager
