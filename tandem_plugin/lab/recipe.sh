@@ -166,6 +166,10 @@ contents() {
 logged() {
   { echo "# $(date)" && command_line "$@"; } >>"$out/command"
   { echo "# $(date)" && python -m pip freeze; } >>"$out/packages" 2>/dev/null || true
+  if [ "$method" = tandem ]; then
+    printf 'Each response while it trains, from another terminal:\n\n'
+    page_command --follow
+  fi
   "$@" 2>&1 | tee -a "$out/train.log"
 }
 
@@ -189,12 +193,17 @@ next_commands() {
   printf '\nThe senior: %q, the best by the run'"'"'s own validation (the last without any). Next:\n\n' \
     "$out/senior"
   if [ "$method" = tandem ]; then
-    command_line tandem view "$out/rollouts" --tokenizer "$model" --out "$out/rollouts.html"
+    page_command
   fi
   # shellcheck disable=SC2086
   command_line tandem eval all --protocol "$protocol" --senior "base=$model" --senior "$method=$out/senior" \
     --junior "base=$model" "${benchmarks[@]}" --out "$out/results" ${template[@]+"${template[@]}"} ${EVAL:-}
   command_line tandem report "$out/results" --out "$out/report"
+}
+
+# page_command OPTION...: prints the command that writes the page of the run's responses.
+page_command() {
+  command_line tandem view "$out/rollouts" --tokenizer "$model" --out "$out/rollouts.html" "$@"
 }
 
 command_line() {

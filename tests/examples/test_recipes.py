@@ -113,6 +113,9 @@ def test_recipe_trains_by_the_protocol_and_records_it(
 ) -> None:  # fmt: skip
     done = run_recipe(trainer, fake_python, "tandem", "--protocol", protocol, "an.argument=1")
     assert done.returncode == 9, done.stderr  # as the trainer's
+    follow = next(line for line in done.stdout.splitlines() if "tandem view" in line)
+    assert "/rollouts --tokenizer" in follow
+    assert follow.rstrip().endswith("rollouts.html --follow")
     arguments = (tmp_path / "arguments").read_text().splitlines()
     assert "an.argument=1" in arguments
     assert "--protocol" not in arguments
