@@ -102,7 +102,11 @@ def _follow(page: RolloutsPage) -> dict[str, Any]:
 def _page_of(rollouts: Path) -> Path:
     if rollouts.suffix == ".jsonl" and not rollouts.is_dir():
         return rollouts.with_suffix(".html")
+    from tandem_plugin.lab.rollouts.rollout import RolloutError
+
     folder = rollouts.resolve()
+    if not folder.name:
+        raise RolloutError("rollout-file-name-invalid", path=rollouts)
     return folder.with_name(folder.name + ".html")
 
 

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
+from tandem_plugin.lab.rollouts import rollout_file
 from tandem_plugin.lab.viewer.page import make_page
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED
 
@@ -232,6 +233,12 @@ def test_bytes_that_hugging_face_replaces_as_a_whole_run_are_no_other_tokenizer(
     code, result, data = pages.view(file, tmp_path / "tokenizer.json")
     assert (code, result["unread_lines"]) == (0, 0)
     assert "€" in data["responses"][0]["text"], "the page shows what the bytes are"
+
+
+def test_root_folder_has_no_page_beside_it(monkeypatch: Any):
+    monkeypatch.setattr(rollout_file, "rollout_files", lambda path: [path / "x.jsonl"])
+    done = CliRunner().invoke(app, ["view", "/"])
+    assert (done.exit_code, "[rollout-file-name-invalid]" in done.stderr) == (1, True), done.stderr
 
 
 def test_more_megabytes_are_advised_only_where_the_page_has_no_room(
