@@ -82,7 +82,7 @@ def test_partial_points_are_no_reward_and_a_broken_gold_is_an_error() -> None:
 
 
 def test_settings_that_a_task_does_not_take_are_rejected() -> None:
-    for setting in ("no_such=1", "max_terms=0", "count=-1", "max_terms=text"):
+    for setting in ("no_such=1", "max_terms=0", "count=-1", "count=1e999", "max_terms=text"):
         with refused("generated-set-failed"):
             read_problems(f"reasoning-gym:chain_sum,{setting}")
 

@@ -212,6 +212,8 @@ def read_generated(source: str) -> ProblemSet:
     # The library seeds problem i with seed + i, so adjacent seeds share problems.
     start = int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:4], "big")
     try:
+        if type(count) is not int:  # infinity would never end
+            raise ValueError(f"count={count!r} is not an integer")
         entries = reasoning_gym.create_dataset(name, size=count, seed=start, **settings)
         problems = tuple(
             Problem(

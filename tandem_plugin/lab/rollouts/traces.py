@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from tandem_plugin.boundaries import BoundarySet
-from tandem_plugin.files import parse_json, read_file
+from tandem_plugin.files import parse_json, read_file, system_reason
 from tandem_plugin.lab.rollouts.audit import Difference, unknown_token
 from tandem_plugin.lab.rollouts.rollout import Bit, RolloutError, TokenId
 from tandem_plugin.schedules.bernoulli import BernoulliSchedule
@@ -157,9 +157,12 @@ class TraceAudit:
 def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Numbered traces: the rows of a JSONL file, or the ``samples`` of a result's ``gens``.
 
-    Raises :class:`RolloutError` for a file that is neither, or a result that holds texts alone.
+    Raises :class:`RolloutError` for a file that is neither, is unreadable, or holds texts alone.
     """
-    content = read_file(path)
+    try:
+        content = read_file(path)
+    except OSError as error:
+        raise RolloutError("file-unreadable", path=path, reason=system_reason(error)) from error
     try:
         whole = parse_json(content)
     except ValueError:

@@ -194,3 +194,8 @@ def test_a_schedule_that_does_not_draw_is_refused(tmp_path: Path, tokenizer_file
     assert (done.exit_code, "trace-seed-missing" in done.output) == (1, True)
     plain = CliRunner().invoke(app, command)
     assert (plain.exit_code, "Consistent with the schedule." in plain.output) == (0, True)
+
+
+def test_traces_that_cannot_be_read_are_a_sentence(tmp_path: Path) -> None:
+    with refused("file-unreadable", path=str(tmp_path)):
+        list(read_traces(tmp_path))
