@@ -154,7 +154,8 @@ class VerlBench:
             modules = ["verl_on_cpu", *modules]
         tests = Path(__file__).parents[1]
         on_cpu = tests.parent / "examples" / "demo" / "on_cpu"
-        paths = [str(tests), str(on_cpu), os.environ.get("PYTHONPATH", "")]
+        helpers = tests.parent / "tests" / "helpers"
+        paths = [str(tests), str(on_cpu), str(helpers), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),
