@@ -462,8 +462,12 @@ def dump(live: RolloutsPage, step: int, rows: list[dict[str, Any]]) -> None:
 
 
 def loads(browser: Any) -> None:
-    """Load the page again, as it does by itself."""
-    browser.execute_script("location.reload()")
+    """Load the page again, as it does by itself: until it is another document, and is shown."""
+    browser.execute_script("window.left = true; location.reload()")
+    deadline = time.monotonic() + 20
+    while browser.execute_script("return window.left === true") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not browser.execute_script("return window.left === true")
     wait(browser)
 
 

@@ -54,9 +54,10 @@ const keep = () => {
     focus: document.activeElement?.id,
     scrolled: [list.scrollTop, pane.scrollTop, find("cards").scrollLeft, window.scrollY],
     written: data.live?.written, every: looks,
+    isLinking: linking !== 0, // a new address would lose the state while the page is being left
   };
-  const address = linking && selected[at] ? "#" + encodeURIComponent(selected[at].key) : "";
-  history.replaceState({ tandem: kept }, "", address || location.href);
+  clearTimeout(linking);
+  history.replaceState({ tandem: kept }, "");
 };
 
 const choose = (name, words) => {
@@ -73,7 +74,8 @@ const restore = async (kept) => {
   for (const name of CHOSEN) choose(name, kept.chosen[name]);
   ({ isSide, isFolded, isPaused } = kept);
   find("filters").open = kept.filters;
-  await select(byKey.get(linked()) || byKey.get(kept.key));
+  await select(byKey.get(kept.isLinking ? kept.key : linked()) || byKey.get(kept.key));
+  if (kept.isLinking) link(selected[at]);
   for (const box of pane.querySelectorAll(".text.folded")) {
     if (kept.unfolded.includes(behind.get(box).response.key)) fold(box, false);
   }
@@ -119,5 +121,5 @@ const goLive = async () => {
   window.addEventListener("hashchange", followLink);
   if (kept) await restore(kept);
   else await select(byKey.get(linked()));
-  await followLink();
+  if (!kept?.isLinking) await followLink();
 };
