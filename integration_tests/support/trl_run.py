@@ -65,6 +65,7 @@ class TRLBench:
         lora: Mapping[str, Any] | None = None,
         tools: str = "",
         server: str = "",
+        engine: Mapping[str, Any] | None = None,
         processes: int = 1,
         data: Path | None = None,
         name: str = "run",
@@ -77,7 +78,7 @@ class TRLBench:
 
         tools: a name of :data:`support.trl_tools.CASES`; what TRL then makes of its responses, and
         what it computes losses of, is in the folder. server: the address of one with the backend
-        of :mod:`support.weight_transfer`.
+        of :mod:`support.weight_transfer`. engine: further arguments of vLLM.
         """
         case = {
             "model": str(self.model),
@@ -86,6 +87,7 @@ class TRLBench:
             "lora": lora,
             "tools": tools,
             "server": server,
+            "engine": dict(engine or {}),
             "data": None if data is None else str(data),
             "arguments": arguments,
         }
@@ -164,6 +166,7 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
         from tandem_trl import tandem_rollouts
 
         engine = {} if is_gpu() or case["server"] else {"enforce_eager": True, "dtype": "float32"}
+        engine |= case["engine"]
         rollouts = tandem_rollouts(engine, **{"rollouts": "rollouts", **case["tandem"]})
     if case["sabotage"]:
         rollouts = globals()[case["sabotage"]](rollouts)

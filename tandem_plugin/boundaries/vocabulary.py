@@ -90,10 +90,13 @@ class Vocabulary:
     def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
         """Read a Hugging Face tokenizer (slow or fast), or a ``tokenizers.Tokenizer``.
 
-        It may list its tokens as bytes, as the first Qwen does, or be one of mistral-common.
+        It may list its tokens as bytes, as the first Qwen does, or be one of mistral-common. Of a
+        processor, which trainers load for checkpoints that also see images, it is the tokenizer.
         Raises :class:`TokenizerError` for one that does not list its vocabulary, that has none
         because its files are missing, or that does not give back a plain sentence.
         """
+        if not hasattr(tokenizer, "get_vocab"):
+            tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
         source = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
         with loading(source):
             return cls._of_tokenizer(tokenizer, source)

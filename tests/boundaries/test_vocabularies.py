@@ -394,6 +394,15 @@ def test_file_that_may_not_be_read_is_refused(
         Vocabulary.from_path(file)
 
 
+def test_vocabulary_of_a_processor_is_its_tokenizers() -> None:
+    """Trainers load a processor for a checkpoint that also sees images."""
+    core = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    found = Vocabulary.from_tokenizer(SimpleNamespace(tokenizer=core))
+    assert found.pieces == Vocabulary.from_tokenizer(core).pieces
+    with refused("vocabulary-unreadable"):
+        Vocabulary.from_tokenizer(SimpleNamespace())
+
+
 @pytest.mark.parametrize("listed", [{"a": 0.5}, {"a": None}, ["a"], None])
 def test_tokenizer_that_lists_something_else_is_refused(listed: Any) -> None:
     with refused("vocabulary-unreadable"):
