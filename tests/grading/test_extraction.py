@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,22 +7,21 @@ from hypothesis import strategies as st
 from tandem_plugin.grading import extract_answer
 
 HOSTILE = {
-    "boxes without end": "\\boxed{" * 150_000,
-    "bare boxes": "\\boxed1" * 150_000,
-    "nested boxes": "\\boxed{" * 50_000 + "7" + "}" * 50_000,
-    "open braces": "{" * 999_000 + "\\boxed{3}",
-    "backslashes": "\\" * 2_000_000 + "\\boxed{3}",
-    "spaces": ("\\boxed" + " " * 100) * 9_000,
-    "digits": "9" * 100_000_000,
-    "digits in a box": "\\boxed{" + "9" * 100_000_000 + "}",
+    "boxes without end": ("\\boxed{" * 150_000, "truncated_box"),
+    "bare boxes": ("\\boxed1" * 150_000, "box"),
+    "nested boxes": ("\\boxed{" * 50_000 + "7" + "}" * 50_000, "box"),
+    "open braces": ("{" * 999_000 + "\\boxed{3}", "box"),
+    "backslashes": ("\\" * 2_000_000 + "\\boxed{3}", "box"),
+    "spaces": (("\\boxed" + " " * 100) * 9_000, "truncated_box"),
+    "digits": ("9" * 100_000_000, "no_box"),
+    "digits in a box": ("\\boxed{" + "9" * 100_000_000 + "}", "no_box"),
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_text_takes_little_time(text: str):
-    began = time.process_time()
-    extract_answer(text)
-    assert time.process_time() - began < 1.5
+@pytest.mark.timeout(60)  # less than a second if it is read in linear time, else hours
+@pytest.mark.parametrize(("text", "finding"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_nothing_hangs_on_hostile_text(text: str, finding: str):
+    assert extract_answer(text).finding == finding
 
 
 def test_only_the_end_of_a_response_is_searched():

@@ -172,7 +172,8 @@ class ServingAgent:
                 output = await self.engine.generate(prompt, SimpleNamespace(extra_args=None))
                 done.set_result(output)
             except Exception as error:
-                done.set_exception(error)
+                if not done.cancelled():
+                    done.set_exception(error)
 
         async def serve() -> None:
             loop = asyncio.get_running_loop()

@@ -250,10 +250,8 @@ def test_a_run_in_tandem_knows_the_tokens_of_the_response() -> None:
         openrlhf_response.GENERATED.set(None)
 
 
-def test_hostile_texts_take_little_time() -> None:
-    import time
-
-    began = time.process_time()
+@pytest.mark.timeout(60)
+def test_nothing_hangs_on_hostile_texts() -> None:
     for prompt, response in (
         ("a" * 20_000 + "?", "b"),
         ("Add. " * 4_000, " " * 500_000 + "5"),
@@ -261,8 +259,7 @@ def test_hostile_texts_take_little_time() -> None:
         ("- " * 4_000, "\n" * 500_000),
     ):
         response_of(prompt[7:] + response, prompt)
-        response_of(prompt + response, prompt)
-    assert time.process_time() - began < 5
+        assert response_of(prompt + response, prompt) == response
 
 
 def reward() -> Any:
