@@ -41,7 +41,6 @@ UNPROVEN = {
     "engine": "an engine that SkyRL starts or syncs in a way not tested with tandem",
     "estimator": "an advantage estimator not tested with tandem",
     "loss": "a policy loss not tested with tandem",
-    "step_wise": "step-wise training, whose checks were tested without a run",
     "strategy": "a training backend not tested with tandem",
     "version": "another series of SkyRL",
 }
@@ -73,7 +72,6 @@ _REFUSALS = (
             ("trainer.mtp.enabled", "engine"),
             ("trainer.fully_async.enabled", "asynchronous"),
             ("trainer.algorithm.dynamic_sampling.type", "dynamic_sampling"),
-            ("generator.step_wise_trajectories", "step_wise"),
         )
     ),
     untested("trainer.strategy", ("fsdp", "fsdp2"), "strategy"),

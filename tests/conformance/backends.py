@@ -157,7 +157,9 @@ BACKENDS = (
         agent_loops=Runs(
             "tandem_skyrl/test_training.py::test_trained_tokens_are_the_engines_record"
         ),
-        several_outputs=Unproven("step_wise"),
+        several_outputs=Runs(
+            "tandem_skyrl/test_training.py::test_step_wise_rows_are_the_engines_record"
+        ),
         tools=Absent("by environments"),
         environments=Runs(
             "tandem_skyrl/test_training.py::test_trained_tokens_are_the_engines_record"

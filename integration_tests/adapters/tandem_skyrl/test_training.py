@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,11 @@ class Trained:
     def check(self, rule: Rule, calls: int) -> None:
         """Every token of every trained row is what the engine wrote by whom it says.
 
-        calls: how many there were, at least.
+        calls: how many there were, those of rows that dynamic sampling repeats once.
         """
-        rows = self.run.rollouts()
+        rows = list({row["tandem_segments"][0][0]: row for row in self.run.rollouts()}.values())
         segments = [segment for row in rows for segment in row["tandem_segments"]]
-        assert len(segments) >= calls
+        assert len(segments) == calls
         assert len({seed for seed, _, _ in segments}) == len(segments)
         records = recorded(self.record, [seed for seed, _, _ in segments])
         for row in rows:
@@ -57,9 +57,9 @@ class Trained:
         bits = [bit for row in rows for bit in row["authorship"]]
         assert 0.25 < sum(bits) / len(bits) < 0.7
 
-    def check_batches(self, steps: int) -> None:
-        """What was trained is what was dumped, and the engine's log-probabilities the policy's."""
-        for step in range(1, steps + 1):
+    def check_batches(self, steps: Iterable[int] = range(1, STEPS + 1)) -> None:
+        """What was trained is what was dumped."""
+        for step in steps:
             batch = self.run.batch(step)
             rows = [row for row in self.run.rollouts() if row["step"] == step]
             assert len(rows) == len(batch["loss_mask"])
@@ -69,6 +69,36 @@ class Trained:
                 assert mask[-length:].int().tolist() == row["authorship"]
                 assert not mask[:-length].any()
                 assert batch["sequences"][number][-length:].tolist() == row["response_ids"]
+
+    @torch.no_grad()
+    def check_log_probs(self, models: Mapping[int, Path]) -> None:
+        """The engine's log-probabilities at the senior's tokens are those of Hugging Face.
+
+        models: the policy at each step. SkyRL asks each call for a token (min_tokens=1): its first
+        is drawn without the end.
+        """
+        from transformers import AutoModelForCausalLM
+
+        for step, model in models.items():
+            policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+            batch = self.run.batch(step)
+            own = batch["loss_mask"] > 0
+            told, drawn = torch.zeros_like(own, dtype=torch.float32), 0
+            rows = [row for row in self.run.rollouts() if row["step"] == step]
+            for number, row in enumerate(rows):
+                ids = batch["sequences"][number][batch["attention_mask"][number] == 1]
+                length = len(row["response_ids"])
+                every = policy(ids[None]).logits[0, -length - 1 : -1].log_softmax(-1)
+                told[number, -length:] = every.gather(1, ids[-length:, None])[:, 0]
+                for _, start, _ in row["tandem_segments"]:
+                    end = every[start, policy.config.eos_token_id].exp()
+                    told[number, start - length] -= torch.log1p(-end)
+                    drawn += int(own[number, start - length])
+            assert drawn >= 8
+            furthest = float((batch["rollout_logprobs"] - told)[own].abs().max())
+            print(f"step {step}: {len(rows)} rows, {int(own.sum())} tokens, {furthest:.1e}")
+            assert furthest <= 1e-4
+            assert not batch["rollout_logprobs"][~own].any()
 
 
 @pytest.fixture(scope="module")
@@ -93,33 +123,15 @@ def trained(made: Any) -> Trained:
 
 def test_trained_tokens_are_the_engines_record(trained: Trained, rule: Rule) -> None:
     trained.check(rule, calls=STEPS * 16 * 2)
-    trained.check_batches(STEPS)
+    trained.check_batches()
     assert "tandem is on: schedule=word" in trained.run.log
 
 
-@torch.no_grad()
 def test_engine_and_policy_agree_on_the_seniors_tokens(
     trained: Trained, checkpoints: dict[str, Path]
 ) -> None:
-    """SkyRL asks each call for a token (min_tokens=1): its first is drawn without the end."""
-    from transformers import AutoModelForCausalLM
-
     assert len(trained.run.steps) == STEPS
-    for step, model in enumerate((checkpoints["senior"], trained.run.exported(1)), 1):
-        policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-        batch = trained.run.batch(step)
-        own, expected = batch["loss_mask"] > 0, batch["action_log_probs"].clone()
-        rows = [row for row in trained.run.rollouts() if row["step"] == step]
-        for number, row in enumerate(rows):
-            ids = batch["sequences"][number][batch["attention_mask"][number] == 1]
-            length = len(row["response_ids"])
-            told = policy(ids[None]).logits[0, -length - 1 : -1].log_softmax(-1)
-            for _, start, _ in row["tandem_segments"]:
-                end = told[start, policy.config.eos_token_id].exp()
-                expected[number, start - length] -= torch.log1p(-end)
-        assert (expected != batch["action_log_probs"])[own].sum() >= 8
-        assert (batch["rollout_logprobs"] - expected)[own].abs().max() <= 1e-4
-        assert not batch["rollout_logprobs"][~own].any()
+    trained.check_log_probs({1: checkpoints["senior"], 2: trained.run.exported(1)})
 
 
 def test_after_a_sync_the_engine_has_the_policy_and_the_junior(
@@ -218,3 +230,20 @@ def test_exported_policy_says_how_it_was_made(
 ) -> None:
     note = json.loads((trained.run.exported(STEPS) / NOTE).read_text())
     assert note["start"] == str(checkpoints["senior"])
+
+
+@pytest.mark.long
+def test_step_wise_rows_are_the_engines_record(
+    made: Any, rule: Rule, checkpoints: dict[str, Path]
+) -> None:
+    """A row for each turn."""
+    done = made(
+        "stepwise",
+        generator__step_wise_trajectories=True,
+        trainer__algorithm__advantage_estimator="rloo",
+        trainer__algorithm__loss_reduction="prompt_mean",
+    )
+    done.check(rule, calls=STEPS * 16 * 2)
+    done.check_batches()
+    assert all(len(row["tandem_segments"]) == 1 for row in done.run.rollouts())
+    done.check_log_probs({1: checkpoints["senior"], 2: done.run.exported(1)})

@@ -44,7 +44,7 @@ def tandem(**settings: Any) -> TandemConfig:
         (["trainer.algorithm.advantage_estimator=gae"], ["estimator"]),
         (["trainer.strategy=megatron"], ["strategy"]),
         (["generator.inference_engine.enable_pd=true"], ["engine"]),
-        (["generator.step_wise_trajectories=true"], ["step_wise"]),
+        (["generator.step_wise_trajectories=true"], []),
         (["generator.use_conversation_multi_turn=false"], []),
         (["generator.sampling_params.stop=['a']"], []),
         (["trainer.fully_async.enabled=true"], ["asynchronous"]),
@@ -96,7 +96,6 @@ ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
                 ("generator.inference_engine.enable_pd", "true"),
                 ("trainer.mtp.enabled", "true"),
                 ("trainer.fully_async.enabled", "true"),
-                ("generator.step_wise_trajectories", "true"),
                 ("trainer.algorithm.dynamic_sampling.type", "filter"),
                 ("generator.inference_engine.speculative_config.method", "mtp"),
             )
