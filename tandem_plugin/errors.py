@@ -169,10 +169,25 @@ class _Formatter(string.Formatter):
 
 def _rendered(code: str, fields: Mapping[str, object]) -> str:
     """The sentence and the remedy of a code."""
-    sentence, remedy = (
-        _Formatter().vformat(text, (), fields).strip() for text in _templates()[code]
-    )
+    sentence, remedy = (_filled(text, fields).strip() for text in _templates()[code])
     return f"{sentence if sentence.endswith(('.', '?', '!')) else sentence + '.'} {remedy}"
+
+
+_ENDED = re.compile(r"\w[.?!]$")
+
+
+def _filled(template: str, fields: Mapping[str, object]) -> str:
+    """A template with its values, one of which may end its sentence itself: no full stop follows.
+
+    Reasons of other libraries do so, or not.
+    """
+    formatter, text = _Formatter(), ""
+    for literal, name, spec, conversion in formatter.parse(template):
+        text += literal[1:] if literal.startswith(".") and _ENDED.search(text) else literal
+        if name is not None:
+            value, _ = formatter.get_field(name, (), fields)
+            text += formatter.format_field(formatter.convert_field(value, conversion), spec or "")
+    return text
 
 
 def _plain(value: object) -> object:

@@ -122,6 +122,14 @@ def test_error_says_sentence_remedy_and_code() -> None:
     assert isinstance(error, ValueError)
 
 
+@pytest.mark.parametrize("reason", ["It is torn", "It is torn."])
+def test_sentence_ends_once_whether_or_not_its_reason_does(reason: str) -> None:
+    error = ConfigError("plan-config-unreadable", given="a", file="b", reason=reason)
+    assert f"({reason}). Pass" in str(error)
+    torn = TandemError("problem-file-not-parquet", path="a", error=ValueError(reason))
+    assert "It is torn. Write" in str(torn)
+
+
 def test_fields_are_plain_data_whatever_was_given(tmp_path: Path) -> None:
     inner = ConfigError("settings-not-mapping", settings=1)
     fields = {"said": tmp_path, "error": inner}

@@ -12,6 +12,7 @@
 # steps see), train.log, rollouts/ (a file a step, of tandem alone), checkpoints/ (the newest, to resume
 # from, and the best), last/ (the senior after the last step) and senior, the best by the run's own
 # evaluations, as a Hugging Face folder.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"  # started as `sh train.sh`
 set -euo pipefail
 
 recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }

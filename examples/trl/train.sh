@@ -11,6 +11,7 @@
 #
 # The folder gets protocol (what defines the run), command, packages, train.log, rollouts/ (a file a step, of
 # tandem alone), checkpoints/ (with checkpoint-N, N being two updates a step) and senior, the last.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"  # started as `sh train.sh`
 set -euo pipefail
 
 recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }

@@ -12,6 +12,7 @@
 # The folder gets protocol (what defines the run), command, packages, train.log, rollouts/ and validation/
 # (a file a step), checkpoints/ (the newest, to resume from), seniors/ (the best so far and the newest, as
 # Hugging Face folders) and senior, the best.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"  # started as `sh train.sh`
 set -euo pipefail
 
 recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }

@@ -30,6 +30,7 @@ class PlannedModel:
     """Bytes of the weights of a quantised checkpoint on disk; None for any other."""
     layers: int
     """Those with attention."""
+    heads: int
     kv_heads: int
     head_size: int
     longest: int
@@ -149,7 +150,9 @@ def read_checkpoint(given: str) -> PlannedModel:
         raise ConfigError(
             "plan-config-unreadable", given=given, file=file, reason=reason
         ) from error
-    config = text_config(config)
+    is_quantised = config.get("quantization_config") is not None
+    if (nested := text_config(config)) is not config:
+        config = _whole(nested, given, file)
     _check_kind(config, given)
     attending, states = _layers(config, given)
     heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
@@ -159,8 +162,9 @@ def read_checkpoint(given: str) -> PlannedModel:
     return PlannedModel(
         name=given,
         parameters=parameters,
-        stored=size if config.get("quantization_config") is not None else None,
+        stored=size if is_quantised else None,
         layers=attending,
+        heads=heads,
         kv_heads=_number(config, "num_key_value_heads", given, heads),
         head_size=_number(config, "head_dim", given, by_default),
         longest=_number(config, "max_position_embeddings", given),
@@ -172,6 +176,25 @@ _ATTENTION = ("attention", "full_attention", "sliding_attention")
 _WITHOUT_CACHE = ("mlp", "moe")
 _BLOCKS = {"M": "mamba", "*": "attention"}
 """Letters of ``hybrid_override_pattern``; all others stand for layers without a cache."""
+
+
+def _whole(nested: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
+    """A nested configuration with what it leaves out: its class's defaults in transformers.
+
+    ``PreTrainedConfig.to_diff_dict`` leaves those out of nested configurations alone. As it is
+    without transformers, and of a kind that it does not know.
+    """
+    try:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        kind = CONFIG_MAPPING[str(nested.get("model_type"))]
+    except (ImportError, KeyError):
+        return nested
+    try:
+        return {**kind.from_dict(dict(nested)).to_dict(), **nested}
+    except Exception as error:  # each kind has its own
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise ConfigError("plan-config-unreadable", given=name, file=file, reason=reason) from error
 
 
 def _check_kind(config: Mapping[str, Any], name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 from collections import defaultdict
@@ -107,12 +108,16 @@ class Catalogue:
         if self.broken:
             reasons = "; ".join(map(str, self.broken)).rstrip(".")
             broken = f" Plugins that could not be used: {reasons}."
+        first, settings = re.split(r"[^\w-]", name, maxsplit=1)[0], ""
+        if kind == "schedule" and first in known:
+            settings = f" Parameters of {first!r} are settings of their own, such as p=0.5."
         raise ConfigError(
             "plugin-name-unknown",
             kind=kind,
             name=name,
             kinds=_PLURAL[kind],
             known=", ".join(known),
+            settings=settings,
             broken=broken,
         )
 

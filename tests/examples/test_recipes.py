@@ -410,6 +410,20 @@ def test_wrong_variable_is_named_before_anything_starts(
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
+def test_recipe_that_another_shell_starts_runs_in_bash(
+    fake_python: dict[str, str], trainer: str
+) -> None:
+    if (dash := shutil.which("dash")) is None:
+        pytest.skip("dash is not installed.")
+    script = EXAMPLES / trainer / "train.sh"
+    done = subprocess.run(
+        [dash, str(script), "TANDEM"], env=fake_python, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: {script} tandem|grpo")
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
 def test_recipe_outside_its_environment_says_so(trainer: str, tmp_path: Path) -> None:
     for name in ("bash", "dirname"):
         (tmp_path / name).symlink_to(shutil.which(name) or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,8 +41,11 @@ def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
         read_checkpoint(str(folder))
 
 
-def test_quantised_weights_take_what_they_take_on_disk(tmp_path: Path) -> None:
-    config = QWEN3_2B | {"quantization_config": {"quant_method": "fp8"}}
+@pytest.mark.parametrize("config", [QWEN3_2B, QWEN3_5_9B])
+def test_quantised_weights_take_what_they_take_on_disk(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    config = config | {"quantization_config": {"quant_method": "fp8"}}
     folder = checkpoint(tmp_path / "model", config, 0)
     shard(folder / "model.safetensors", {"model.a": ([100], 100), "model.scale": ([1], 4)})
     assert read_checkpoint(str(folder)).weights(width=2) == 104
@@ -230,6 +234,38 @@ def test_vision_weights_and_drafting_layers_are_not_counted(tmp_path: Path) -> N
     names = ("model.language_model.a", "lm_head.weight", "model.visual.b", "mtp.c")
     shard(folder / "model.safetensors", {name: ([8], 16) for name in names})
     assert read_checkpoint(str(folder)).parameters == 16
+
+
+def gemma_3_4b(folder: Path, **text: Any) -> Path:
+    """As published: transformers leaves a class's defaults out of nested configurations."""
+    nested = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34, **text}
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "vision_config": {},
+        "text_config": nested,
+    }
+    return checkpoint(folder, config)
+
+
+def test_a_nested_configuration_gets_what_it_leaves_out(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    found = read_checkpoint(str(gemma_3_4b(tmp_path)))
+    sizes = (found.layers, found.kv_heads, found.head_size, found.longest)
+    assert sizes == (34, 4, 256, 131072)  # 2,560 / 8 heads would be 320
+    own = read_checkpoint(str(gemma_3_4b(tmp_path / "own", num_key_value_heads=2)))
+    assert own.kv_heads == 2
+
+
+def test_a_nested_configuration_that_cannot_be_completed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    with refused("plan-config-unreadable"):
+        read_checkpoint(str(gemma_3_4b(tmp_path / "wrong", num_attention_heads="many")))
+    monkeypatch.setitem(sys.modules, "transformers.models.auto.configuration_auto", None)
+    with refused("plan-config-size-invalid", key="num_attention_heads"):
+        read_checkpoint(str(gemma_3_4b(tmp_path / "partial")))
 
 
 def test_a_name_that_the_hub_does_not_give_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:

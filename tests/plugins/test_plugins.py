@@ -408,6 +408,16 @@ def test_schedule_whose_resolver_does_not_exist_is_refused_with_the_settings() -
         assert TandemConfig.from_mapping({"schedule": "coin", "boundaries": "every"})
 
 
+def test_settings_behind_a_schedules_name_are_said_to_be_settings_of_their_own() -> None:
+    for name, behind in (("word", ":p=0.5"), ("step-bernoulli", ",q=0.1"), ("word", " p=0.5")):
+        with refused("plugin-name-unknown", name=name + behind) as raised:
+            TandemConfig.from_mapping({"schedule": name + behind})
+        assert f"Parameters of '{name}' are settings of their own" in str(raised.value)
+    with refused("plugin-name-unknown") as raised:
+        TandemConfig.from_mapping({"schedule": "words"})
+    assert "settings of their own" not in str(raised.value)
+
+
 def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
     of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
     assert {*TandemConfig.model_fields, *of_requests, "name"} == TAKEN

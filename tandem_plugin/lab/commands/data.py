@@ -104,7 +104,10 @@ def prepare(
         "files": {name: str(path) for name, path in prepared.files.items()},
         "rows": prepared.rows,
         "checksums": prepared.checksums,
-        **{name: contents[name] for name in ("duplicates", "bad_rows", "unread_fields")},
+        **{
+            name: contents[name]
+            for name in ("duplicates", "contradictions", "bad_rows", "unread_fields")
+        },
         "without_box": contents["without_box"],
         "replaced": prepared.replaced,
         "manifest": str(prepared.manifest),
@@ -131,6 +134,8 @@ def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
         counts = ", ".join(f"{count:,} {name}" for name, count in before["rows"].items())
         seed = "" if before.get("seed") is None else f", seed {before['seed']}"
         yield f"replaced: other problems of {before['name']} ({counts}{seed})"
+    if count := contents["contradictions"]:
+        yield f"contradictions: {count:,} with the text of an earlier problem and another answer"
     yield from filter(None, [problems.unread_note(), without_box_note(contents["without_box"])])
     for bad in problems.bad_rows[:10]:
         yield f"skipped: row {bad.row}: {bad.reason}"

@@ -75,6 +75,14 @@ def plan(
     if memory > _LARGEST_GPU:
         raise ConfigError("plan-memory-not-gib", memory=memory, gib=memory / 1024)
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
+    for model in models:
+        if model.heads % tensor_parallel_size:
+            raise ConfigError(
+                "plan-heads-not-divisible",
+                name=model.name,
+                heads=model.heads,
+                gpus=tensor_parallel_size,
+            )
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
     left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
     cache = planned_cache(models, _WIDTH, tensor_parallel_size, _BLOCK)

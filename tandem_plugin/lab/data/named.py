@@ -86,7 +86,7 @@ def check_source(source: str) -> None:
     is_file = Path(source).suffix or os.path.exists(source)
     if is_file or is_named(source) or is_hub_source(source) or is_generated_source(source):
         return
-    near = difflib.get_close_matches(source, NAMED_SETS, n=1)
+    near = difflib.get_close_matches(source.lower(), NAMED_SETS, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     raise DataError(
         "problem-source-missing", source=source, known=", ".join(NAMED_SETS), meant=meant

@@ -44,7 +44,8 @@ class Prepared:
     """SHA-256 of each split's problems and golds, whatever the file format."""
     contents: Mapping[str, Any]
     """The manifest. ``duplicates``: problems with the same words as an earlier one, kept in the
-    same split. ``without_box``: prompts that ask for the answer in another form than a box."""
+    same split. ``contradictions``: those of the same text with other golds. ``without_box``:
+    prompts that ask for the answer in another form than a box."""
     replaced: Mapping[str, Any] | None
     """The manifest of an earlier preparation of other problems, which is gone."""
     manifest: Path
@@ -87,6 +88,7 @@ def prepare(
         "checksums": checksums,
         "seed": seed if heldout else None,
         "duplicates": duplicates,
+        "contradictions": _contradictions(problems.problems),
         **_omitted(problems),
         "without_box": sum(asks_for_no_box(template.messages(one)) for one in problems.problems),
         "template": template.template,
@@ -167,6 +169,15 @@ def split(
     for problem in problems:
         parts["heldout" if words_of(problem) in kept_out else "train"].append(problem)
     return parts, duplicates
+
+
+def _contradictions(problems: Sequence[Problem]) -> int:
+    """How many problems have other golds than the first one of the same text."""
+    first: dict[str, set[str]] = {}
+    return sum(
+        first.setdefault(problem.text, set(problem.golds)) != set(problem.golds)
+        for problem in problems
+    )
 
 
 def checksum(problems: Sequence[Problem]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     a text is no part of it. An exception in place of a record means a line that is not JSON.
     Raises :class:`DataError` for a file that cannot be read.
     """
+    if os.path.isdir(path):
+        raise DataError("problem-file-is-folder", path=path)
     if not os.path.isfile(path):
         raise DataError("problem-file-missing", path=path)
     try:
@@ -113,6 +115,8 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 def _json(path: Path) -> list[Any]:
     try:
         records = parse_json(read_file(path).removeprefix(BOM_UTF8))
+    except UnicodeDecodeError as error:
+        raise not_utf8(repr(str(path)), error) from error
     except ValueError as error:
         raise DataError("problem-file-not-json", path=path, error=error) from error
     if isinstance(records, dict):
@@ -122,6 +126,14 @@ def _json(path: Path) -> list[Any]:
     if not isinstance(records, list):
         raise DataError("problem-file-not-list", path=path, kind=type(records).__name__)
     return records
+
+
+def not_utf8(where: str, error: UnicodeDecodeError) -> DataError:
+    """The error of a text in another encoding, which is guessed from how its bytes begin."""
+    is_utf16 = error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    encoding = "UTF-16" if is_utf16 else "WINDOWS-1252"
+    byte = error.object[error.start]
+    return DataError("problem-text-not-utf8", where=where, byte=byte, encoding=encoding)
 
 
 def _parquet(path: Path) -> Iterator[Any]:

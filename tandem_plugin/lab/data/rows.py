@@ -18,7 +18,13 @@ from tandem_plugin.lab.data.choices import LETTERS, Choices, Numbered, Numbers
 from tandem_plugin.lab.data.fields import LABEL_FIELDS, RowError, named_fields, unread_fields
 from tandem_plugin.lab.data.problem import SURROGATE, BadRow, Message, Problem, ProblemSet
 from tandem_plugin.lab.data.questions import read_question
-from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
+from tandem_plugin.lab.data.records import (
+    HubSource,
+    is_hub_source,
+    not_utf8,
+    read_hub,
+    read_records,
+)
 
 _PREFIX = "reasoning-gym:"
 Golds: TypeAlias = Literal["required", "optional"]
@@ -84,6 +90,8 @@ class _Reader:
             yield
         except RowError as error:
             if self._bad_rows == "stop":
+                if isinstance(error.__cause__, UnicodeDecodeError):
+                    raise not_utf8(f"{self._name}, row {row},", error.__cause__) from None
                 raise DataError(
                     "problem-row-invalid", name=self._name, row=row, found=error
                 ) from None
@@ -118,7 +126,7 @@ class _Reader:
 def fields_of(record: Any) -> dict[str, Any]:
     """The fields of a record that hold something; :class:`RowError` if it is no object."""
     if isinstance(record, Exception):
-        raise RowError(f"This is not JSON: {record}.")
+        raise RowError(f"This is not JSON: {record}.") from record
     if not isinstance(record, Mapping):
         kind = type(record).__name__
         raise RowError(f"This is a {kind}, not an object with a problem and an answer.")

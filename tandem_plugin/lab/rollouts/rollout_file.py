@@ -30,6 +30,8 @@ from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, read_rollouts
 
 _FOLDERS = ("tokenizer", "checkpoint")
+_OF_RUN = "rollouts"
+"""In the folder of a run that a recipe or the demo made."""
 _GRADES = ".grades.jsonl"
 _NO_ROLLOUTS = (_GRADES, ".scores.jsonl")
 """The ends of names of what `tandem eval` writes next to responses."""
@@ -216,13 +218,15 @@ def rollout_files(path: Path) -> list[Path]:
     """The file itself, or those of a folder, without grades.
 
     Of a folder of dumps its ``.jsonl`` files, 2 before 10; of one that has none, such as that of an
-    evaluation, the responses below it that have a note of what they were made with. Raises
-    :class:`RolloutError` if there is none.
+    evaluation, the responses below it that have a note of what they were made with. The folder of
+    a trainer's run stands for its ``rollouts``. Raises :class:`RolloutError` if there is none.
     """
     if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
         raise RolloutError("path-missing", path=path)
+    if os.path.isdir(path / _OF_RUN):
+        path = path / _OF_RUN
     found = [file for file in path.iterdir() if file.suffix == ".jsonl"]
     if not found:
         notes = chain.from_iterable(map(path.glob, _NOTES_OF_RESPONSES))

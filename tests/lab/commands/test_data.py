@@ -39,6 +39,7 @@ def test_prepare_writes_both_splits(problems: Path, tmp_path: Path):
 def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     with problems.open("a", encoding="utf-8") as file:
         file.write('\n{"problem": "No answer."}\n')
+        file.write('{"problem": "Add.", "answer": 1}\n{"problem": "Add.", "answer": 2}\n')
     arguments = ("data", "prepare", problems, "--to", "openrlhf", "--out", tmp_path / "out")
     code, text = run(*arguments)
     assert code == 1
@@ -46,6 +47,7 @@ def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     code, text = run(*arguments, "--bad-rows", "skip")
     assert code == 0
     assert "skipped: row 11: It has no answer" in text
+    assert "contradictions: 1 with the text of an earlier problem and another answer" in text
 
 
 def test_errors_are_sentences(tmp_path: Path):
@@ -55,6 +57,7 @@ def test_errors_are_sentences(tmp_path: Path):
     assert "aime24, " in mistyped
     assert "Did you mean 'deepscaler'?" in mistyped
     assert "[problem-source-missing]" in mistyped
+    assert "Did you mean 'gsm8k'?" in run("data", "prepare", "GSM8K", *to)[1]
     options = ("--to", "verl", "--out", tmp_path, "--file", "y")
     of_no_set = run("data", "prepare", "x.jsonl", *options)[1]
     assert "--file is only for named sets" in of_no_set

@@ -108,6 +108,13 @@ def test_flags_are_those_of_each_program(senior: Path) -> None:
     assert asked("--senior", senior, "--memory", 5)["flags"] == {}
 
 
+def test_gpus_that_do_not_divide_the_heads_are_refused_as_by_vllm(senior: Path) -> None:
+    code, _, err = run("--senior", senior, *MACHINE, "--tensor-parallel-size", 3)
+    assert code == 1
+    assert "The 32 attention heads" in err
+    assert "[plan-heads-not-divisible]" in err
+
+
 def test_memory_in_mib_is_refused_with_what_it_is_in_gib(senior: Path) -> None:
     code, _, err = run("--senior", senior, "--memory", 81559)
     assert code == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ def test_the_manifest_says_what_was_written(tmp_path: Path):
     assert manifest["seed"] == 9
     assert manifest["checksums"] == prepared.checksums
     assert manifest["instruction"] == INSTRUCTION
+
+
+def test_the_same_text_with_another_answer_is_counted(tmp_path: Path):
+    first, second, *others = a_set().problems
+    again = (replace(first, golds=("another",)), replace(first, golds=first.golds), second)
+    doubled = ProblemSet("set", (first, second, *others, *again))
+    contents = prepare(doubled, "openrlhf", tmp_path).contents
+    assert (contents["duplicates"], contents["contradictions"]) == (3, 1)
 
 
 def test_problems_that_were_held_out_do_not_stay_beside_a_training_set_that_has_them(

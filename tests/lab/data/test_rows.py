@@ -118,9 +118,30 @@ def test_a_torn_line_is_a_bad_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("ending", "encoding", "advised"),
+    [
+        ("jsonl", "utf-16", "UTF-16"),
+        ("json", "utf-16", "UTF-16"),
+        ("jsonl", "latin-1", "WINDOWS-1252"),
+        ("json", "latin-1", "WINDOWS-1252"),
+    ],
+)
+def test_a_text_in_another_encoding_is_no_bad_row(
+    tmp_path: Path, ending: str, encoding: str, advised: str
+):
+    """Skipping its rows would lose those with letters beyond ASCII, or all."""
+    file = tmp_path / f"set.{ending}"
+    row = json.dumps({"problem": "Wie groß ist 3?", "answer": 3}, ensure_ascii=False)
+    file.write_text(f"[{row}]" if ending == "json" else row, encoding=encoding)
+    with refused("problem-text-not-utf8", encoding=advised):
+        read_problems(file)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "code"),
     [
         ("nothing.jsonl", None, "problem-file-missing"),
+        (".", None, "problem-file-is-folder"),
         ("set.csv", "a,b", "problem-file-extension"),
         ("set.json", "{", "problem-file-not-json"),
         ("set.json", '{"a": 1}', "problem-file-not-list"),

@@ -360,6 +360,15 @@ def test_wrong_settings_are_refused_before_anything_is_written(
     assert not out.exists()
 
 
+def test_folder_of_a_run_stands_for_its_rollouts(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").touch()
+    dumps = [tmp_path / "rollouts" / f"{step}.jsonl" for step in (2, 10)]
+    dumps[0].parent.mkdir()
+    for dump in dumps:
+        dump.touch()
+    assert rollout_files(tmp_path) == rollout_files(tmp_path / "rollouts") == dumps
+
+
 def test_what_holds_no_rollouts_is_told_apart(tmp_path: Path):
     with refused("path-missing", path=str(tmp_path / "none")):
         rollout_files(tmp_path / "none")
