@@ -69,6 +69,9 @@ _REFUSALS = (
         for key, unproven in (
             (f"{_ENGINE}enable_pd", "engine"),
             (f"{_ENGINE}speculative_config", "engine"),
+            (f"{_ENGINE}enable_return_routed_experts", "engine"),
+            (f"{_ENGINE}enable_return_sample_support_set", "engine"),
+            (f"{_ENGINE}offload_kv_for_weight_sync", "engine"),
             ("trainer.mtp.enabled", "engine"),
             ("trainer.fully_async.enabled", "asynchronous"),
             ("trainer.algorithm.dynamic_sampling.type", "dynamic_sampling"),

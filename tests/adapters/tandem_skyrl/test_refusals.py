@@ -56,6 +56,7 @@ def test_sound_settings_pass(settings: list[str], allowed: list[str]) -> None:
 
 
 ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
+SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +95,19 @@ ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
             ([f"{key}={value}"], {}, "skyrl-setting-untested", key)
             for key, value in (
                 ("generator.inference_engine.enable_pd", "true"),
+                ("generator.inference_engine.enable_return_routed_experts", "true"),
+                ("generator.inference_engine.offload_kv_for_weight_sync", "true"),
                 ("trainer.mtp.enabled", "true"),
                 ("trainer.fully_async.enabled", "true"),
                 ("trainer.algorithm.dynamic_sampling.type", "filter"),
                 ("generator.inference_engine.speculative_config.method", "mtp"),
             )
+        ),
+        (
+            [f"{SUPPORT}=true", "generator.sampling_params.top_k=20"],
+            {},
+            "skyrl-setting-untested",
+            SUPPORT,
         ),
         (["trainer.strategy=megatron"], {}, "trainer-setting-untested", "trainer.strategy"),
         (
