@@ -173,6 +173,9 @@ HELD_BY = {
     "tests/lab/evaluation/test_report.py": [
         "tandem_plugin/lab/evaluation/rendering.py",
     ],
+    "tests/lab/evaluation/test_results.py": [
+        "tandem_plugin/lab/evaluation/legibility.py",
+    ],
     "tests/lab/evaluation/test_significance.py": [
         "tandem_plugin/lab/evaluation/measures.py",
     ],

@@ -38,8 +38,8 @@ from stack import Reader, Stack
 from stacked import Noise, Run, Step, Written, decoding_type, teach, train, write
 
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.lab.evaluation.legibility import PositionScores, chunk_length, chunk_scores
 from tandem_plugin.lab.evaluation.results import write_json
+from tandem_plugin.lab.evaluation.scoring import PositionScores, chunk_length, chunk_scores
 from tandem_plugin.lab.evaluation.significance import unit_error, unit_test
 from tandem_plugin.seeds import derive_seed
 

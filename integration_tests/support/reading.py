@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from tandem_plugin.lab.evaluation.inputs import find_checkpoint
-from tandem_plugin.lab.evaluation.legibility import HFModel, chunk_scores
+from tandem_plugin.lab.evaluation.scoring import HFModel, chunk_scores
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tandem_plugin.engine.measures import (
 from tandem_plugin.engine.runners.v2.state import End, ends_of, within
 from tandem_plugin.engine.token_scores import RequestScores, TokenLog
 from tandem_plugin.engine.wire import MeasureSums
-from tandem_plugin.lab.evaluation.legibility import chunk_scores
+from tandem_plugin.lab.evaluation.scoring import chunk_scores
 
 VOCABULARY = 50_000
 FIELDS = list(MeasureSums.__dataclass_fields__)

@@ -15,7 +15,7 @@ from light.model import LanguageModel
 from light.task import Problem, Task
 from tandem_plugin._draws import draws_table
 from tandem_plugin.lab.evaluation.drift import kl_divergence, token_counts
-from tandem_plugin.lab.evaluation.legibility import (
+from tandem_plugin.lab.evaluation.scoring import (
     PositionScores,
     chunk_length,
     chunk_scores,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,8 +159,13 @@ def test_reading_more_samples_than_there_are_is_refused(solo: Path, samples: int
         run_legibility(solo, SENIOR, [JUNIOR], samples=samples)
 
 
-def test_finished_scores_are_pooled_by_problem_without_reading_again(solo: Path):
-    """Scores of two samples: tokens of all of a problem's responses count alike."""
+def test_finished_scores_are_pooled_by_problem_without_reading_again(
+    solo: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Scores of two samples: tokens of all of a problem's responses count alike. Without PyTorch,
+    which the environment of another grader does not have."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tandem_plugin.lab.evaluation.scoring", raising=False)
     summary = solo_summary(solo, "s")
     settings = {"junior": "11", "dtype": "auto"}
     file = solo / "s/legibility/base/sums.scores.jsonl"

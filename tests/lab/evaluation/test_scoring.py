@@ -12,8 +12,10 @@ from scipy import special, stats
 torch = pytest.importorskip("torch")
 
 from tandem_plugin.lab.evaluation.inputs import Checkpoint  # noqa: E402
-from tandem_plugin.lab.evaluation.legibility import (  # noqa: E402
+from tandem_plugin.lab.evaluation.legibility import SCORES  # noqa: E402
+from tandem_plugin.lab.evaluation.scoring import (  # noqa: E402
     HFModel,
+    PositionScores,
     chunk_length,
     chunk_scores,
     score_response,
@@ -112,6 +114,10 @@ def test_padded_vocabulary_overlaps_with_nothing():
     assert float(scores.cross_entropy[0]) == pytest.approx(np.log(2))
     assert float(scores.entropy[0]) == pytest.approx(np.log(4))
     assert float(scores.kl[0]) == pytest.approx(0.5 * np.log(0.5))  # of the tokens that both have
+
+
+def test_files_name_the_scores_of_a_position():
+    assert PositionScores._fields == SCORES
 
 
 def test_empty_response_scores_nothing():
