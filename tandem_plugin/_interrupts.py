@@ -12,12 +12,20 @@ import sys
 from itertools import pairwise
 from types import TracebackType
 
+_MODULES = {
+    "tandem_plugin",
+    "tandem_plugin.lab.protocols",
+    "tandem_verl.keep_seniors",
+    "tandem_openrlhf.choose_problems",
+}
+"""Programs that users start, and that the recipes do for them."""
+
 
 def is_command(arguments: list[str]) -> bool:
-    """Whether these start ``tandem`` or ``python -m tandem_plugin``, the interpreter's included."""
+    """Whether these start ``tandem`` or one of the modules, the interpreter's included."""
     names = {os.path.basename(one).removesuffix(".exe") for one in arguments[:2]}
     modules = {name for option, name in pairwise(arguments) if option == "-m"}
-    return "tandem" in names or "tandem_plugin" in modules
+    return "tandem" in names or bool(modules & _MODULES)
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -80,7 +80,7 @@ def operators() -> Path:
         "    get_accelerator().create_op_builder(name).load(verbose=False)\n"
     )
     with FileLock(f"{folder}.lock"):
-        for lock in folder.glob("*/*/lock"):
+        for lock in folder.rglob("lock"):
             lock.unlink()
         subprocess.run(
             [sys.executable, "-c", build],
