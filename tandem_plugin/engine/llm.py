@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from vllm import LLM, RequestOutput, SamplingParams
+from vllm import LLM, EngineArgs, RequestOutput, SamplingParams
 from vllm.lora.request import LoRARequest
 
 from tandem_plugin.engine.completion import (
@@ -28,7 +28,7 @@ from tandem_plugin.errors import ConfigError, EngineError, RequestError
 from tandem_plugin.rules import ResolvedRequest, TandemRules
 from tandem_plugin.spans import TokenBytes
 
-__all__ = ["LLM", "LoRARequest", "RequestOutput", "SamplingParams", "TandemLLM"]
+__all__ = ["LLM", "EngineArgs", "LoRARequest", "RequestOutput", "SamplingParams", "TandemLLM"]
 """``TandemLLM``, and what its callers need of vLLM: nothing outside the engine imports it."""
 
 Key = TypeVar("Key")

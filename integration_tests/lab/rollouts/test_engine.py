@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tandem_plugin.errors import EngineError
 from tandem_plugin.lab.rollouts.engine import start_engine
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,6 +25,16 @@ def test_seeded_prompts_that_do_not_fit_into_a_step_together_are_answered(
         together, alone = process.submit(answered, checkpoints["senior"]).result()
     assert [len(ids) for ids in together] == [8] * 8
     assert together == alone
+
+
+def test_argument_that_vllm_lacks_is_refused_before_anything_is_read() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    wrong = {"enforce_eager": True, "max_modellen": 64}
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        started = process.submit(start_engine, "there/is-no-model", wrong, None, 16)
+        with pytest.raises(EngineError, match="Did you mean max_model_len") as raised:
+            started.result()
+    assert raised.value.code == "vllm-argument-unknown"
 
 
 def answered(model: Path) -> tuple[list[list[int]], list[list[int]]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -42,14 +45,17 @@ def start_engine(
     tokens: the longest response. On a CPU the engine is sized to fit the free memory, unless
     ``arguments`` set it; the choice is printed on stderr.
 
-    Raises :class:`EngineError` if vLLM is missing or does not start.
+    Raises :class:`EngineError` if vLLM is missing, lacks an argument or does not start.
     """
     _before_vllm()
     try:
-        from tandem_plugin.engine.llm import LLM, TandemLLM
+        from tandem_plugin.engine.llm import LLM, EngineArgs, TandemLLM
         from tandem_plugin.engine.runners import is_on_cpu
     except ImportError as error:
         raise EngineError("vllm-import-failed", error=error) from error
+    _check_arguments(
+        arguments, {field.name for field in fields(EngineArgs)} | signature(LLM).parameters.keys()
+    )
     if is_on_cpu():
         models = [model] if tandem is None else [model, str(tandem.get("junior") or model)]
         memory, sentence = cpu_arguments(models, arguments, tokens)
@@ -67,6 +73,14 @@ def start_engine(
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
         raise EngineError("engine-start-failed", why=why) from error
+
+
+def _check_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise :class:`EngineError` for an argument that this version of vLLM lacks."""
+    for name in sorted(arguments.keys() - known):
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise EngineError("vllm-argument-unknown", name=name, meant=meant)
 
 
 def check_drafting_here() -> None:
