@@ -21,4 +21,5 @@ BENCHMARKS=${BENCHMARKS:-GSM8K=gsm8k-test}
 
 # Of the trainer's own arguments those that define your run; later ones can follow the method on the command
 # line. verl: trainer.logger='[console,wandb]'  OpenRLHF: --logger.wandb.key KEY  TRL: --report_to wandb
+# SkyRL: trainer.logger=wandb
 ARGUMENTS=()

@@ -1,4 +1,4 @@
-"""Tandem reinforcement learning for verl, OpenRLHF and TRL on vLLM, as a plugin.
+"""Tandem reinforcement learning for verl, OpenRLHF, TRL and SkyRL on vLLM, as a plugin.
 
 A trained senior and a frozen junior write one response together. Importing this package imports
 neither torch nor vllm.

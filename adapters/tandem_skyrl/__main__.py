@@ -30,12 +30,9 @@ def main(experiment: type[TandemExp] | None = None) -> None:
         if running_version("skyrl") is None:
             raise ConfigError("trainer-not-installed", trainer="skyrl")
         tandem, others = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
-        import ray
         from skyrl.train.config import SkyRLTrainConfig
-        from skyrl.train.utils import validate_cfg
-        from skyrl.train.utils.utils import initialize_ray
 
-        from tandem_skyrl.experiment import TandemExp
+        from tandem_skyrl.experiment import TandemExp, start
         from tandem_skyrl.refusals import check_run
         from tandem_skyrl.settings import put_settings
 
@@ -45,14 +42,7 @@ def main(experiment: type[TandemExp] | None = None) -> None:
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     put_settings(cfg, tandem)
-    validate_cfg(cfg)
-    initialize_ray(cfg)
-
-    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
-    def run(kind: type[TandemExp]) -> None:
-        kind(cfg).run()
-
-    ray.get(run.remote(experiment or TandemExp))
+    start(experiment or TandemExp, cfg)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""Tandem's verifiable reward as SkyRL-Gym's: ``environment.env_class=tandem_math``."""
+"""Tandem's verifiable reward as SkyRL-Gym's: ``environment.env_class=tandem_math``.
+
+As a program it is SkyRL's own command with this environment, without tandem: the runs that one in
+tandem is compared with.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,3 +31,16 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         if reward is None:
             raise DataError("skyrl-row-without-answer", columns=", ".join(sorted(self._row)))
         return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
+
+
+def main() -> None:
+    """Run SkyRL with the settings of the command line."""
+    from skyrl.train.config import SkyRLTrainConfig
+
+    from tandem_skyrl.experiment import MathExp, start
+
+    start(MathExp, SkyRLTrainConfig.from_cli_overrides(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

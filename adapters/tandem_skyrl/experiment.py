@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import ray
 import skyrl_gym
 from skyrl.backends.skyrl_train.inference_servers.utils import resolve_policy_model_name
 from skyrl.train.entrypoints.main_base import BasePPOExp
 from skyrl.train.fully_async_trainer import FullyAsyncRayPPOTrainer
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from skyrl.train.trainer import RayPPOTrainer
+from skyrl.train.utils import validate_cfg
+from skyrl.train.utils.utils import initialize_ray
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
@@ -31,7 +34,17 @@ HOOKS: dict[type, tuple[str, ...]] = {
 """The methods of SkyRL's classes that tandem's extend."""
 
 
-class TandemExp(BasePPOExp):  # type: ignore[misc]
+class MathExp(BasePPOExp):  # type: ignore[misc]
+    """SkyRL's own experiment, whose environments have ``tandem_math`` among them."""
+
+    def __init__(self, cfg: Any) -> None:
+        """cfg: SkyRL's settings."""
+        super().__init__(cfg)
+        if MATH not in skyrl_gym.registry:
+            skyrl_gym.register(id=MATH, entry_point="tandem_skyrl.environment:MathEnv")
+
+
+class TandemExp(MathExp):
     """The base class for experiments of one's own, which name their generator and trainer."""
 
     generator_class: type = SkyRLGymGenerator
@@ -39,12 +52,6 @@ class TandemExp(BasePPOExp):  # type: ignore[misc]
     trainer_class: type | None = None
     """None: SkyRL's synchronous or fully asynchronous trainer, as the settings say."""
     tandem: SkyRLRun | None = None
-
-    def __init__(self, cfg: Any) -> None:
-        """cfg: SkyRL's settings. Its environments then have ``tandem_math`` among them."""
-        super().__init__(cfg)
-        if MATH not in skyrl_gym.registry:
-            skyrl_gym.register(id=MATH, entry_point="tandem_skyrl.environment:MathEnv")
 
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
         """The generator, in tandem; raises for engines that are not.
@@ -75,6 +82,18 @@ class TandemExp(BasePPOExp):  # type: ignore[misc]
         own = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
         kind = _in_tandem(TandemTrainer, self.trainer_class or own)
         return kind(**arguments, tandem=self.tandem)
+
+
+def start(experiment: type[BasePPOExp], cfg: Any) -> None:
+    """Run an experiment as SkyRL's command does: in a task of Ray's. cfg: SkyRL's settings."""
+    validate_cfg(cfg)
+    initialize_ray(cfg)
+
+    @ray.remote(num_cpus=1)  # type: ignore[untyped-decorator]
+    def run(kind: type[BasePPOExp]) -> None:
+        kind(cfg).run()
+
+    ray.get(run.remote(experiment))
 
 
 def _in_tandem(extension: type, base: type) -> Any:

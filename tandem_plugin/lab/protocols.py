@@ -153,7 +153,8 @@ def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any
     return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
 
 
-_VERLS_ARGUMENTS = "data.apply_chat_template_kwargs"
+_ARGUMENTS = ("data.apply_chat_template_kwargs", "generator.chat_template_kwargs")
+"""Where verl and SkyRL take the arguments of the template."""
 _TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "data.tokenizer_chat_template")
 """Where verl and OpenRLHF take a template in place of the tokenizer's."""
 
@@ -161,31 +162,33 @@ _TEMPLATES = ("actor_rollout_ref.model.custom_chat_template", "data.tokenizer_ch
 def template_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     """The arguments of the chat template in a trainer's own arguments; later ones win.
 
-    verl has ``data.apply_chat_template_kwargs``; both have a template in place of the tokenizer's.
+    verl and SkyRL have a setting for them, verl and OpenRLHF a template in place of the
+    tokenizer's.
     """
     found: dict[str, Any] = {}
     for name, value in _settings(arguments):
-        if name == _VERLS_ARGUMENTS:
+        setting, _, key = name.partition("_kwargs.")
+        if name in _ARGUMENTS:
             found |= value or {}
-        elif name.startswith(f"{_VERLS_ARGUMENTS}."):
-            found[name.removeprefix(f"{_VERLS_ARGUMENTS}.")] = value
+        elif f"{setting}_kwargs" in _ARGUMENTS:
+            found[key] = value
         elif name in _TEMPLATES and value:
             found["chat_template"] = value
     return found
 
 
 def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of verl's overrides of templates, and of OpenRLHF's options in both forms."""
+    """(name, value) of overrides of templates, and of OpenRLHF's options in both forms."""
     for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         name, equals, value = argument.partition("=")
         if name.startswith("--"):
             yield name[2:], value if equals else following
-        elif name.lstrip("+").startswith((_VERLS_ARGUMENTS, *_TEMPLATES)):
+        elif name.lstrip("+").startswith((*_ARGUMENTS, *_TEMPLATES)):
             yield name.lstrip("+"), _hydra_value(value)
 
 
 def _hydra_value(text: str) -> Any:
-    """The value of an override in Hydra's grammar: itself where Hydra, and so verl, is missing."""
+    """The value of an override in Hydra's grammar, as SkyRL reads it too; itself without Hydra."""
     with suppress(ImportError):
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException

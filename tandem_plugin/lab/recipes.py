@@ -61,6 +61,13 @@ RECIPES = {
         Recipe("verl", "verl-vllm-0.29.0", "verl,math,eval"),
         Recipe("openrlhf", "openrlhf-vllm-0.29.0", "openrlhf,math,eval", then="openrlhf==0.11.2"),
         Recipe("trl", "trl-vllm-0.29.0", "trl,math,eval", least_python=(3, 11)),
+        Recipe(
+            "skyrl",
+            "skyrl-vllm-0.30.0",
+            "skyrl,math,eval",
+            then="skyrl==0.4.0",
+            least_python=(3, 12),
+        ),
     )
 }
 """By trainer."""

@@ -15,7 +15,7 @@ from fake_trainers import EXAMPLES, fake_environment, run_recipe
 
 from tandem_plugin.lab.protocols import template_arguments
 
-TRAINERS = ("verl", "openrlhf", "trl")
+TRAINERS = ("verl", "openrlhf", "trl", "skyrl")
 
 
 @pytest.mark.parametrize(
@@ -34,13 +34,18 @@ TRAINERS = ("verl", "openrlhf", "trl")
             r"--template-arg chat_template=\"\{\{\ messages\ \}\}\"",
         ),
         ("trl", [], ""),
+        (
+            "skyrl",
+            ["generator.chat_template_kwargs={enable_thinking:false}"],
+            "--template-arg enable_thinking=false",
+        ),
     ],
 )
 def test_a_finished_run_prints_its_next_commands_again(
     framework: str, given: list[str], repeated: str, tmp_path: Path
 ) -> None:
     """With the arguments of the chat template that it was trained with."""
-    if framework == "verl" and given:
+    if framework in ("verl", "skyrl") and given:
         pytest.importorskip("hydra")
     out = tmp_path / "runs" / framework / "tandem"
     out.mkdir(parents=True)
@@ -86,6 +91,14 @@ def test_a_finished_run_prints_its_next_commands_again(
             {"a": 1, "b": True, "c": "false"},
         ),
         (["actor_rollout_ref.model.custom_chat_template='{{ x }}'"], {"chat_template": "{{ x }}"}),
+        (
+            [
+                "generator.chat_template_kwargs={a: 1}",
+                "generator.chat_template_kwargs.b=false",
+                "generator.max_turns=2",
+            ],
+            {"a": 1, "b": False},
+        ),
         (["--data.tokenizer_chat_template={{ x }}"], {"chat_template": "{{ x }}"}),
         (["--data.tokenizer_chat_template", "{{ x }}"], {"chat_template": "{{ x }}"}),
     ],
@@ -124,10 +137,16 @@ def test_recipe_trains_by_the_protocol_and_records_it(
     assert named(("tandem.cap", cap)) in text
     if trainer != "trl":  # which does not validate here
         assert named(("tandem.validation", validation)) in text
-        validated = "val_kwargs.n" if trainer == "verl" else "eval.n_samples_per_prompt"
+        validated = {
+            "verl": "val_kwargs.n",
+            "openrlhf": "eval.n_samples_per_prompt",
+            "skyrl": "eval_n_samples_per_prompt",
+        }[trainer]
         assert named((validated, samples)) in text
     if trainer == "verl":
         assert f"total_training_steps={steps}" in text
+    if trainer == "skyrl":
+        assert f"trainer.max_training_steps={steps}" in text
     if trainer == "trl":  # counts updates
         assert f"--max_steps\n{2 * int(steps)}" in text
     noted = (tmp_path / "run" / "protocol").read_text()

@@ -36,8 +36,8 @@ def prepare(
         typer.Argument(callback=rows_of_stdin, autocompletion=complete_problems, help=_SOURCE),
     ],
     to: Annotated[
-        Literal["verl", "openrlhf", "trl"],
-        typer.Option(help="The trainer: verl, openrlhf or trl, which reads verl's format."),
+        Literal["verl", "openrlhf", "trl", "skyrl"],
+        typer.Option(help="The trainer; trl and skyrl read verl's format."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
@@ -89,7 +89,7 @@ def prepare(
     with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
-            "verl" if to == "trl" else to,
+            "openrlhf" if to == "openrlhf" else "verl",
             out,
             heldout=heldout,
             seed=seed,

@@ -26,10 +26,13 @@ _FLAGS = {
     "verl": "actor_rollout_ref.rollout.{name}={value}",
     "OpenRLHF": "--vllm.{name} {value}",
     "TRL": "--vllm_{name} {value}",
+    "SkyRL": "generator.inference_engine.{name}={value}",
 }
 """How each program takes a setting of the engine."""
 _OWN_NAMES = {("OpenRLHF", "max_model_len"): "--data.max_len {value}",
-              ("TRL", "max_model_len"): "--vllm_max_model_length {value}"}  # fmt: skip
+              ("TRL", "max_model_len"): "--vllm_max_model_length {value}",
+              ("SkyRL", "max_model_len"):
+              "generator.inference_engine.engine_init_kwargs.max_model_len={value}"}  # fmt: skip
 """Where it has another name."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_trainers import fake_environment, run_recipe
 from refused import refused
 
 pytest.importorskip("skyrl", reason="SkyRL is not installed")
@@ -17,7 +19,7 @@ from skyrl.train.config import SkyRLTrainConfig
 from skyrl.train.utils import validate_cfg
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.training.command import settings_of_command
+from tandem_plugin.training.command import settings_of_command, split_arguments
 from tandem_plugin.training.refusals import is_on
 from tandem_skyrl import refusals
 from tandem_skyrl.__main__ import main
@@ -206,6 +208,67 @@ def test_swapped_backend_is_a_run_that_skyrl_and_tandem_accept(tmp_path: Path) -
     check_run(cfg, own)
     validate_cfg(cfg)
     assert (own.make_schedule().name, cfg.environment.env_class) == ("word", "tandem_math")
+
+
+@pytest.mark.parametrize("method", ["tandem", "grpo", "kl-reg", "grpo-g16", "grpo-half"])
+def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
+    method: str, tmp_path: Path
+) -> None:
+    """As SkyRL reads its settings: 128 responses of 16 problems are trained on in two updates."""
+    done = run_recipe("skyrl", fake_environment(tmp_path), method)
+    assert done.returncode == 9, done.stderr
+    kept = (tmp_path / "arguments").read_text().splitlines()
+    settings, others = split_arguments(kept[2:])
+    schedule = {"tandem": "word", "grpo-half": "solo-word"}.get(method)
+    assert kept[1] == ("tandem_skyrl" if schedule else "tandem_skyrl.environment")
+    cfg = SkyRLTrainConfig.from_cli_overrides(others)
+    validate_cfg(cfg)
+    if schedule:
+        own = TandemConfig.from_mapping({k: v for k, v in settings.items() if k != "rollouts"})
+        check_run(cfg, own)
+        assert (own.schedule, own.parameters) == (schedule, {"p": 0.5, "cap": 32})
+    stated = {
+        "trainer.policy.model.path": "Qwen/Qwen3-4B-Instruct-2507",
+        "trainer.policy.optimizer_config.lr": 1e-6,
+        "trainer.algorithm.eps_clip_low": 0.2,
+        "trainer.algorithm.eps_clip_high": 0.2,
+        "trainer.algorithm.use_kl_loss": method == "kl-reg",
+        "trainer.algorithm.kl_loss_coef": 0.001,
+        "trainer.algorithm.temperature": 0.6,
+        "trainer.train_batch_size": 16,
+        "trainer.policy_mini_batch_size": 8,
+        "trainer.max_training_steps": 250,
+        "generator.n_samples_per_prompt": 16 if method == "grpo-g16" else 8,
+        "generator.sampling_params.max_generate_length": 3000,
+        "generator.sampling_params.temperature": 0.6,
+        "generator.eval_n_samples_per_prompt": 4,
+        "generator.eval_sampling_params.temperature": 0.6,
+        "generator.eval_sampling_params.top_p": 0.95,
+    }
+    assert {name: value_of(cfg, name) for name in stated} == stated
+
+
+@pytest.mark.parametrize(("scores", "chosen"), [((0.5, 0.75, 0.75, 0.25), 100), ((None,) * 4, 120)])
+def test_recipes_senior_is_the_last_of_the_best(
+    scores: tuple[float | None, ...], chosen: int, tmp_path: Path
+) -> None:
+    """Its trainer is a program that leaves what SkyRL leaves."""
+    variables = fake_environment(tmp_path)
+    out = tmp_path / "run of one"
+    export = out / "export"
+    trainer = tmp_path / "bin" / "python"
+    trainer.write_text(trainer.read_text().replace("exit 9", f"cp -r {tmp_path}/left/. '{export}'"))
+    for step, score in zip((20, 80, 100, 120), scores, strict=True):
+        (tmp_path / "left" / f"global_step_{step}" / "policy").mkdir(parents=True)
+        if score is not None:
+            folder = tmp_path / "left" / "dumped_evals" / f"global_step_{step}_evals"
+            folder.mkdir(parents=True)
+            found = {"eval/set/avg_score": 1.0, "eval/all/avg_score": score, "eval/all/n": 3}
+            (folder / "aggregated_results.jsonl").write_text(json.dumps(found) + "\n")
+    done = run_recipe("skyrl", {**variables, "OUT": str(out), "STEPS": "120"}, "tandem")
+    assert done.returncode == 0, done.stderr
+    assert (out / "senior").resolve() == export / f"global_step_{chosen}" / "policy"
+    assert (out / "done").read_text() == "120\n"
 
 
 @pytest.mark.parametrize(("answer", "reward"), [("\\boxed{4}", 1.0), ("\\boxed{5}", 0.0)])

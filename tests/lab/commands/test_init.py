@@ -46,7 +46,7 @@ def test_second_call_overwrites_nothing() -> None:
 def test_unknown_trainer_is_told_which_there_are() -> None:
     found = CliRunner().invoke(app, ["init", "vrl"])
     assert found.exit_code == 2
-    assert "'vrl' is not one of 'verl', 'openrlhf', 'trl'" in found.stderr
+    assert "'vrl' is not one of 'verl', 'openrlhf', 'trl', 'skyrl'" in found.stderr
 
 
 def test_environment_of_another_trainer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,12 @@ def test_environment_of_another_trainer_is_named(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("trainer", "python", "said"),
-    [("trl", (3, 10), True), ("verl", (3, 10), False), ("verl", (3, 13), True)],
+    [
+        ("trl", (3, 10), True),
+        ("skyrl", (3, 11), True),
+        ("verl", (3, 10), False),
+        ("verl", (3, 13), True),
+    ],
 )
 def test_python_that_the_versions_are_not_for_is_named(
     monkeypatch: pytest.MonkeyPatch, trainer: str, python: tuple[int, int], said: bool

@@ -100,6 +100,11 @@ def test_flags_are_those_of_each_program(senior: Path) -> None:
     )
     assert found["TRL"].startswith("--vllm_max_model_length 4096 --vllm_gpu_memory_utilization 0.9")
     assert found["OpenRLHF"].startswith("--data.max_len 4096 --vllm.gpu_memory_utilization 0.9")
+    assert found["SkyRL"] == (
+        "generator.inference_engine.engine_init_kwargs.max_model_len=4096 "
+        "generator.inference_engine.gpu_memory_utilization=0.9 "
+        "generator.inference_engine.tensor_parallel_size=2"
+    )
     assert found["tandem rollout, eval"].startswith("--engine max_model_len=4096 --engine gpu_")
     assert found["verl"].startswith("actor_rollout_ref.rollout.max_model_len=4096 ")
     _, out, _ = run(*machine)
