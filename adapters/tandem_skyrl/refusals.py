@@ -36,7 +36,7 @@ SOUND_LOSSES = (
 )
 
 UNPROVEN = {
-    "asynchronous": "the fully asynchronous trainer, whose checks were tested without a run",
+    "asynchronous": "a part of the fully asynchronous trainer not tested with tandem",
     "dynamic_sampling": "dynamic sampling, whose checks were tested without a run",
     "engine": "an engine that SkyRL starts or syncs in a way not tested with tandem",
     "estimator": "an advantage estimator not tested with tandem",
@@ -73,7 +73,7 @@ _REFUSALS = (
             (f"{_ENGINE}enable_return_sample_support_set", "engine"),
             (f"{_ENGINE}offload_kv_for_weight_sync", "engine"),
             ("trainer.mtp.enabled", "engine"),
-            ("trainer.fully_async.enabled", "asynchronous"),
+            ("trainer.fully_async.sample_full_batch", "asynchronous"),
             ("trainer.algorithm.dynamic_sampling.type", "dynamic_sampling"),
         )
     ),

@@ -1,7 +1,8 @@
 """Runs SkyRL's own trainer on a CPU in a process of its own; as a program it is that process.
 
 Everything is SkyRL's: its entry task, Ray actors, FSDP policy, vLLM servers, router, weight sync by
-files (``delta``), evaluation and export. Its settings come on the command line.
+files (``delta``), evaluation and export. Its settings come on the command line; what breaks it, by
+a function's name in an environment variable.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.openrlhf_machine import WITHOUT_FLASH_ATTN, variables_of_ray
+from support.openrlhf_machine import WITHOUT_FLASH_ATTN, path, variables_of_ray
 from support.trainer_run import TrainerRun, run_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 ON_CPU = Path(__file__).with_name("skyrl_on_cpu")
+_SABOTAGE = "TANDEM_TEST_SABOTAGE"
 _WORDS = "software license work derivative contributor liability warranty patent source object"
 
 
@@ -79,32 +81,44 @@ class SkyRLBench:
         self,
         tandem: Mapping[str, Any],
         *,
+        sabotage: str = "",
+        folder: Path | None = None,
+        recipe: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
         name: str = "run",
         watch: str | None = None,
         timeout: float = 540,
         **settings: Any,
     ) -> SkyRLRun:
-        """One run; settings: SkyRL's over a small run's, with "__" for a dot."""
+        """One run; tandem: its settings; settings: SkyRL's over a small run's, with "__" for a dot.
+
+        folder: where checkpoints are, if another run resumes them. recipe: a script that starts
+        SkyRL in place of the experiment of the tests, with its own settings before these;
+        environment: its variables.
+        """
         data = f"['{self.folder / 'train.jsonl'}']"
+        models = ("trainer.policy.model.path", "trainer.ref.model.path")
+        rows = dict.fromkeys(("data.train_data", "data.val_data"), data)
+        experiment = {**rows, **dict.fromkeys(models, self.model), **SMALL}
         own = {
-            "data.train_data": data,
-            "data.val_data": data,
-            "trainer.policy.model.path": self.model,
-            "trainer.ref.model.path": self.model,
-            **SMALL,
+            **(ON_A_CPU if recipe else experiment),
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
 
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
+            kept = folder or out
             places = {
-                "trainer.ckpt_path": out / "checkpoints",
-                "trainer.export_path": out / "export",
-                "trainer.log_path": out / "logs",
-                "generator.inference_engine.delta_weight_sync.sync_dir": out / "delta",
-                "generator.inference_engine.delta_weight_sync.local_checkpoint_dir": out / "cache",
+                f"{_ENGINE}delta_weight_sync.sync_dir": out / "delta",
+                f"{_ENGINE}delta_weight_sync.local_checkpoint_dir": out / "cache",
             }
-            flags = {"rollouts": str(out / "rollouts"), **tandem}
-            command = [sys.executable, "-m", "support.skyrl_run"]
+            flags = dict(tandem)
+            command = list(recipe)
+            if not recipe:
+                places["trainer.ckpt_path"] = kept / "checkpoints"
+                places["trainer.export_path"] = out / "export"
+                places["trainer.log_path"] = out / "logs"
+                flags = {"rollouts": str(out / "rollouts"), **tandem}
+                command = [sys.executable, "-m", "support.skyrl_run"]
             for key, value in flags.items():
                 command += [f"--tandem.{key}", json.dumps(value)]
             command += [f"{key}={_written(value)}" for key, value in {**own, **places}.items()]
@@ -116,15 +130,18 @@ class SkyRLBench:
                 ROOT / "integration_tests",
             ]
             paths = [*map(str, parts), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment = {
+            variables = {
                 **os.environ,
                 **variables_of_ray(ray),
+                "PATH": path(),
                 "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
                 "PYTHONPATH": os.pathsep.join(paths),
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "SKYRL_DUMP_INFRA_LOG_TO_STDOUT": "1",
+                _SABOTAGE: sabotage,
+                **environment,
             }
-            return command, environment
+            return command, variables
 
         return SkyRLRun(**vars(run_trainer(self.folder, name, started, watch, timeout)))
 
@@ -135,18 +152,33 @@ def _written(value: Any) -> str:
 
 _ENGINE = "generator.inference_engine."
 
-SMALL: Mapping[str, Any] = {
-    "environment.env_class": "letters",
-    "data.dataloader.num_workers": 0,
-    "trainer.strategy": "fsdp",
+ON_A_CPU: Mapping[str, Any] = {
     "trainer.bf16": False,
     "trainer.placement.colocate_all": False,
     "trainer.placement.colocate_policy_ref": False,
     "trainer.flash_attn": False,
     "trainer.remove_microbatch_padding": False,
-    "trainer.gradient_checkpointing": False,
     "trainer.policy.fsdp_config.mixed_precision.param_dtype": "fp32",
     "trainer.ref.fsdp_config.mixed_precision.param_dtype": "fp32",
+    "trainer.enable_ray_gpu_monitor": False,
+    f"{_ENGINE}model_dtype": "float32",
+    f"{_ENGINE}enforce_eager": True,
+    f"{_ENGINE}max_num_seqs": 16,
+    f"{_ENGINE}gpu_memory_utilization": 0.1,
+    f"{_ENGINE}enable_ray_prometheus_stats": False,
+    f"{_ENGINE}distributed_executor_backend": "mp",
+    f"{_ENGINE}engine_init_kwargs.worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker",
+    f"{_ENGINE}engine_init_kwargs.max_model_len": 512,
+    f"{_ENGINE}weight_sync_backend": "delta",
+}
+"""What SkyRL needs on a machine without a GPU."""
+
+SMALL: Mapping[str, Any] = {
+    **ON_A_CPU,
+    "environment.env_class": "letters",
+    "data.dataloader.num_workers": 0,
+    "trainer.strategy": "fsdp",
+    "trainer.gradient_checkpointing": False,
     "trainer.policy.optimizer_config.lr": 1e-2,
     "trainer.algorithm.use_kl_loss": False,
     "trainer.train_batch_size": 4,
@@ -164,20 +196,10 @@ SMALL: Mapping[str, Any] = {
     "trainer.resume_mode": "none",
     "trainer.logger": "console",
     "trainer.dump_data_batch": True,
-    "trainer.enable_ray_gpu_monitor": False,
     "generator.n_samples_per_prompt": 4,
     "generator.max_turns": 2,
     "generator.max_input_length": 400,
     "generator.sampling_params.max_generate_length": 16,
-    f"{_ENGINE}model_dtype": "float32",
-    f"{_ENGINE}enforce_eager": True,
-    f"{_ENGINE}max_num_seqs": 16,
-    f"{_ENGINE}gpu_memory_utilization": 0.1,
-    f"{_ENGINE}enable_ray_prometheus_stats": False,
-    f"{_ENGINE}distributed_executor_backend": "mp",
-    f"{_ENGINE}engine_init_kwargs.worker_cls": "vllm.v1.worker.cpu_worker.CPUWorker",
-    f"{_ENGINE}engine_init_kwargs.max_model_len": 512,
-    f"{_ENGINE}weight_sync_backend": "delta",
 }
 """A run of seconds: no reference model, two turns of 16 tokens, four samples of each prompt."""
 

@@ -164,7 +164,10 @@ BACKENDS = (
         environments=Runs(
             "tandem_skyrl/test_training.py::test_trained_tokens_are_the_engines_record"
         ),
-        asynchronous=Unproven("asynchronous"),
+        asynchronous=Runs(
+            "tandem_skyrl/test_training.py"
+            "::test_asynchronous_trainer_trains_the_engines_record_and_resumes_its_seeds"
+        ),
         lora=Rejected("skyrl-adapter-unsupported"),
         lambda_jun=Rejected("skyrl-imitation-unsupported"),
         validation=Runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,19 @@ from support.records import recorded
 from support.skyrl_run import SkyRLBench, SkyRLRun
 
 from tandem_plugin import Rule
+from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.checkpoint_note import NOTE
 
 pytestmark = pytest.mark.timeout(900)
 BENCH, STEPS, SEED, LEARNING_RATE = SkyRLBench, 2, 7, 1e-3
 UPDATES = {"trainer__policy_mini_batch_size": 2, "trainer__eval_interval": STEPS}
+ASYNCHRONOUS = {
+    "trainer__fully_async__enabled": True,
+    "trainer__fully_async__max_staleness_steps": 1,
+    "trainer__fully_async__num_parallel_generation_workers": 8,
+    "trainer__algorithm__policy_loss_type": "rollout_is",
+    "trainer__ckpt_interval": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +256,40 @@ def test_step_wise_rows_are_the_engines_record(
     done.check_batches()
     assert all(len(row["tandem_segments"]) == 1 for row in done.run.rollouts())
     done.check_log_probs({1: checkpoints["senior"], 2: done.run.exported(1)})
+
+
+def prompt_of(row: Mapping[str, Any]) -> int:
+    """The number of a row's prompt, which SkyRL knows it by as well."""
+    return int(re.findall(r"Write of the \w+ (\d+)\.", row["input"])[0])
+
+
+@pytest.mark.long
+def test_asynchronous_trainer_trains_the_engines_record_and_resumes_its_seeds(
+    made: Any, bench: SkyRLBench, rule: Rule, checkpoints: dict[str, Path]
+) -> None:
+    """The last two steps are a second run's, which resumes the first as if it had been killed.
+
+    Where ``max_training_steps`` ends a run, SkyRL's last checkpoint is named after the next step.
+    """
+    folder = bench.folder / "resumed"
+    first = made("asynchronous", folder=folder, **ASYNCHRONOUS)
+    more = {
+        "trainer__max_training_steps": 2 * STEPS,
+        "trainer__resume_mode": "from_path",
+        "trainer__resume_path": folder / "checkpoints" / f"global_step_{STEPS}",
+    }
+    second = made("resumed", folder=folder, **{**ASYNCHRONOUS, **more})
+    for done, steps in ((first, [1, 2]), (second, [3, 4])):
+        done.check(rule, calls=STEPS * 16 * 2)
+        done.check_batches(steps)
+        assert [one["step"] for one in done.run.steps] == steps
+    first.check_log_probs({1: checkpoints["senior"]})
+    second.check_log_probs({3: first.run.exported(STEPS)})
+    seen = set()
+    for row in [*first.run.rollouts(), *second.run.rollouts()]:
+        seeds = [seed for seed, _, _ in row["tandem_segments"]]
+        places = [("training", "epoch", 0, str(prompt_of(row)), sample) for sample in range(4)]
+        (place,) = [p for p in places if derive_seed(SEED, *p, 0) == seeds[0]]
+        assert seeds == [derive_seed(SEED, *place, call) for call in range(2)]
+        seen.add(place)
+    assert len(seen) == 2 * STEPS * 16

@@ -49,7 +49,8 @@ def tandem(**settings: Any) -> TandemConfig:
         (["generator.step_wise_trajectories=true"], []),
         (["generator.use_conversation_multi_turn=false"], []),
         (["generator.sampling_params.stop=['a']"], []),
-        (["trainer.fully_async.enabled=true"], ["asynchronous"]),
+        (["trainer.fully_async.enabled=true"], []),
+        (["trainer.fully_async.sample_full_batch=true"], ["asynchronous"]),
         (["trainer.algorithm.dynamic_sampling.type=filter"], ["dynamic_sampling"]),
     ],
 )
@@ -100,7 +101,7 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
                 ("generator.inference_engine.enable_return_routed_experts", "true"),
                 ("generator.inference_engine.offload_kv_for_weight_sync", "true"),
                 ("trainer.mtp.enabled", "true"),
-                ("trainer.fully_async.enabled", "true"),
+                ("trainer.fully_async.sample_full_batch", "true"),
                 ("trainer.algorithm.dynamic_sampling.type", "filter"),
                 ("generator.inference_engine.speculative_config.method", "mtp"),
             )
