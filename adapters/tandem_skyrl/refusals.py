@@ -37,7 +37,7 @@ SOUND_LOSSES = (
 
 UNPROVEN = {
     "asynchronous": "a part of the fully asynchronous trainer not tested with tandem",
-    "dynamic_sampling": "dynamic sampling, whose checks were tested without a run",
+    "dynamic_sampling": "dynamic sampling of another kind than filter",
     "engine": "an engine that SkyRL starts or syncs in a way not tested with tandem",
     "estimator": "an advantage estimator not tested with tandem",
     "loss": "a policy loss not tested with tandem",
@@ -74,9 +74,9 @@ _REFUSALS = (
             (f"{_ENGINE}offload_kv_for_weight_sync", "engine"),
             ("trainer.mtp.enabled", "engine"),
             ("trainer.fully_async.sample_full_batch", "asynchronous"),
-            ("trainer.algorithm.dynamic_sampling.type", "dynamic_sampling"),
         )
     ),
+    untested("trainer.algorithm.dynamic_sampling.type", (None, "filter"), "dynamic_sampling"),
     untested("trainer.strategy", ("fsdp", "fsdp2"), "strategy"),
     untested("trainer.algorithm.advantage_estimator", SOUND_ESTIMATORS, "estimator"),
     untested("trainer.algorithm.policy_loss_type", SOUND_LOSSES, "loss"),

@@ -15,7 +15,7 @@ pytest.importorskip("skyrl", reason="SkyRL is not installed")
 
 import torch
 from support.reading import Readers
-from support.records import recorded
+from support.records import all_records, recorded
 from support.skyrl_run import SkyRLBench, SkyRLRun
 
 from tandem_plugin import Rule
@@ -50,9 +50,9 @@ class Trained:
     def check(self, rule: Rule, calls: int) -> None:
         """Every token of every trained row is what the engine wrote by whom it says.
 
-        calls: how many there were, those of rows that dynamic sampling repeats once.
+        calls: how many there were.
         """
-        rows = list({row["tandem_segments"][0][0]: row for row in self.run.rollouts()}.values())
+        rows = self.run.rollouts()
         segments = [segment for row in rows for segment in row["tandem_segments"]]
         assert len(segments) == calls
         assert len({seed for seed, _, _ in segments}) == len(segments)
@@ -256,6 +256,32 @@ def test_step_wise_rows_are_the_engines_record(
     done.check_batches()
     assert all(len(row["tandem_segments"]) == 1 for row in done.run.rollouts())
     done.check_log_probs({1: checkpoints["senior"], 2: done.run.exported(1)})
+
+
+@pytest.mark.long
+def test_dynamic_sampling_with_importance_correction_trains_the_engines_record(
+    made: Any, bench: SkyRLBench, rule: Rule, checkpoints: dict[str, Path]
+) -> None:
+    """Of every four prompts, one asks for what no response has."""
+    rows = [json.loads(line) for line in (bench.folder / "train.jsonl").read_text().splitlines()]
+    for row in rows[::4]:
+        row["letter"] = "\N{SNOWMAN}"
+    file = bench.folder / "some_unsolved.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = made(
+        "dynamic",
+        data__train_data=f"['{file}']",
+        trainer__algorithm__dynamic_sampling__type="filter",
+        trainer__algorithm__off_policy_correction__tis_ratio_type="token",
+        trainer__algorithm__loss_reduction="sequence_mean",
+        trainer__algorithm__advantage_estimator="reinforce++",
+    )
+    assert all(prompt_of(row) % 4 for row in done.run.rollouts())
+    done.check(rule, calls=STEPS * 16 * 2)
+    done.check_batches()
+    done.check_log_probs({1: checkpoints["senior"], 2: done.run.exported(1)})
+    proof = 1
+    assert len(all_records(done.record)) > STEPS * 16 * 2 + proof
 
 
 def prompt_of(row: Mapping[str, Any]) -> int:

@@ -51,7 +51,7 @@ def tandem(**settings: Any) -> TandemConfig:
         (["generator.sampling_params.stop=['a']"], []),
         (["trainer.fully_async.enabled=true"], []),
         (["trainer.fully_async.sample_full_batch=true"], ["asynchronous"]),
-        (["trainer.algorithm.dynamic_sampling.type=filter"], ["dynamic_sampling"]),
+        (["trainer.algorithm.dynamic_sampling.type=filter"], []),
     ],
 )
 def test_sound_settings_pass(settings: list[str], allowed: list[str]) -> None:
@@ -102,7 +102,6 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
                 ("generator.inference_engine.offload_kv_for_weight_sync", "true"),
                 ("trainer.mtp.enabled", "true"),
                 ("trainer.fully_async.sample_full_batch", "true"),
-                ("trainer.algorithm.dynamic_sampling.type", "filter"),
                 ("generator.inference_engine.speculative_config.method", "mtp"),
             )
         ),
@@ -113,6 +112,12 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
             SUPPORT,
         ),
         (["trainer.strategy=megatron"], {}, "trainer-setting-untested", "trainer.strategy"),
+        (
+            ["trainer.algorithm.dynamic_sampling.type=replace"],
+            {},
+            "trainer-setting-untested",
+            "trainer.algorithm.dynamic_sampling.type",
+        ),
         (
             ["trainer.algorithm.advantage_estimator=gae"],
             {"unproven": ["loss"]},
