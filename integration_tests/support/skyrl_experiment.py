@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import skyrl_gym
-from skyrl.train.dataset import PromptDataset
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from tandem_skyrl.experiment import TandemExp
@@ -42,22 +41,11 @@ class JsonLines:
 
 
 class LettersExp(TandemExp):
-    """Two of SkyRL's documented hooks more: the data set and the log."""
+    """One of SkyRL's documented hooks more: the log."""
 
     def __init__(self, cfg: Any) -> None:
         skyrl_gym.register(id="letters", entry_point="support.skyrl_experiment:Letters")
         super().__init__(cfg)
-
-    def get_train_dataset(self) -> Any:
-        return self._rows(self.cfg.data.train_data)
-
-    def get_eval_dataset(self) -> Any:
-        return self._rows(self.cfg.data.val_data)
-
-    def _rows(self, files: list[str]) -> Any:
-        # SkyRL filters prompts in eight processes.
-        longest = self.cfg.trainer.max_prompt_length
-        return PromptDataset(files, self.tokenizer, longest, num_workers=0)
 
     def get_tracker(self) -> Any:
         return JsonLines()

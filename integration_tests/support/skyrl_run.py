@@ -153,6 +153,7 @@ def _written(value: Any) -> str:
 _ENGINE = "generator.inference_engine."
 
 ON_A_CPU: Mapping[str, Any] = {
+    "data.dataloader.num_workers": 0,
     "trainer.bf16": False,
     "trainer.placement.colocate_all": False,
     "trainer.placement.colocate_policy_ref": False,
@@ -176,7 +177,6 @@ ON_A_CPU: Mapping[str, Any] = {
 SMALL: Mapping[str, Any] = {
     **ON_A_CPU,
     "environment.env_class": "letters",
-    "data.dataloader.num_workers": 0,
     "trainer.strategy": "fsdp",
     "trainer.gradient_checkpointing": False,
     "trainer.policy.optimizer_config.lr": 1e-2,

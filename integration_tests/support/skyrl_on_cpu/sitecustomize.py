@@ -40,6 +40,16 @@ def talk_by_gloo(distributed: ModuleType) -> None:
     distributed.init_process_group = init_process_group  # type: ignore[attr-defined]
 
 
+def filter_prompts_here(dataset: ModuleType) -> None:
+    """Its data set filters prompts in eight new processes, whatever the settings say."""
+    made = dataset.PromptDataset.__init__
+
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        made(self, *args, **{**options, "num_workers": 0})
+
+    dataset.PromptDataset.__init__ = init
+
+
 def in_its_workers(_: ModuleType) -> None:
     """In the processes that train alone, not in engines."""
     import torch
@@ -52,3 +62,4 @@ def in_its_workers(_: ModuleType) -> None:
 
 
 after_import("skyrl.backends.skyrl_train.distributed", in_its_workers)  # an empty package
+after_import("skyrl.train.dataset.dataset", filter_prompts_here)
