@@ -1,4 +1,7 @@
-"""An experiment as SkyRL's users write one, in tandem: an environment, and a log for tests."""
+"""An experiment as SkyRL's users write one, in tandem: an environment, and a log that tests read.
+
+Imported in the task that trains, where the functions that break a run are looked up as well.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,41 @@ class LettersExp(TandemExp):
     def __init__(self, cfg: Any) -> None:
         skyrl_gym.register(id="letters", entry_point="support.skyrl_experiment:Letters")
         super().__init__(cfg)
+        if sabotage := os.environ["TANDEM_TEST_SABOTAGE"]:
+            globals()[sabotage](self)
 
     def get_tracker(self) -> Any:
         return JsonLines()
+
+
+def complemented(experiment: TandemExp) -> None:
+    """The junior's tokens in the place of the senior's."""
+    from skyrl.train.trainer import RayPPOTrainer
+
+    convert = RayPPOTrainer.convert_to_training_input
+
+    def other(self: Any, output: Any, uids: Any) -> Any:
+        masks = [[1 - bit for bit in mask] for mask in output["loss_masks"]]
+        return convert(self, {**output, "loss_masks": masks}, uids)
+
+    RayPPOTrainer.convert_to_training_input = other
+
+
+def generator_not_asked_for(experiment: TandemExp) -> None:
+    """SkyRL creates its generator by itself."""
+    from skyrl.train.entrypoints.main_base import BasePPOExp
+
+    experiment.get_generator = lambda *given: BasePPOExp.get_generator(experiment, *given)
+
+
+def plain_engines(experiment: TandemExp) -> None:
+    """Engines that are not in tandem, which answer its requests all the same."""
+    arguments = experiment.cfg.generator.inference_engine.engine_init_kwargs
+    get_generator = experiment.get_generator
+    tandem = arguments.pop("additional_config")
+
+    def get(*given: Any) -> Any:
+        arguments["additional_config"] = tandem
+        return get_generator(*given)
+
+    experiment.get_generator = get

@@ -17,6 +17,7 @@ import torch
 from support.reading import Readers
 from support.records import all_records, recorded
 from support.skyrl_run import SkyRLBench, SkyRLRun
+from support.trainer_run import assert_stopped
 
 from tandem_plugin import Rule
 from tandem_plugin.seeds import derive_seed
@@ -319,3 +320,24 @@ def test_asynchronous_trainer_trains_the_engines_record_and_resumes_its_seeds(
         assert seeds == [derive_seed(SEED, *place, call) for call in range(2)]
         seen.add(place)
     assert len(seen) == 2 * STEPS * 16
+
+
+SABOTAGES = {
+    "complemented": "mask-changed-after-check",
+    "generator_not_asked_for": "skyrl-hook-moved",
+    "plain_engines": "server-not-in-tandem",
+}
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "code"),
+    [
+        pytest.param(*one, marks=() if one[0] == "complemented" else pytest.mark.long)
+        for one in SABOTAGES.items()
+    ],
+)
+def test_run_stops_before_the_first_update(
+    bench: SkyRLBench, settings: dict[str, Any], sabotage: str, code: str
+) -> None:
+    run = bench.run(settings, sabotage=sabotage, name=sabotage, watch=f"[{code}]")
+    assert_stopped(run, f"[{code}]")
