@@ -15,6 +15,7 @@ from tandem_plugin.patching.after_import import after_import
 CONFIG = (
     "- name: two_calls\n  _target_: support.agent_loops.TwoCalls\n"
     "- name: two_outputs\n  _target_: support.agent_loops.TwoOutputs\n"
+    "- name: gateway\n  _target_: verl_gateway.Gateway\n"
 )
 """The file that verl's ``agent_loop_config_path`` names."""
 
