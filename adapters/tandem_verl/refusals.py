@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.refusals import (
     Refusal,
     Settings,
@@ -212,3 +213,18 @@ def check_run(config: DictConfig, tandem: TandemConfig, unproven: Unproven) -> N
 
     check_refusals(_REFUSALS, setting, unproven)
     check_settings(tandem)
+
+
+def check_prompts(dataset: Any) -> None:
+    """Raise :class:`ConfigError` if verl would send a prompt with an image, a video or audio.
+
+    dataset: verl's ``RLHFDataset``. What a class of the user's own adds is left to the engine.
+    """
+    rows: Any = getattr(dataset, "dataframe", None)
+    for name in ("image_key", "video_key", "audio_key"):
+        key = getattr(dataset, name, None)
+        if key not in getattr(rows, "column_names", ()):
+            continue
+        if any(row[key] for row in rows.select_columns([key])):
+            files = ", ".join(map(str, dataset.original_data_files))
+            raise ConfigError("verl-images-unsupported", key=key, files=files)

@@ -27,7 +27,7 @@ from tandem_plugin.training.validation import (
 )
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
-from tandem_verl.refusals import TOKEN_ESTIMATORS
+from tandem_verl.refusals import TOKEN_ESTIMATORS, check_prompts
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 
@@ -89,6 +89,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     config: Any
     tokenizer: Any
     global_steps: int
+    train_dataset: Any
+    val_dataset: Any
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
@@ -105,6 +107,12 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         """Called first by a trainer, before it creates workers."""
         super()._init_tokenizer()
         self._tandem = started_run(self.config, self.tokenizer)
+
+    def _init_dataloader(self) -> None:
+        """Called before workers are created."""
+        super()._init_dataloader()
+        for dataset in (self.train_dataset, self.val_dataset):
+            check_prompts(dataset)
 
     def _setup(self) -> None:
         register_replica()

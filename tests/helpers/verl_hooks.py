@@ -26,6 +26,7 @@ HOOKS = {
     V1: {
         "PPOTrainer.__init__": "self config",
         "PPOTrainer._init_tokenizer": "self",
+        "PPOTrainer._init_dataloader": "self",
         "PPOTrainer._build_replay_buffer": "self",
         "PPOTrainer._dump_generations": (
             "self inputs outputs gts scores reward_extra_infos_dict dump_path"

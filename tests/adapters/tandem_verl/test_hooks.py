@@ -42,6 +42,7 @@ def test_everything_that_is_extended_is_among_the_hooks() -> None:
 
 
 WORKERS = "verl.workers.engine_workers"
+DATASET = "verl.utils.dataset.rl_dataset"
 GROUPER = "verl.trainer.ppo.prefix_grouper_utils"
 SAID = [
     # A checkpoint is written to, and resumed from, the folder that tandem notes its settings in.
@@ -49,6 +50,13 @@ SAID = [
     (
         f"{V1}:PPOTrainer._load_checkpoint",
         "_folder = self.config.trainer.resume_from_path",
+    ),
+    # Data sets are read before workers are created, and say where their images are.
+    (f"{V1}:PPOTrainer._init_dataloader", "self.train_dataset = create_rl_dataset("),
+    (f"{V1}:PPOTrainer._init_dataloader", "self.val_dataset = create_rl_dataset("),
+    *(
+        (f"{DATASET}:RLHFDataset._build_messages", f"example.get(self.{kind}_key, None) or []")
+        for kind in ("image", "video", "audio")
     ),
     # Validation takes its prompts where they are addressed.
     (f"{V1}:PPOTrainer._validate", " in self.val_dataloader:"),
@@ -70,6 +78,11 @@ SAID = [
 def test_verl_does_there_what_the_adapter_counts_on(place: str, line: str) -> None:
     module, _, path = place.partition(":")
     assert line in (ast.unparse(function_of(module, path)) if path else source_of(module))
+
+
+def test_data_sets_are_read_before_workers_are_created() -> None:
+    setup = ast.unparse(function_of(V1, "PPOTrainer._setup"))
+    assert setup.index("self._init_dataloader()") < setup.index("RayClassWithInitArgs(")
 
 
 def test_masks_are_narrowed_copied_and_updated_in_this_order() -> None:

@@ -20,9 +20,11 @@ from tandem_verl.refusals import (
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
+    check_prompts,
     check_run,
 )
 from tandem_verl.settings import MANAGER, MODES
+from tandem_verl.trainer import TrainerInTandem
 
 
 def run(**overrides: Any) -> Any:
@@ -262,3 +264,32 @@ def test_other_series_of_verl_is_refused_but_for_a_development_version_by_name(
     else:
         with refused(code):
             prepare(config)
+
+
+def dataset(folder: Path, **columns: Any) -> Any:
+    """verl's, of two prompts with these further columns."""
+    import datasets
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    prompts = [[{"role": "user", "content": text}] for text in ("one", "two")]
+    file = folder / "prompts.parquet"
+    datasets.Dataset.from_dict({"prompt": prompts, **columns}).to_parquet(file)
+    settings = {"filter_overlong_prompts": False, "image_key": "pictures", "cache_dir": str(folder)}
+    return RLHFDataset([str(file)], tokenizer=None, config=OmegaConf.create(settings))
+
+
+@pytest.mark.parametrize("column", ["pictures", "videos", "audios"])
+def test_prompts_with_images_are_rejected_before_workers_are_created(
+    column: str, tmp_path: Path
+) -> None:
+    class Trainer:
+        train_dataset = dataset(tmp_path, **{column: [[], []], "images": [["unread.png"], []]})
+
+        def _init_dataloader(self) -> None:
+            self.val_dataset = dataset(tmp_path, **{column: [[], ["file"]]})
+
+    trainer = object.__new__(type("Both", (TrainerInTandem, Trainer), {}))
+    with refused("verl-images-unsupported", key=column, files=str(tmp_path / "prompts.parquet")):
+        trainer._init_dataloader()
+    check_prompts(Trainer.train_dataset)
+    check_prompts(SimpleNamespace(dataframe=None))  # of a class of the user's own

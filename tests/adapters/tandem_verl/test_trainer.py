@@ -103,6 +103,8 @@ class TrainerV1:
     def _init_tokenizer(self) -> None:
         self.tokenizer = TOKENIZER
 
+    def _init_dataloader(self) -> None: ...
+
     def _setup(self) -> None: ...
 
     def _load_checkpoint(self) -> None:
