@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.settings import FLAG, MODES, OUR_MODE, check_places, tandem_node
+from tandem_verl.settings import FLAG, MODES, OUR_MODE, check_places, names_tandem, tandem_node
 
 
 def activate() -> None:
@@ -32,18 +32,7 @@ def prepare_runs(module: ModuleType) -> None:
     whole configuration, before Ray is started. Without it, tandem engines do not start. Goes when:
     verl offers plugins a hook on the configuration.
     """
-    original: Callable[..., Any] | None = getattr(module, "validate_config", None)
-    if original is None or getattr(original, "_tandem_wrapped", False):
-        return
-
-    @functools.wraps(original)
-    def validate_config(config: Any, *rest: Any, **more: Any) -> Any:
-        if _in_tandem(config):
-            _adapter().prepare(config)
-        return original(config, *rest, **more)
-
-    validate_config._tandem_wrapped = True  # type: ignore[attr-defined]
-    module.validate_config = validate_config  # type: ignore[attr-defined]
+    _check_first(module, "validate_config", lambda config, *_, **__: _adapter().prepare(config))
 
 
 def check_runners(module: ModuleType) -> None:
@@ -53,19 +42,28 @@ def check_runners(module: ModuleType) -> None:
     whole configuration. Why: not all of them call ``validate_config``, and the trainers of
     ``fully_async_policy`` and ``one_step_off_policy`` cannot be extended. Goes when: they can.
     """
-    original: Callable[..., Any] | None = getattr(module, "run_ppo", None)
+
+    def check(config: Any, task_runner_class: Any, *_: Any, **__: Any) -> None:
+        supported = getattr(module, "TaskRunnerV1", None)
+        _adapter().check_runner(config, task_runner_class, supported)
+
+    _check_first(module, "run_ppo", check)
+
+
+def _check_first(module: ModuleType, name: str, check: Callable[..., None]) -> None:
+    """Let a function of verl's call ``check`` first, if its configuration is in tandem."""
+    original: Callable[..., Any] | None = getattr(module, name, None)
     if original is None or getattr(original, "_tandem_wrapped", False):
         return
 
     @functools.wraps(original)
-    def run_ppo(config: Any, task_runner_class: Any, *rest: Any, **more: Any) -> Any:
+    def checked(config: Any, *rest: Any, **more: Any) -> Any:
         if _in_tandem(config):
-            supported = getattr(module, "TaskRunnerV1", None)
-            _adapter().check_runner(config, task_runner_class, supported)
-        return original(config, task_runner_class, *rest, **more)
+            check(config, *rest, **more)
+        return original(config, *rest, **more)
 
-    run_ppo._tandem_wrapped = True  # type: ignore[attr-defined]
-    module.run_ppo = run_ppo  # type: ignore[attr-defined]
+    checked._tandem_wrapped = True  # type: ignore[attr-defined]
+    setattr(module, name, checked)
 
 
 def register_trainers(module: ModuleType) -> None:
@@ -86,7 +84,7 @@ def _in_tandem(config: Any) -> bool:
     try:
         importlib.import_module("tandem_plugin.training.misplaced")
     except Exception as error:
-        if "tandem" not in str(config).lower():
+        if not names_tandem(config):
             return False
         raise _refusal(error) from error
     check_places(config)

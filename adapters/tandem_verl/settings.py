@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def check_places(config: Any) -> None:
     tandem, plain = tandem_node(config), _plain(config)
     given = _at(plain, FLAG.removesuffix(".tandem"))
     places = list(Misplaced(FLAG, given, "engine_kwargs", _USERS).below(plain))
-    if tandem is None and os.environ.get("TANDEM_CONFIG", "").strip():
+    if tandem is None and _by_variable():
         places.append("the environment variable TANDEM_CONFIG")
     from_us = tandem is None and _at(plain, MANAGER_KEY) == MANAGER
     if not places and not from_us:
@@ -112,6 +112,26 @@ def check_places(config: Any) -> None:
     raise ConfigError(
         "verl-settings-misplaced", places=", ".join(places), outcome=outcome, flag=FLAG
     )
+
+
+def names_tandem(config: Any) -> bool:
+    """Whether a run might be meant in tandem: a key contains the name, or the variable is set.
+
+    config: verl's whole configuration, whose values are free. For where :func:`check_places`, which
+    says more, cannot be used.
+    """
+
+    def within(node: Any) -> bool:
+        node = _parsed(node)
+        if isinstance(node, Mapping):
+            return any("tandem" in str(key).lower() or within(node[key]) for key in node)
+        return isinstance(node, list | tuple) and any(map(within, node))
+
+    return _by_variable() or within(_plain(config))
+
+
+def _by_variable() -> bool:
+    return bool(os.environ.get("TANDEM_CONFIG", "").strip())
 
 
 def _plain(config: Any) -> Any:

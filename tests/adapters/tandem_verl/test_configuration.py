@@ -80,7 +80,9 @@ def test_other_mains_of_verls_stop_before_ray(main: str) -> None:
 def test_runner_of_trainer_v1_starts_with_a_prepared_configuration() -> None:
     started: list[Any] = []
     module: Any = SimpleNamespace(
-        run_ppo=lambda config, runner: started.append((config.trainer.v1.trainer_mode, runner)),
+        run_ppo=lambda config, task_runner_class: started.append(
+            (config.trainer.v1.trainer_mode, task_runner_class)
+        ),
         TaskRunnerV1=main_ppo.TaskRunnerV1,
     )
     for _ in range(2):  # repeatable

@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from tandem_plugin.patching.after_import import _finder, after_import
-from tandem_verl.settings import FLAG, tandem_node
+from tandem_verl.settings import FLAG, names_tandem, tandem_node
 
 
 def tandem_run(settings: Any = None) -> Any:
@@ -91,23 +91,41 @@ def in_a_new_process(tmp_path: Path) -> Callable[..., str]:
     return ran
 
 
+NAMED = {**PLAIN, "trainer": {"experiment_name": "tandem", "logger": ["tandem"]}}
 RUNS = f"""
 import tandem_verl.plugin
 from verl.utils.config import validate_config
-print(validate_config(config={PLAIN!r}))
-validate_config(config={tandem_run()!r})
+for plain in ({PLAIN!r}, {NAMED!r}):
+    print(validate_config(config=plain))
+validate_config(config=%s)
 """
-"""A plain run, then one in tandem."""
+"""Plain runs, one with values that contain the name, then one in tandem."""
 
 
-@pytest.mark.parametrize("broken", ["tandem_verl.rollouts", "tandem_plugin"])
-def test_adapter_that_cannot_be_imported_leaves_a_refusal(
-    broken: str, in_a_new_process: Callable[..., str]
+@pytest.mark.parametrize(
+    ("broken", "run"),
+    [
+        ("tandem_verl.rollouts", tandem_run()),
+        ("tandem_plugin", tandem_run()),
+        ("tandem_plugin", {"data": {"tandem.schedule": "word"}}),
+        ("tandem_plugin", {"rollouts": [{"additional_config": '{"tandem_config": {}}'}]}),
+    ],
+)
+def test_adapter_that_cannot_be_imported_leaves_a_refusal_to_runs_in_tandem_alone(
+    broken: str, run: Any, in_a_new_process: Callable[..., str]
 ) -> None:
-    log = in_a_new_process(f"sys.modules[{broken!r}] = None  # its import fails\n{RUNS}")
-    assert "validated" in log
+    log = in_a_new_process(f"sys.modules[{broken!r}] = None  # its import fails\n{RUNS % run}")
+    assert log.count("validated") == 2
     assert f"RuntimeError: The configuration enables tandem ({FLAG})" in log
     assert broken in log
+
+
+def test_variable_with_settings_counts_where_the_core_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not names_tandem(OmegaConf.create(NAMED))
+    monkeypatch.setenv("TANDEM_CONFIG", "{}")
+    assert names_tandem(OmegaConf.create(NAMED))
 
 
 def test_plain_run_imports_nothing_but_the_entry_point(
