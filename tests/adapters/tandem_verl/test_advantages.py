@@ -6,7 +6,8 @@ tokens; a dictionary stands in for TransferQueue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,13 +109,13 @@ class VerlsTrainer:
 
     _compute_advantage = trainer_base.PPOTrainer._compute_advantage
 
-    def __init__(self, estimator: str, beta: float, rejects: bool) -> None:
+    def __init__(self, estimator: str, beta: float, rejects: bool, kind: str = "kl") -> None:
         algorithm = {
             "adv_estimator": estimator,
             "gamma": GAMMA,
             "lam": LAM,
             "use_kl_in_reward": beta > 0,
-            "kl_penalty": "kl",
+            "kl_penalty": kind,
             "rollout_correction": REJECTING if rejects else None,
         }
         rollout = {"n": 4}
@@ -125,14 +126,19 @@ class VerlsTrainer:
 
 
 def computed(
-    batch: Batch, estimator: str, beta: float, rejects: bool, monkeypatch: pytest.MonkeyPatch
+    batch: Batch,
+    estimator: str,
+    beta: float,
+    rejects: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str = "kl",
 ) -> Queue:
     """The batch with advantages, returns and the mask of the update."""
     queue = batch.queue()
     monkeypatch.setattr(trainer_base, "tq", queue)
     monkeypatch.setattr("tandem_verl.trainer.queue", lambda: queue)
     trainer = object.__new__(type("Trainer", (TrainerInTandem, VerlsTrainer), {}))
-    VerlsTrainer.__init__(trainer, estimator, beta, rejects)
+    VerlsTrainer.__init__(trainer, estimator, beta, rejects, kind)
     trainer._compute_advantage(Keys(), {})
     return queue
 
@@ -142,7 +148,21 @@ def trained(rows: Sequence[Any], masks: Sequence[Any]) -> torch.Tensor:
     return torch.cat([row[mask.bool()] for row, mask in zip(rows, masks, strict=True)])
 
 
-def reference(batch: Batch, estimator: str, beta: float, kept: Sequence[Any]) -> Any:
+PENALTIES: dict[str, Callable[[float], float]] = {
+    "kl": lambda gap: gap,
+    "k1": lambda gap: gap,
+    "abs": abs,
+    "mse": lambda gap: gap**2 / 2,
+    "k2": lambda gap: gap**2 / 2,
+    "low_var_kl": lambda gap: math.exp(-gap) + gap - 1,
+    "k3": lambda gap: math.exp(-gap) + gap - 1,
+}
+"""verl's estimates of the KL divergence, of a token's log p minus the reference's."""
+
+
+def reference(
+    batch: Batch, estimator: str, beta: float, kept: Sequence[Any], kind: str = "kl"
+) -> Any:
     """Advantages and returns of the trained tokens, from each response's as if contiguous.
 
     kept: the masks after rejection, which may drop the token that has the reward.
@@ -151,10 +171,8 @@ def reference(batch: Batch, estimator: str, beta: float, kept: Sequence[Any]) ->
     returns: list[float] = []
     for row, mask in enumerate(batch.masks):
         positions = [position for position, own in enumerate(mask.tolist()) if own]
-        rewards = [
-            -beta * float(batch.old[row][position] - batch.reference[row][position])
-            for position in positions
-        ]
+        gaps = (batch.old[row] - batch.reference[row]).tolist()
+        rewards = [-beta * PENALTIES[kind](gaps[position]) for position in positions]
         if rewards:
             rewards[-1] += float(batch.scores[row].sum())
         values = batch.values[row][mask.bool()].tolist()
@@ -204,6 +222,19 @@ def test_advantages_are_those_of_the_trained_tokens_alone(
         assert (trained(queue.rows("returns"), kept) - returns).abs().max() < 1e-14
         for score, moved in zip(batch.scores, queue.rows("rm_scores"), strict=True):
             assert float(score.sum()) == float(moved.sum())
+
+
+@pytest.mark.parametrize("kind", PENALTIES)
+@pytest.mark.parametrize("estimator", TOKEN_ESTIMATORS)
+def test_penalties_of_every_kind_are_those_of_the_trained_tokens(
+    kind: str, estimator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(5):
+        batch = Batch.random(seed)
+        queue = computed(batch, estimator, 0.1, False, monkeypatch, kind)
+        expected, _ = reference(batch, estimator, 0.1, batch.masks, kind)
+        found = trained(queue.rows("advantages"), batch.masks)
+        assert (found - expected).abs().max() < 1e-14
 
 
 def test_rewards_of_inner_tokens_move_to_the_trained_token_before_them(
