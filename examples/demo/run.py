@@ -47,7 +47,17 @@ from model import Lesson, draw_distinct, questions, teach
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from train import REAL, Metrics, Training, TrainingError, end_of_log, read_metrics, train
+from train import (
+    REAL,
+    RUN_MARK,
+    Metrics,
+    Training,
+    TrainingError,
+    end_of_log,
+    end_processes,
+    read_metrics,
+    train,
+)
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare
@@ -96,7 +106,7 @@ def main() -> int:
         run(options)
     except (TandemError, TrainingError, FolderError) as error:
         CONSOLE.print("The demo stopped.", style="red")
-        CONSOLE.print(str(error), markup=False)
+        CONSOLE.print(str(error), markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")
@@ -113,13 +123,16 @@ def run(options: argparse.Namespace) -> None:
     out: Path = options.out.resolve()
     with claimed(out, defining) as is_resumed:
         if is_resumed:
-            CONSOLE.print(f"Resuming the demo in {out}; to start anew, remove that folder.")
+            CONSOLE.print(
+                f"Resuming the demo in {out}; to start anew, remove that folder.", soft_wrap=True
+            )
         run_in(out, options, training)
 
 
 def run_in(out: Path, options: argparse.Namespace, training: Training) -> None:
     """The demo in its folder: whatever an earlier, stopped one finished there is kept."""
     started = time.monotonic()
+    end_processes(out)  # of a demo that was killed
     page = None if options.solo else open_page(out)
     problems = real_problems if options.real else word_problems
     parts = problems(out / "model", training)
@@ -236,8 +249,9 @@ def real_problems(model: Path, training: Training) -> Problems:
         return parts
     command = [sys.executable, str(real_model.__file__), str(unfinished(model)), "--taught", "5"]
     command += ["--held-out", str(REAL_EVALUATION_PROBLEMS), "--seed", str(training.seed)]
+    variables = {**os.environ, RUN_MARK: str(model.parent)}
     with meanwhile("Getting SmolLM2-135M-Instruct and teaching it to box an answer"):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         raise TrainingError(ended.stderr.strip().splitlines()[-1])
     CONSOLE.print(ended.stdout.strip(), markup=False)
@@ -299,7 +313,7 @@ class Evaluation:
         given = [part for option in arguments for part in option]
         with meanwhile(f"Evaluating {name} at {decoding.name}"):
             log = self.out / f"evaluation-{steps}-{decoding.temperature:g}.log"
-            run_program("eval", "handoff", *given, log=log)
+            run_program("eval", "handoff", *given, log=log, out=self.out)
         scores = []
         for schedule in schedules:
             folder = run_folder(out, "handoff", name, "junior", schedule)
@@ -314,17 +328,21 @@ class Evaluation:
         return scores
 
 
-def run_program(*arguments: object, log: Path) -> None:
-    """Runs the command `tandem`, what it says in ``log``.
+def run_program(*arguments: object, log: Path, out: Path) -> None:
+    """Runs the command `tandem` for the demo in ``out``, what it says in ``log``.
 
     Raises:
         TrainingError: it failed.
     """
-    variables = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", RUN_MARK: str(out)}
     command = [str(part) for part in (TANDEM_COMMAND, *arguments)]
     with log.open("wb") as stream:
         done = subprocess.run(
-            command, env=variables, stdout=stream, stderr=subprocess.STDOUT, check=False
+            command,
+            env=os.environ | variables,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            check=False,
         )
     if done.returncode != 0:
         raise TrainingError(f"{shlex.join(command)} failed. {end_of_log(log)}")

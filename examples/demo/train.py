@@ -211,13 +211,11 @@ def train(
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
     ``on_step`` is called with (step, metrics) as they appear. A run that was stopped in the same
-    folder resumes from its last checkpoint; what it left running, because it was killed, is ended
-    first.
+    folder resumes from its last checkpoint; if it was killed, :func:`end_processes` comes first.
 
     Raises:
         TrainingError: verl stopped before the last step.
     """
-    end_processes(out)
     if (out / "checkpoint").exists():
         return out / "checkpoint"
     (out / "verl").mkdir(parents=True, exist_ok=True)
