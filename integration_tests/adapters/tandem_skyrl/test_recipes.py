@@ -32,7 +32,7 @@ SIZES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("method", ["tandem"])
+@pytest.mark.parametrize("method", ["tandem", "kl-reg"])
 def test_recipe_trains_to_its_end_and_its_next_commands_run(
     bench: SkyRLBench, tmp_path: Path, method: str
 ) -> None:
