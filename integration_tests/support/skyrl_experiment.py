@@ -69,6 +69,19 @@ def complemented(experiment: TandemExp) -> None:
     RayPPOTrainer.convert_to_training_input = other
 
 
+def responses_from_elsewhere(experiment: TandemExp) -> None:
+    """A trainer that copies its responses, which then have no row."""
+    from skyrl.train.trainer import RayPPOTrainer
+
+    postprocess = RayPPOTrainer.postprocess_generator_output
+
+    def copied(self: Any, output: Any, uids: Any, **options: Any) -> Any:
+        output["response_ids"] = [list(ids) for ids in output["response_ids"]]
+        return postprocess(self, output, uids, **options)
+
+    RayPPOTrainer.postprocess_generator_output = copied
+
+
 def generator_not_asked_for(experiment: TandemExp) -> None:
     """SkyRL creates its generator by itself."""
     from skyrl.train.entrypoints.main_base import BasePPOExp
