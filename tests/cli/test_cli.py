@@ -195,7 +195,7 @@ def test_problems_and_grading_need_no_torch_either(colleague: Path):
         ("replay x --boundaries ", RESOLVERS.split(", ")),
         ("eval solo --schedule step", ["step", "step-bernoulli"]),
         ("data prepare gsm", ["gsm8k", "gsm8k-test"]),
-        ("data prepare x --to ", ["verl", "openrlhf", "trl"]),
+        ("data prepare x --to ", ["verl", "openrlhf", "trl", "skyrl"]),
     ],
 )
 def test_shell_completes_values(words: str, found: list[str]) -> None:
