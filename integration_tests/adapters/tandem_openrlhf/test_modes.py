@@ -14,10 +14,14 @@ import torch
 
 pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
+import support
+from support.commands import TANDEM
+from support.commands import run as command
 from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (
     NOISE,
     PROMPTS,
+    SAMPLES,
     STEPS,
     OpenRLHFSetup,
     advantages,
@@ -36,6 +40,7 @@ from tandem_plugin.seeds import derive_seed
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
+SERVER_AGENT = str(Path(support.__file__).with_name("openrlhf_server_agent.py"))
 GROUP = 4
 """Responses to a prompt where many are the junior's alone."""
 CHUNK, P = 12, 0.2
@@ -104,6 +109,31 @@ def test_a_users_agent_of_two_turns_with_zero_0(openrlhf: OpenRLHFSetup, tmp_pat
     mean = sum(one["loss"] for one in imitated) / len(imitated)
     assert step["junior_imitation_loss"] == pytest.approx(mean, rel=1e-3)
     assert mean > 1  # nats: these models are far from each other
+
+
+def test_an_agent_that_serves_all_prompts_by_its_first_engine(
+    openrlhf: OpenRLHFSetup, tmp_path: Path
+) -> None:
+    """As OpenRLHF's OpenAI-server agent: calls of all prompts come through one engine's wrapper."""
+    rollouts = tmp_path / "rollouts"
+    run = openrlhf.bench.run(
+        *openrlhf.flags,
+        f"--tandem.rollouts={rollouts}",
+        *("--train.agent_func_path", SERVER_AGENT),
+        *("--data.max_samples", "4", "--train.micro_batch_size", "1"),
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(tmp_path / "captured")},
+        name="server-agent",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True]
+    assert_masks_are_the_replay(tmp_path / "captured", openrlhf.rule)
+    (rows,) = batches(tmp_path / "captured")
+    seeds = [seed for row in rows for seed, _, _ in row["segments"]]
+    assert len(rows) == PROMPTS * SAMPLES
+    assert len(set(seeds)) == len(seeds) == 2 * len(rows)
+    replay = [*TANDEM, "replay", str(rollouts), "--tokenizer", str(openrlhf.bench.model)]
+    assert json.loads(command([*replay, "--json"]).stdout)["ok"] is True
 
 
 @dataclass(frozen=True)
