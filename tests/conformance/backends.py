@@ -75,7 +75,7 @@ BACKENDS = (
         ),
         agent_loops=Runs("tandem_verl/test_agent_loop.py::test_every_call_has_a_seed_of_its_own"),
         several_outputs=Runs(
-            "tandem_verl/test_sessions.py::test_both_outputs_are_trained_on_with_their_own_authors"
+            "tandem_verl/test_sessions.py::test_every_output_is_trained_on_with_its_own_authors"
         ),
         tools=Runs(
             "tandem_verl/test_agent_loop.py"
