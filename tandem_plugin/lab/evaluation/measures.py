@@ -176,12 +176,13 @@ def measured(
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
     """The macro averages of a run, in the units of tables, to print at its end.
 
+    Named as in ``summary.json``; another grader's pass@k ends with its name (``pass@8_release``).
     Responses that the grader failed on are counted beside them, as ``grading_errors``.
     """
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     numbers = {
-        chosen.name.lower().replace(" ", "_"): chosen.scale * found.macro
+        chosen.field or chosen.name.replace(", ", "_"): chosen.scale * found.macro
         for chosen, found in measured(summary, resamples=2, over=over).items()
     }
     graded = summary.content.get("metrics", {}).values()

@@ -23,7 +23,7 @@ from tandem_plugin.lab.evaluation.inputs import (
     fingerprint_folder,
     read_benchmark,
 )
-from tandem_plugin.lab.evaluation.legibility import _noted, run_legibility
+from tandem_plugin.lab.evaluation.legibility import SCORES, _noted, run_legibility
 from tandem_plugin.lab.evaluation.measures import headline
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary, versions
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -224,6 +224,18 @@ def test_failures_of_the_grader_are_shown_beside_the_headline(tmp_path: Path):
     whole, some = (headline(read_summary(tmp_path / name / "solo/summary.json")) for name in "ab")
     assert whole["pass@1"] == 25
     assert some == whole | {"grading_errors": 1}
+
+
+def test_headline_is_named_as_in_the_summary(make_results: MakeResults):
+    out = make_results("s", [0, 1])
+    kinds = "solo", "legibility/base"
+    solo, legibility = (headline(read_summary(out / f"s/{one}/summary.json")) for one in kinds)
+    assert [name for name in solo if not name.startswith("pass@")] == []
+    assert {"cross_entropy", "overlap"} <= set(legibility) <= {*SCORES}
+    rows = [{"problem": 0, "samples": 1, "correct": 1, "correct_by": {"release": 0}}]
+    write_run(out, "solo", "both", settings={}, benchmarks={"A": rows})
+    both = headline(read_summary(out / "both/solo/summary.json"))
+    assert both == {"pass@1": 100, "pass@1_release": 0}
 
 
 def test_models_of_other_vocabularies_are_neither_read_nor_compared(
