@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tandem_plugin import Vocabulary
 
 # Lanes of tests run side by side: more threads than cores make both many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell's job in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("refused")
 

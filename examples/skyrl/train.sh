@@ -11,6 +11,7 @@
 # The folder gets protocol (what defines the run), command, packages, train.log, rollouts/ (a file a step, of
 # tandem alone), logs/, checkpoints/ (the newest, to resume from), export/ (a Hugging Face folder and the
 # answers of every evaluation) and senior, the best by the run's own evaluations.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"  # started as `sh train.sh`
 set -euo pipefail
 
 recipe=$(tandem path recipe) || { echo "Activate the environment that tandem-plugin is installed in." >&2; exit 2; }
