@@ -100,3 +100,15 @@ def plain_engines(experiment: TandemExp) -> None:
         return get_generator(*given)
 
     experiment.get_generator = get
+
+
+def foreign_rules(experiment: TandemExp) -> None:
+    """A trainer that reads other boundaries than its engines."""
+    get_generator = experiment.get_generator
+
+    def get(cfg: Any, *given: Any) -> Any:
+        tandem = cfg.generator.inference_engine.engine_init_kwargs["additional_config"]["tandem"]
+        tandem["boundaries"] = "newline"
+        return get_generator(cfg, *given)
+
+    experiment.get_generator = get

@@ -327,6 +327,7 @@ SABOTAGES = {
     "responses_from_elsewhere": "row-without-authorship",
     "generator_not_asked_for": "skyrl-hook-moved",
     "plain_engines": "server-not-in-tandem",
+    "foreign_rules": "server-rejects-tandem",
 }
 
 
