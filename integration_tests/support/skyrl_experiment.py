@@ -112,3 +112,11 @@ def foreign_rules(experiment: TandemExp) -> None:
         return get_generator(cfg, *given)
 
     experiment.get_generator = get
+
+
+def loop_moved(experiment: TandemExp) -> None:
+    """SkyRL's generator without the method that tandem's extends."""
+    from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
+
+    SkyRLGymGenerator.loop_of_agents = SkyRLGymGenerator.agent_loop
+    del SkyRLGymGenerator.agent_loop

@@ -325,6 +325,7 @@ def test_asynchronous_trainer_trains_the_engines_record_and_resumes_its_seeds(
 SABOTAGES = {
     "complemented": "mask-changed-after-check",
     "responses_from_elsewhere": "row-without-authorship",
+    "loop_moved": "skyrl-hook-moved",
     "generator_not_asked_for": "skyrl-hook-moved",
     "plain_engines": "server-not-in-tandem",
     "foreign_rules": "server-rejects-tandem",
