@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 # The models are tiny: threads would wait for each other, and vLLM's attention on CPU strays by some
 # tenths of a logit more often with several.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell's job in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Functions sent there are found by name.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))  # refused.py
