@@ -39,7 +39,7 @@ from tandem_plugin.boundaries.vocabulary_families import (
     texts_of,
 )
 from tandem_plugin.errors import AuthorshipError, TokenizerError
-from tandem_plugin.files import parse_json
+from tandem_plugin.files import parse_json, read_file
 from tandem_plugin.files.checkpoints import hub_access, may_be_on_hub
 
 MAX_TOKEN_ID = 2**24 - 1
@@ -148,7 +148,7 @@ class Vocabulary:
     @classmethod
     def _of_file(cls, file: Path) -> Vocabulary:
         try:
-            content = file.read_bytes()
+            content = read_file(file)
         except OSError as error:
             raise TokenizerError(
                 "tokenizer-unreadable", path=file, reason=error.strerror or error

@@ -36,15 +36,24 @@ __all__ = [
 _PAGE_MARK = b"Made by tandem-plugin"
 """In the last lines of every page that `tandem view` and `tandem report` write."""
 
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How a file begins that Git left where Git LFS, which has the content, was not installed."""
+
 
 def open_file(path: str | Path) -> io.BufferedReader:
     """A regular file, open for reading.
 
-    Raises OSError for everything else, without waiting for a pipe, which might never end.
+    Raises OSError for everything else, without waiting for a pipe, which might never end, and for a
+    pointer of Git LFS in place of the file.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
-    return Path(path).open("rb")
+    file = Path(path).open("rb")  # noqa: SIM115, the caller's
+    if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
+        file.close()
+        reason = "It is a pointer of Git LFS; `git lfs pull` in its repository downloads the file"
+        raise OSError(errno.EINVAL, reason, str(path))
+    return file
 
 
 def read_file(path: str | Path) -> bytes:

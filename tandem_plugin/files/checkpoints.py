@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.files import open_file
+from tandem_plugin.files import open_file, system_reason
 
 _PATTERNS = (
     *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
@@ -34,13 +34,21 @@ _CONNECT_S = 3.0
 def check_model(model: str, what: str) -> None:
     """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
 
-    what: its role, such as ``senior``. A name that could be one on the Hub is not looked up here:
-    the engine does that.
+    A folder's files must be readable, and no pointers of Git LFS. A name that could be one on the
+    Hub is not looked up here: the engine does that. what: the model's role, such as ``senior``.
     """
     model = os.path.expanduser(model)
     if os.path.isdir(model):
         if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
             raise ConfigError("model-without-config", what=what, model=model)
+        for file in model_files(model):
+            try:
+                open_file(file).close()
+            except OSError as error:
+                reason = system_reason(error)
+                raise ConfigError(
+                    "model-file-unreadable", what=what, model=model, file=file.name, reason=reason
+                ) from error
     elif not (os.path.exists(model) or "://" in model or may_be_on_hub(model)):
         raise ConfigError("model-missing", what=what, model=model)
 

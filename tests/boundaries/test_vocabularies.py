@@ -386,10 +386,10 @@ def test_file_that_may_not_be_read_is_refused(
     file = tmp_path / "tokenizer.json"
     file.write_text("{}")
 
-    def denied(self: Path) -> bytes:
+    def denied(self: Path, mode: str) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr(Path, "read_bytes", denied)
+    monkeypatch.setattr(Path, "open", denied)
     with refused("tokenizer-unreadable", reason="Permission denied"):
         Vocabulary.from_path(file)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from refused import refused
 
+from tandem_plugin.boundaries.vocabulary import Vocabulary
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import (
     check_outputs,
@@ -18,6 +19,7 @@ from tandem_plugin.files import (
     write_file,
 )
 from tandem_plugin.files.checkpoints import check_model, hub_access
+from tandem_plugin.lab.data.records import read_records
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path):
@@ -131,6 +133,35 @@ def test_what_cannot_be_a_model_is_refused_before_any_engine_starts(
 ):
     with refused(code, what="senior", model=given):
         check_model(given, "senior")
+
+
+LFS_POINTER = f"""version https://git-lfs.github.com/spec/v1
+oid sha256:{"4d7a214614ab2935" * 4}
+size 11422654
+"""
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "pytorch_model.bin"])
+def test_checkpoint_cloned_without_git_lfs_is_refused(models: None, name: str):
+    Path("models/senior", name).write_text(LFS_POINTER)
+    with refused("model-file-unreadable", file=name) as caught:
+        check_model("models/senior", "senior")
+    assert "git lfs pull" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet"])
+def test_problems_cloned_without_git_lfs_are_refused(tmp_path: Path, name: str):
+    (tmp_path / name).write_text(LFS_POINTER)
+    with refused("file-unreadable") as caught:
+        read_records(tmp_path / name)
+    assert "git lfs pull" in str(caught.value)
+
+
+def test_tokenizer_cloned_without_git_lfs_is_refused(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text(LFS_POINTER)
+    with refused("tokenizer-unreadable") as caught:
+        Vocabulary.from_path(tmp_path / "tokenizer.json")
+    assert "git lfs pull" in str(caught.value)
 
 
 @pytest.mark.parametrize("listens", [True, False])
