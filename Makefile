@@ -62,12 +62,12 @@ test-gpu:
 bench-gpu:
 	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART))
 
-# Each keeps one core busy most of the time: they are tested two at a time, the longest first.
-test: $(VENV)/.test-ready browser
-	$(MAKE) --jobs 2 test-engines test-openrlhf-core test-fast test-trainers test-newest-vllm
+# Each keeps one core busy most of the time: two at a time, the longest first, and so are environments made.
+test:
+	$(MAKE) --jobs 2 test-openrlhf-core test-engines test-fast test-trainers test-newest-vllm
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
-test-engines: $(VENV)/.test-ready
+test-engines: $(VENV)/.test-ready browser
 	$(BIN)/python -m pytest -m "not (trainer or long)" integration_tests
 test-trainers: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "trainer and not long" integration_tests/adapters/tandem_verl
@@ -78,12 +78,14 @@ test-skyrl: $(VENV)-skyrl/.ready
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "long and not (openrlhf or trl)" integration_tests
 	$(MAKE) test-oldest-vllm
+	$(MAKE) test-vllm VLLM=0.32.0 M="lane and trainer"
 test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest -m "$(or $(M),engine)" integration_tests
-test-newest-vllm test-oldest-vllm:
-	$(MAKE) test-vllm VLLM=$(if $(filter %newest-vllm,$@),0.32.0,0.24.0) M="lane and not (v2 or long)"
-# Hooks and patched symbols in the newest vllm, verl, openrlhf or trl (or in LIBRARY=vllm==0.33.0, or verl@git+URL@BRANCH), beside a
-# tested stack and without what a wheel has for CUDA.
+test-newest-vllm:
+	$(MAKE) test-vllm VLLM=0.32.0 M="engine and lane and not (v2 or long)"
+test-oldest-vllm:
+	$(MAKE) test-vllm VLLM=0.24.0 M="lane and not (v2 or long)"
+# Hooks and patched symbols in the newest vllm, verl, openrlhf or trl, or in LIBRARY=verl@git+URL@BRANCH, without what is for CUDA.
 NAME = $(firstword $(subst @, ,$(subst =, ,$(LIBRARY))))
 BESIDE = $(if $(filter verl,$(NAME)),$(VENV),$(if $(filter vllm,$(NAME)),$(VLLM_VENV),$(OPENRLHF_VENV)))
 test-newest: $(BESIDE)/$(if $(filter verl,$(NAME)),.test-ready,.ready)
