@@ -56,6 +56,20 @@ class LettersExp(TandemExp):
         return JsonLines()
 
 
+def without_narrowing(experiment: TandemExp) -> None:
+    """Masks that are wider than what was admitted, at the update."""
+    from skyrl.train.trainer import RayPPOTrainer
+
+    convert = RayPPOTrainer.convert_to_training_input
+
+    def wide(self: Any, output: Any, uids: Any) -> Any:
+        batch = convert(self, output, uids)
+        batch["loss_mask"] = batch["response_mask"].float()
+        return batch
+
+    RayPPOTrainer.convert_to_training_input = wide
+
+
 def complemented(experiment: TandemExp) -> None:
     """The junior's tokens in the place of the senior's."""
     from skyrl.train.trainer import RayPPOTrainer
@@ -120,3 +134,17 @@ def loop_moved(experiment: TandemExp) -> None:
 
     SkyRLGymGenerator.loop_of_agents = SkyRLGymGenerator.agent_loop
     del SkyRLGymGenerator.agent_loop
+
+
+def update_moved(experiment: TandemExp) -> None:
+    """SkyRL's trainer without the method that tandem's extends."""
+    from skyrl.train.trainer import RayPPOTrainer
+
+    del RayPPOTrainer.train_critic_and_policy
+
+
+def trainer_not_asked_for(experiment: TandemExp) -> None:
+    """SkyRL creates its trainer by itself."""
+    from skyrl.train.entrypoints.main_base import BasePPOExp
+
+    experiment.get_trainer = lambda **given: BasePPOExp.get_trainer(experiment, **given)

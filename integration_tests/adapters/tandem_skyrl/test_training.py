@@ -323,10 +323,13 @@ def test_asynchronous_trainer_trains_the_engines_record_and_resumes_its_seeds(
 
 
 SABOTAGES = {
+    "without_narrowing": "mask-changed-after-check",
     "complemented": "mask-changed-after-check",
     "responses_from_elsewhere": "row-without-authorship",
     "loop_moved": "skyrl-hook-moved",
+    "update_moved": "skyrl-hook-moved",
     "generator_not_asked_for": "skyrl-hook-moved",
+    "trainer_not_asked_for": "skyrl-trainer-not-in-tandem",
     "plain_engines": "server-not-in-tandem",
     "foreign_rules": "server-rejects-tandem",
 }
