@@ -48,7 +48,8 @@ def refusal(pip: list[str], requirement: str, *places: str) -> str:
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return ""
-    return (done.stderr.strip() or f"pip ended with {done.returncode}.").splitlines()[-1]
+    said = [line for line in done.stderr.splitlines() if line and "for help visit" not in line]
+    return [f"pip ended with {done.returncode}.", *said][-1]
 
 
 def install_cpu_torch(pip: list[str], version: str, index: str = CPU_BUILDS) -> str:
