@@ -130,7 +130,7 @@ def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
 def test_recorded_authorship_equals_replay_on_sampled_responses(
     engine: Any, runner: str, rules: TandemRules, tokenizer: Any, record_folder: Path, spare: int
 ) -> None:
-    requests, length = {"v1": (520, 60), "v2": (40, 30)}[runner]
+    requests, length = {"v1": (520, 60), "v2": (20, 30)}[runner]
     seeds = list(range(1_000, 1_000 + requests))
     asked = [(PROMPTS[seed % len(PROMPTS)], {"seed": seed}) for seed in seeds]
     responses = generate(
