@@ -84,12 +84,17 @@ def other_method(scores: Sequence[Score], kept: Sequence[Score]) -> list[Score]:
 def difference(after: Sequence[Score], before: Sequence[Score]) -> str:
     """Points that more is solved, ± a standard error (paired).
 
-    It is that over problems of one seed, and that over seeds of several; each is a pair.
+    It is that over problems. Of several seeds, which have the same problems, that over seeds is
+    added in quadrature: the two are crossed, and the sum errs to the large side (Owen, "The
+    pigeonhole bootstrap", 2007).
     """
     points = 100 * np.stack([a.rates - b.rates for a, b in zip(after, before, strict=True)])
-    units = points[0] if len(points) == 1 else points.mean(axis=1)
-    error = units.std(ddof=1) / math.sqrt(len(units))
-    return f"{units.mean():+.1f} ± {error:.1f}"
+    errors = [
+        means.std(ddof=1) / math.sqrt(len(means))
+        for means in (points.mean(axis=0), points.mean(axis=1))
+        if len(means) > 1
+    ]
+    return f"{points.mean():+.1f} ± {math.hypot(*errors):.1f}"
 
 
 def table(scores: Sequence[Score]) -> list[list[str]]:

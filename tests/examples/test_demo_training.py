@@ -281,6 +281,27 @@ def test_scores_come_back_from_their_file_and_rises_are_paired(tmp_path: Path) -
     assert len(table(mine)[0]) == 4
 
 
+def test_rise_of_several_seeds_has_the_error_of_problems_and_that_of_seeds() -> None:
+    numpy = pytest.importorskip("numpy", reason="NumPy is not installed")
+    from evaluation import Score, difference
+
+    random, spread = numpy.random.default_rng(5), (0.06, 0.1)  # of seeds, of problems
+    rises, errors = [], []
+    for _ in range(300):
+        likely = 0.5 + random.normal(0, spread[0], (4, 1)) + random.normal(0, spread[1], 40)
+        after = [
+            Score("tandem", 1, seed, "alone", "T = 1", 2, tuple(random.binomial(2, row)))
+            for seed, row in enumerate(likely.clip(0, 1))
+        ]
+        before = [replace(one, solved=(0,) * 40) for one in after]
+        rise, error = map(float, difference(after, before).split(" ± "))
+        rises.append(rise)
+        errors.append(error)
+    # On average at least the spread of what it is the error of, and at most a quarter above it.
+    actual = numpy.std(rises)
+    assert actual <= numpy.sqrt(numpy.mean(numpy.square(errors))) <= 1.25 * actual
+
+
 def test_rewards_are_shown_as_means_of_three_steps() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     import run
