@@ -20,6 +20,7 @@ STUDY = re.compile(r"\[`make study`\].*?(?=\n\n)", re.DOTALL)
 """The paragraph about the study, whose own tests recompute its numbers."""
 
 evaluation = pytest.importorskip("evaluation", reason="NumPy is not installed")
+SUMS = evaluation.RESULTS / "sums.jsonl"
 
 
 def published(rows: str) -> list[list[str]]:
@@ -28,16 +29,26 @@ def published(rows: str) -> list[list[str]]:
     return evaluation.table(scores)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DEMO / "README.md"])
-def test_the_demos_table_is_that_of_its_rows(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for line in evaluation.markdown(published("words.jsonl")):
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [("README.md", "words.jsonl"), ("examples/demo/README.md", "words.jsonl"),
+     ("examples/demo/README.md", "sums.jsonl")],
+)  # fmt: skip
+def test_the_demos_table_is_that_of_its_rows(page: str, rows: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for line in evaluation.markdown(published(rows)):
         assert line in text, line
+
+
+def test_the_real_models_table_is_of_three_seeds() -> None:
+    seeds = {(one.trained, one.seed) for one in evaluation.read_scores(SUMS)}
+    assert seeds == {(name, seed) for name in ("before", "tandem") for seed in (7, 8, 9)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_number_with_an_error_comes_from_the_rows(page: Path) -> None:
-    known = {cell for row in published("words.jsonl") for cell in row}
+    tables = published("words.jsonl") + published("sums.jsonl")
+    known = {cell for row in tables for cell in row}
     text = STUDY.sub("", page.read_text(encoding="utf-8"))
     assert [found for found in NUMBER.findall(text) if found not in known] == []
 
