@@ -47,6 +47,8 @@ def check_before_start(
         check_model(tandem.junior, "junior")
         kind_of_junior = _check_kind(tandem.junior, _local_config(tandem.junior))
     if senior is not None and not any(map(option, _OVERRIDES)):
+        if os.path.isdir(os.path.expanduser(senior)):
+            check_model(senior, "senior")
         config = _local_config(senior, option("revision"))
         _check_senior(senior, config)
         kind = _check_kind(senior, config)

@@ -133,7 +133,7 @@ def model_files(model: str) -> list[Path]:
     place = Path(model)
     if not os.path.isdir(place):
         return [place]
-    found = {file for pattern in _PATTERNS for file in place.glob(pattern)}
+    found = {file for kind in _PATTERNS for file in place.glob(kind) if not file.is_dir()}
     if not any(file.suffix in _WEIGHTS for file in found):
         found.update(place.glob("*.pt"))  # read by vLLM if there is nothing else
     return sorted(found)

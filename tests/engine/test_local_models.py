@@ -213,6 +213,15 @@ def test_junior_that_does_not_exist_is_rejected(junior: str, code: str, tmp_path
         check(None, junior.format(folder=tmp_path))
 
 
+@pytest.mark.parametrize("role", ["senior", "junior"])
+def test_weights_cloned_without_git_lfs_are_rejected(role: str, tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "model", "Qwen3ForCausalLM")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 11422654\n"
+    (tmp_path / "model" / "model.safetensors").write_text(pointer)
+    with refused("model-file-unreadable", what=role):
+        check(model if role == "senior" else None, model if role == "junior" else None)
+
+
 def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,11 @@ def test_checkpoint_cloned_without_git_lfs_is_refused(models: None, name: str):
     assert "git lfs pull" in str(caught.value)
 
 
+def test_folders_beside_the_files_of_a_checkpoint_are_none_of_them(models: None):
+    Path("models/senior/evaluation.json").mkdir()
+    check_model("models/senior", "senior")
+
+
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet"])
 def test_problems_cloned_without_git_lfs_are_refused(tmp_path: Path, name: str):
     (tmp_path / name).write_text(LFS_POINTER)
