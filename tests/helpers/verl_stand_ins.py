@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ def configuration(tandem: dict[str, Any] | None, **trainer: Any) -> Any:
     return OmegaConf.create(
         {
             "actor_rollout_ref": {
-                "model": {"path": str(Path(__file__).parent)},
+                "model": {"path": "some/model"},
                 "actor": {"strategy": "fsdp2", "policy_loss": {"loss_mode": "vanilla"}},
                 "rollout": {"name": "vllm", "engine_kwargs": {"vllm": engine}},
             },
