@@ -64,7 +64,7 @@ bench-gpu:
 
 # Each keeps one core busy most of the time: two at a time, the longest first, and so are environments made.
 test:
-	$(MAKE) --jobs 2 test-openrlhf-core test-engines test-fast test-trainers test-newest-vllm
+	$(MAKE) --jobs 2 test-openrlhf-core test-engines test-fast test-trainers
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 test-engines: $(VENV)/.test-ready browser
@@ -77,7 +77,7 @@ test-skyrl: $(VENV)-skyrl/.ready
 	$(<D)/bin/python -m pytest -m "$(or $(M),skyrl and not long)" $(TRAINERS_HERE)
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "long and not (openrlhf or trl)" integration_tests
-	$(MAKE) test-oldest-vllm
+	$(MAKE) test-oldest-vllm test-newest-vllm
 	$(MAKE) test-vllm VLLM=0.32.0 M="lane and trainer"
 test-vllm: $(VLLM_VENV)/.ready
 	$(VLLM_VENV)/bin/python -m pytest -m "$(or $(M),engine)" integration_tests

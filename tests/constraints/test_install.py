@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,34 @@ def test_an_extra_names_the_versions_of_its_tested_stack(extra: str, stack: str)
     assert {"vllm", "transformers"} <= set(named)
     found = pins(stack)
     assert {name: found[name] for name in named} == {n: {v} for n, v in named.items()}
+
+
+def test_uv_looks_where_pip_is_configured_to_look(
+    installing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by the real pip: a file with two indexes, and a variable of the environment."""
+    for name in [*os.environ]:
+        if name.startswith(("PIP_", "UV_")) or name == "SSL_CERT_FILE":
+            monkeypatch.delenv(name)
+    settings = tmp_path / "pip.conf"
+    settings.write_text(
+        "[global]\nindex-url = https://a.example/simple\nfind-links = /wheels\n  /more\n"
+        "[install]\nextra-index-url =\n  https://b.example/simple\n  https://c.example/simple\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(settings))
+    monkeypatch.setenv("PIP_INDEX_URL", "https://d.example/simple")
+    monkeypatch.setenv("UV_CACHE_DIR", "/mine")
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    found = installing.uv_environment(listed)
+    assert {name: found[name] for name in found if name.startswith("UV_")} == {
+        "UV_DEFAULT_INDEX": "https://d.example/simple",
+        "UV_INDEX": "https://b.example/simple https://c.example/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_CACHE_DIR": "/mine",
+    }
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
