@@ -64,7 +64,7 @@ bench-gpu:
 
 # Each keeps one core busy most of the time: two at a time, the longest first, and so are environments made.
 test:
-	$(MAKE) --jobs 2 test-openrlhf-core test-engines test-fast test-trainers
+	$(MAKE) --jobs 2 test-openrlhf-core test-engines test-fast test-trainers $(ALSO)
 test-fast: $(VENV)/.test-ready
 	$(BIN)/python -m pytest tests
 test-engines: $(VENV)/.test-ready browser

@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[2] / "tests" / "conformance"))
 from adapter_of_the_page import adapter_of_the_page
 from toy_trainer import Client, Sample
 
+pytestmark = pytest.mark.long
 FEEDBACK = [11, 12, 13]
 LONGEST = 24
 

@@ -40,7 +40,12 @@ class Checkpoints:
         return self.folder / name / "trained"
 
 
-@pytest.fixture(scope="module", params=UNIFIED)
+ONE_ALWAYS = [
+    pytest.param(one, marks=() if one == "qwen3.5" else pytest.mark.long) for one in UNIFIED
+]
+
+
+@pytest.fixture(scope="module", params=ONE_ALWAYS)
 def models(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tokenizer: Any
 ) -> Checkpoints:

@@ -16,6 +16,7 @@ from support import device
 HERE = Path(__file__).parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(device.is_gpu(), reason="would run them all")
 def test_they_need_neither_the_projects_root_nor_what_other_tests_import(tmp_path: Path) -> None:
     """Nor pytest-timeout."""

@@ -59,7 +59,8 @@ def study_parser(description: str | None, out: str) -> argparse.ArgumentParser:
     """The options of both studies."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(out), help="a folder")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, default=cores, help="processes")
     return parser
 
 

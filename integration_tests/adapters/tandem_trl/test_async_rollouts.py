@@ -157,6 +157,7 @@ def test_environments_train_on_the_seniors_tokens(
     assert any("rewards/Adder" in step for step in run.steps)
 
 
+@pytest.mark.long
 def test_server_with_other_rules_stops_the_run_at_its_start(
     server: Server, settings: dict[str, Any], checkpoints: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -135,7 +135,7 @@ def test_of_equal_siblings_the_one_that_continues_keeps_its_own_seeds(
 @pytest.mark.parametrize(
     ("sabotage", "code"),
     [
-        ("without_rows", "trl-prompt-without-row"),
+        pytest.param("without_rows", "trl-prompt-without-row", marks=pytest.mark.long),
         ("rotated_rows", "trained-token-without-call"),
         pytest.param("without_tool_loop", "row-not-checked", marks=pytest.mark.long),
     ],

@@ -164,6 +164,7 @@ def test_engine_that_does_not_know_tandem_stops_the_run(
     assert_stopped(run, "[engine-not-in-tandem]")
 
 
+@pytest.mark.long
 def test_adapter_is_sent_to_an_engine_that_has_its_base_once(
     bench: TRLBench, settings: dict[str, Any]
 ) -> None:
