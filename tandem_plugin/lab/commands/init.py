@@ -76,9 +76,10 @@ def _notes(recipe: Recipe) -> list[str]:
             "new one first, with python3 -m venv."
         )
     if not recipe.least_python <= sys.version_info[:2] <= NEWEST_PYTHON:
-        least, newest = (".".join(map(str, v)) for v in (recipe.least_python, NEWEST_PYTHON))
+        versions = dict.fromkeys((recipe.least_python, NEWEST_PYTHON))
+        tested = " to ".join(".".join(map(str, version)) for version in versions)
         notes.append(
-            f"The tested versions are for Python {least} to {newest}, and this one is "
+            f"The tested versions are for Python {tested}, and this one is "
             f"{platform.python_version()}."
         )
     return notes
