@@ -167,10 +167,10 @@ def template_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in _settings(arguments):
-        setting, _, key = name.partition("_kwargs.")
+        setting, inside, key = name.partition("_kwargs.")
         if name in _ARGUMENTS:
             found |= value or {}
-        elif f"{setting}_kwargs" in _ARGUMENTS:
+        elif inside and f"{setting}_kwargs" in _ARGUMENTS:
             found[key] = value
         elif name in _TEMPLATES and value:
             found["chat_template"] = value

@@ -99,6 +99,7 @@ def test_a_finished_run_prints_its_next_commands_again(
             ],
             {"a": 1, "b": False},
         ),
+        (["--data.apply_chat_template", "--vllm.enforce_eager"], {}),
         (["--data.tokenizer_chat_template={{ x }}"], {"chat_template": "{{ x }}"}),
         (["--data.tokenizer_chat_template", "{{ x }}"], {"chat_template": "{{ x }}"}),
     ],
