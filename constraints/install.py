@@ -26,13 +26,13 @@ UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 """The package index has CUDA builds of them; beside a CPU torch they break transformers' import."""
 
 UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
+    "index-url": "UV_INDEX_URL",
+    "extra-index-url": "UV_EXTRA_INDEX_URL",
     "find-links": "UV_FIND_LINKS",
     "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
 }
-"""Settings of pip, and the environment variables by which uv knows them."""
+"""Settings of pip, and the variables by which uv knows them: of two names that which yields."""
 
 ALONE = {"openrlhf": ["openrlhf"], "skyrl": ["skyrl"]}
 """Trainers that require packages built for CUDA: what they need besides is in our extras."""

@@ -104,12 +104,14 @@ def test_uv_looks_where_pip_is_configured_to_look(
     ).stdout
     found = installing.uv_environment(listed)
     assert {name: found[name] for name in found if name.startswith("UV_")} == {
-        "UV_DEFAULT_INDEX": "https://d.example/simple",
-        "UV_INDEX": "https://b.example/simple https://c.example/simple",
+        "UV_INDEX_URL": "https://d.example/simple",
+        "UV_EXTRA_INDEX_URL": "https://b.example/simple https://c.example/simple",
         "UV_FIND_LINKS": "/wheels,/more",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_CACHE_DIR": "/mine",
     }
+    monkeypatch.setenv("UV_INDEX_URL", "https://e.example/simple")
+    assert installing.uv_environment(listed)["UV_INDEX_URL"] == "https://e.example/simple"
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
