@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-from filelock import FileLock
 
 WITHOUT_FLASH_ATTN = (
     Path(__file__).resolve().parents[2] / "adapters" / "tandem_openrlhf" / "without_flash_attn"
@@ -33,7 +29,6 @@ ARGUMENTS: Mapping[str, str] = {
 def variables(ray: Path) -> dict[str, str]:
     """Environment variables of a run, but for PYTHONPATH. ray: Ray's folder, of a short name."""
     return {
-        "TORCH_EXTENSIONS_DIR": str(operators()),
         "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 200000000}',
         "DS_ACCELERATOR": "cpu",
         "PATH": path(),
@@ -62,34 +57,5 @@ def variables_of_ray(ray: Path) -> dict[str, str]:
 
 
 def path() -> str:
-    """Where this environment's own commands are found first, ninja among them."""
+    """Where this environment's own commands are found first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-
-
-@functools.cache
-def operators() -> Path:
-    """The folder of DeepSpeed's operators, built once in an environment, before any run needs them.
-
-    DeepSpeed builds them where they are first used, for minutes, and waits for ever for the lock of
-    a build that was killed: neither may happen in a run whose end is timed.
-    """
-    folder = Path(sys.prefix) / "torch_extensions"
-    build = (
-        "from deepspeed.accelerator import get_accelerator\n"
-        "for name in ('FusedAdamBuilder', 'ShareMemCommBuilder'):\n"
-        "    get_accelerator().create_op_builder(name).load(verbose=False)\n"
-    )
-    with FileLock(f"{folder}.lock"):
-        for lock in folder.rglob("lock"):
-            lock.unlink()
-        subprocess.run(
-            [sys.executable, "-c", build],
-            env=os.environ
-            | {
-                "DS_ACCELERATOR": "cpu",
-                "PATH": path(),
-                "TORCH_EXTENSIONS_DIR": str(folder),
-            },
-            check=True,
-        )
-    return folder

@@ -104,8 +104,29 @@ def pack_synced_weights(worker: ModuleType) -> None:
     worker.WorkerWrap.update_weight = update_weight
 
 
+def optimize_with_torch(configuration: ModuleType) -> None:
+    """AdamW is PyTorch's: the same rule as DeepSpeed's own, which is compiled for minutes."""
+    make = configuration.get_train_ds_config
+
+    def get_train_ds_config(*arguments: Any, **options: Any) -> Any:
+        made = make(*arguments, **options)
+        optimizer = made.get("optimizer")
+        if optimizer is not None and optimizer["type"] == "AdamW":
+            made["optimizer"] = optimizer | {"params": optimizer["params"] | {"torch_adam": True}}
+        return made
+
+    configuration.get_train_ds_config = get_train_ds_config  # type: ignore[attr-defined]
+
+
+def reduce_over_gloo(versions: ModuleType) -> None:
+    """Without DeepSpeed's shared memory between processes, which is compiled for minutes."""
+    versions.compatible_ops["deepspeed_shm_comm"] = False
+
+
 after_import("torch", answer_for_cuda)
 after_import("torch", multiply_in_float32)
+after_import("deepspeed.git_version_info", reduce_over_gloo)
+after_import("openrlhf.utils.deepspeed.deepspeed_utils", optimize_with_torch)
 after_import("vllm.distributed.device_communicators.pynccl", broadcast_by_the_store)
 keep_cpu_weights()  # a tandem engine does so by itself
 after_import("openrlhf.trainer.ray.vllm_worker_wrap", pack_synced_weights)
