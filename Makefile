@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 GPU_OUT ?= runs/gpu
+export PYTHONDONTWRITEBYTECODE = # or each of the many processes of a trainer compiles the package anew
 # The stack of most tests and of the demo. VLLM=0.27.1 takes another vLLM, of the stacks in constraints/.
 STACK = verl-vllm-0.29.0
 VLLM_VENV = $(VENV)-verl-vllm-$(or $(VLLM),0.32.0)
@@ -97,8 +98,7 @@ test-newest: $(BESIDE)/$(if $(filter verl,$(NAME)),.test-ready,.ready)
 
 # The constraint file of STACK anew: what goes together today, for Python 3.10 (vLLM 0.32.0 and TRL: 3.11) to 3.12.
 constraints:
-	mkdir -p build
-	STACK=$(STACK) sh constraints/compile.sh > build/$(STACK).txt
+	mkdir -p build && STACK=$(STACK) sh constraints/compile.sh > build/$(STACK).txt
 	mv build/$(STACK).txt constraints/$(STACK).txt
 $(VENV)-docs/bin/python $(VENV)-release/bin/python:
 	$(PYTHON) -m venv $(@:/bin/python=)

@@ -54,7 +54,8 @@ def overrides_of(stack: str) -> Path | None:
 
 def refusal(pip: list[str], requirement: str, *places: str) -> str:
     """Install one package without its dependencies; what pip says where it is not to be had."""
-    command = [*pip, "install", "--quiet", "--no-deps", *IMPATIENT, *places, requirement]
+    what = ["--quiet", "--no-deps", "--no-compile"]  # uv compiles the whole environment
+    command = [*pip, "install", *what, *IMPATIENT, *places, requirement]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return ""
