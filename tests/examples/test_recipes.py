@@ -175,7 +175,7 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
     (tmp_path / "run" / "done").write_text("250\n")  # a finished run is told apart, too
     noted, changed = note.read_text(), tmp_path / "changed"
     changed.write_text("two")
-    for arguments, variables, difference in (
+    differences: list[tuple[list[str], dict[str, str], str]] = [
         (["lr=5"], {}, "> arguments=lr=5"),
         (["lr=1"], {"MODEL": "A/C"}, "> model=A/C"),
         (["lr=1"], {"TRAIN": str(changed)}, f"> train={changed} (checksum "),
@@ -183,35 +183,47 @@ def test_recipe_refuses_the_folder_of_another_run_and_names_the_difference(
         (["lr=1"], {"RESPONSE": "9"}, "> response=9"),
         (["lr=1"], {"TANDEM_CONFIG": "{}"}, "> TANDEM_CONFIG={}"),
         (["--protocol", "release", "lr=1"], {}, "> protocol=release"),
-    ):
+    ]
+    # Recipes share what compares: verl's has every case, the others that they ask it.
+    for arguments, variables, difference in differences[: None if trainer == "verl" else 1]:
         done = run(*arguments, **variables)
         assert done.returncode == 2
         assert difference in done.stderr
         assert "tandem eval" not in done.stdout
         assert note.read_text() == noted
-    data.write_text("other problems under the same name")
-    assert "(checksum" in run("lr=1").stderr
-    data.write_text("one")
+    if trainer == "verl":
+        data.write_text("other problems under the same name")
+        assert "(checksum" in run("lr=1").stderr
+        data.write_text("one")
     assert "has all of its 250 steps" in run("lr=1").stdout
     assert run("lr=1", STEPS="300").returncode == 9  # the same run, for longer
     assert note.read_text().endswith("steps=300\n")
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+OTHERS = [
+    (trainer, shown, "1", [], {}, starts)
+    for trainer in TRAINERS
+    if trainer != "verl"
+    for shown, starts in (("0", False), ("1", True))
+]
+"""Recipes share what counts GPUs: verl's has every case, the others that they ask it."""
+
+
 @pytest.mark.parametrize(
-    ("shown", "gpus", "given", "environment", "starts"),
+    ("trainer", "shown", "gpus", "given", "environment", "starts"),
     [
-        ("0", "1", [], {}, False),
-        ("1", "2", [], {}, False),
-        ("1", "1", [], {}, True),
-        ("8", "2", [], {}, True),
-        ("0", "1", [], {"RAY_ADDRESS": "auto"}, True),
-        ("0", "1", [], {"RAY_TMPDIR": "started"}, True),
-        ("0", "1", [], {"TRIAL": "1"}, True),
-        ("0", "1", ["--use_cpu", "True"], {}, True),
-        ("0", "1", ["trainer.device=cpu"], {}, True),
-        ("1", "2", ["trainer.n_gpus_per_node=1"], {}, True),
-        ("1", "2", ["--actor.num_gpus_per_node", "1"], {}, True),
+        ("verl", "0", "1", [], {}, False),
+        ("verl", "1", "2", [], {}, False),
+        ("verl", "1", "1", [], {}, True),
+        ("verl", "8", "2", [], {}, True),
+        ("verl", "0", "1", [], {"RAY_ADDRESS": "auto"}, True),
+        ("verl", "0", "1", [], {"RAY_TMPDIR": "started"}, True),
+        ("verl", "0", "1", [], {"TRIAL": "1"}, True),
+        ("trl", "0", "1", ["--use_cpu", "True"], {}, True),
+        ("verl", "0", "1", ["trainer.device=cpu"], {}, True),
+        ("verl", "1", "2", ["trainer.n_gpus_per_node=1"], {}, True),
+        ("openrlhf", "1", "2", ["--actor.num_gpus_per_node", "1"], {}, True),
+        *OTHERS,
     ],
 )
 def test_recipe_says_at_once_that_gpus_are_missing(
@@ -376,17 +388,16 @@ def test_problems_of_a_changed_file_are_not_trained_on_silently(
     assert "mine.jsonl has changed since data/mine was prepared from it" in done.stderr
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
 def test_command_that_left_nothing_may_be_corrected(
-    fake_python: dict[str, str], tmp_path: Path, trainer: str
+    fake_python: dict[str, str], tmp_path: Path
 ) -> None:
-    assert run_recipe(trainer, fake_python, "tandem", "lr=1").returncode == 9
-    assert run_recipe(trainer, fake_python, "tandem", "lr=2").returncode == 9
+    assert run_recipe("verl", fake_python, "tandem", "lr=1").returncode == 9
+    assert run_recipe("verl", fake_python, "tandem", "lr=2").returncode == 9
     assert "arguments=lr=2\n" in (tmp_path / "run" / "protocol").read_text()
     rollouts = tmp_path / "run" / "rollouts"
     rollouts.mkdir()
     (rollouts / "1.jsonl").touch()
-    done = run_recipe(trainer, fake_python, "tandem", "lr=1")
+    done = run_recipe("verl", fake_python, "tandem", "lr=1")
     assert done.returncode == 2
     assert "> arguments=lr=1" in done.stderr
 
