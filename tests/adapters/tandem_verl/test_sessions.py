@@ -210,7 +210,10 @@ class LocalGateway(Gateway):  # type: ignore[misc]
 
 
 class RandomEngine:
-    """Answers each call with random tokens, and notes the seed that wrote each whole text."""
+    """Answers each call with random tokens, and notes the seed that wrote each whole text.
+
+    No two calls write the same one, as two chains of one token after one prompt may.
+    """
 
     def __init__(self) -> None:
         self.random = random.Random(3)
@@ -218,10 +221,12 @@ class RandomEngine:
 
     async def generate(self, _: str, *, prompt_ids: Any, sampling_params: Any) -> TokenOutput:
         await asyncio.sleep(self.random.random() / 1000)
-        count = self.random.randint(1, sampling_params["max_tokens"])
-        ids = [self.random.randrange(24) for _ in range(count)]
+        ids: list[int] = []
+        while not ids or (*prompt_ids, *ids) in self.written:
+            count = self.random.randint(1, sampling_params["max_tokens"])
+            ids = [self.random.randrange(24) for _ in range(count)]
         self.written[(*prompt_ids, *ids)] = sampling_params["extra_args"]["tandem"]["seed"]
-        return TokenOutput(token_ids=ids, log_probs=[-1.0] * count, extra_fields={})
+        return TokenOutput(token_ids=ids, log_probs=[-1.0] * len(ids), extra_fields={})
 
 
 def test_gateways_chains_have_the_authors_of_their_own_calls(
