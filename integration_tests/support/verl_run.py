@@ -133,12 +133,12 @@ class VerlBench:
         hooks += ["faults"] if fault else []
 
         def started(out: Path, ray: Path) -> tuple[list[str], dict[str, str]]:
-            settings = self._settings(out, ray)
+            settings = self._settings(out)
             if recipe:
                 kept = (*_HYPERPARAMETERS, *keeps)
                 settings = [one for one in settings if not one.startswith(kept)]
             command = recipe or [self.python, "-m", "verl.trainer.main_ppo"]
-            variables = given(self._environment(out, hooks), environment or {})
+            variables = given(self._environment(out, ray, hooks), environment or {})
             variables[faults.VARIABLE] = fault
             return [*command, *settings, *overrides], variables
 
@@ -148,7 +148,7 @@ class VerlBench:
                 break
         return VerlRun(**vars(run))
 
-    def _environment(self, out: Path, hooks: list[str]) -> dict[str, str]:
+    def _environment(self, out: Path, ray: Path, hooks: list[str]) -> dict[str, str]:
         modules = [f"support.{hook}" for hook in hooks]
         if self.device == "cpu":
             modules = ["verl_on_cpu", *modules]
@@ -166,6 +166,7 @@ class VerlBench:
             "OMP_NUM_THREADS": "1",
             "HYDRA_FULL_ERROR": "1",
             "HF_HUB_OFFLINE": "1",
+            "RAY_TMPDIR": str(ray),  # no argument, which would make it another run of a recipe
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
             "RAY_prestart_worker_first_driver": "0",
@@ -173,7 +174,7 @@ class VerlBench:
             "PYTHONWARNINGS": "ignore",
         }
 
-    def _settings(self, out: Path, ray: Path) -> list[str]:
+    def _settings(self, out: Path) -> list[str]:
         actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
         return [
             f"trainer.device={self.device}",
@@ -182,7 +183,6 @@ class VerlBench:
             "ray_kwargs.ray_init.num_cpus=16",
             "+ray_kwargs.ray_init.num_gpus=1",
             "+ray_kwargs.ray_init.address=local",
-            f"+ray_kwargs.ray_init._temp_dir={ray}",
             "+ray_kwargs.ray_init.object_store_memory=200000000",
             "+ray_kwargs.ray_init.include_dashboard=False",
             "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
