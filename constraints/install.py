@@ -54,7 +54,7 @@ def overrides_of(stack: str) -> Path | None:
 
 def refusal(pip: list[str], requirement: str, *places: str) -> str:
     """Install one package without its dependencies; what pip says where it is not to be had."""
-    what = ["--quiet", "--no-deps", "--no-compile"]  # uv compiles the whole environment
+    what = ["--quiet", "--no-deps", "--no-compile"]
     command = [*pip, "install", *what, *IMPATIENT, *places, requirement]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
@@ -112,9 +112,7 @@ def install(environment: Path, stack: str, requirements: list[str]) -> None:
     if missing:
         print(f"{missing} Any other build of it, several GB larger, is taken in its place.")
     run([*pip, "install", "--quiet", *IMPATIENT, "--upgrade", "pip", "uv"])
-    # Compiled here, as pip does: where PYTHONDONTWRITEBYTECODE is set, as in many containers,
-    # every process of a run would compile what it imports.
-    uv = [python, "-m", "uv", "pip", "install", "--quiet", "--compile-bytecode", *constraints]
+    uv = [python, "-m", "uv", "pip", "install", "--quiet", *constraints]
     if overrides:
         uv += ["--override", str(overrides)]
     listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True).stdout

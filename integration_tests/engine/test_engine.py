@@ -167,10 +167,10 @@ def test_tokens_at_each_author_follow_that_models_own_distribution(
 
     Tokens are binned by how much likelier this model finds them than the other does. The power to
     reject a mixture with a share of the other model's tokens (a tenth of 3,000 samples on V1, a
-    third of 450 on V2) is computed from the non-central chi-square distribution, and must be
+    quarter of 750 on V2) is computed from the non-central chi-square distribution, and must be
     over 0.99.
     """
-    samples, share = {"v1": (3_000, 0.1), "v2": (450, 1 / 3)}[runner]
+    samples, share = {"v1": (3_000, 0.1), "v2": (750, 0.25)}[runner]
     significance, bins = 1e-3, 20
     prompt = PROMPTS[3]
     senior = author == "senior"
