@@ -22,7 +22,7 @@ WORKDIR /src/constraints
 RUN set -- --constraint "openrlhf-vllm-$VLLM.txt" \
  && if [ -f "overrides-vllm-$VLLM.txt" ]; then set -- "$@" --override "overrides-vllm-$VLLM.txt"; fi \
  && uv pip install --no-cache "$@" "/src[openrlhf,math,eval]" \
- && uv pip install --no-cache --no-deps --constraint "openrlhf-vllm-$VLLM.txt" openrlhf
+ && uv pip install --no-cache --compile-bytecode --no-deps --constraint "openrlhf-vllm-$VLLM.txt" openrlhf
 
 # OpenRLHF imports flash-attn, which is compiled from source; this is a stand-in for it.
 ENV PYTHONPATH=/opt/tandem/lib/python3.12/site-packages/tandem_openrlhf/without_flash_attn

@@ -21,7 +21,7 @@ WORKDIR /src/constraints
 # If vLLM and verl pin different versions, a file of overrides resolves it; only uv supports these.
 RUN set -- --constraint "verl-vllm-$VLLM.txt" \
  && if [ -f "overrides-vllm-$VLLM.txt" ]; then set -- "$@" --override "overrides-vllm-$VLLM.txt"; fi \
- && uv pip install --no-cache "$@" "/src[verl,math,eval]"
+ && uv pip install --no-cache --compile-bytecode "$@" "/src[verl,math,eval]"
 
 WORKDIR /work
 ENTRYPOINT []
