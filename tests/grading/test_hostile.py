@@ -123,6 +123,28 @@ def test_a_sealed_process_refuses_to_run_write_or_start_anything(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sealed_process_imports_what_nobody_has_compiled(tmp_path: Path):
+    """As SymPy does late, where it was installed by uv, or into a folder that is only read."""
+    (tmp_path / "late.py").write_text("answer = 42")
+    code = (
+        "import sys; from tandem_plugin.grading.symbolic import worker; worker.seal()\n"
+        "import late; print(late.answer, worker.blocked)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
+            "PYTHONDONTWRITEBYTECODE": "",
+        },
+        check=True,
+    )
+    assert done.stdout == "42 []\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["late.py"]
+
+
 def determinant(size: int) -> str:
     rows = ("&".join(f"a_{{{i}{j}}}" for j in range(size)) for i in range(size))
     return r"\begin{vmatrix}" + r"\\".join(rows) + r"\end{vmatrix}"

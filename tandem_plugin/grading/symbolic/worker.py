@@ -53,6 +53,8 @@ def seal() -> None:
     """Seal this process, for good."""
     rootoftools.lambdify = _without_code
     evalf.lambdify = _without_code
+    # What SymPy imports late may not be compiled yet, and an import would write what it compiles.
+    sys.dont_write_bytecode = True
     sys.addaudithook(_audit)
 
 
