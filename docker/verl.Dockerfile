@@ -1,7 +1,7 @@
 # verl in tandem on CUDA 13, the stack constraints/verl-vllm-VLLM.txt. From a clone:
 #
 #   docker build --file docker/verl.Dockerfile --tag tandem-verl .
-#   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-verl examples/verl/train.sh tandem
+#   docker run --gpus all --ipc host --volume "$PWD:/work" tandem-verl tandem train examples/verl
 #
 # With another vLLM version from constraints/: --build-arg VLLM=0.32.0
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:5dc1bca23d05bd37b011be68ec470c03b403a5da07ec3a86e41af9470e9d0cc6

@@ -14,11 +14,10 @@ from types import TracebackType
 
 _MODULES = {
     "tandem_plugin",
-    "tandem_plugin.lab.protocols",
     "tandem_verl.keep_seniors",
     "tandem_openrlhf.choose_problems",
 }
-"""Programs that users start, and that the recipes do for them."""
+"""Programs that users start."""
 
 
 def is_command(arguments: list[str]) -> bool:

@@ -27,7 +27,8 @@ LAYERS = (
     ("training",),
     ("tandem_verl", "tandem_openrlhf", "tandem_trl", "tandem_skyrl", "terminal"),
     ("lab",),  # its description
-    ("lab.planning", "lab.data", "lab.protocols", "lab.recipes"),
+    ("lab.planning", "lab.data", "lab.protocols"),
+    ("lab.recipes",),
     ("lab.rollouts",),
     ("lab.viewer",),
     ("lab.evaluation",),

@@ -8,6 +8,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 HELD_BY = {
+    "integration_tests/adapters/tandem_openrlhf/test_recipes.py": [
+        "adapters/tandem_openrlhf/on_cpu.py",
+        "tandem_plugin/lab/recipes/on_cpu/sitecustomize.py",
+    ],
+    "integration_tests/adapters/tandem_skyrl/test_recipes.py": [
+        "adapters/tandem_skyrl/on_cpu.py",
+    ],
+    "integration_tests/adapters/tandem_verl/test_recipes.py": [
+        "adapters/tandem_verl/on_cpu.py",
+    ],
     "integration_tests/engine/speculative/test_engine.py": [
         "tandem_plugin/engine/speculative/senior.py",
     ],
@@ -115,6 +125,11 @@ HELD_BY = {
         "tandem_plugin/files/__init__.py",
         "tandem_plugin/files/checkpoints.py",
     ],
+    "tests/grading/rewards/test_own.py": [
+        "tandem_plugin/grading/rewards/own_openrlhf.py",
+        "tandem_plugin/grading/rewards/own_trl.py",
+        "tandem_plugin/grading/rewards/own_verl.py",
+    ],
     "tests/grading/rewards/test_rewards.py": [
         "tandem_plugin/grading/rewards/__init__.py",
         "tandem_plugin/grading/rewards/verl_reward.py",
@@ -178,6 +193,14 @@ HELD_BY = {
     ],
     "tests/lab/evaluation/test_significance.py": [
         "tandem_plugin/lab/evaluation/measures.py",
+    ],
+    "tests/lab/recipes/test_trainers.py": [
+        "tandem_plugin/lab/recipes/openrlhf.py",
+        "tandem_plugin/lab/recipes/run.py",
+        "tandem_plugin/lab/recipes/skyrl.py",
+        "tandem_plugin/lab/recipes/summary.py",
+        "tandem_plugin/lab/recipes/trl.py",
+        "tandem_plugin/lab/recipes/verl.py",
     ],
     "tests/lab/rollouts/test_rollout_file.py": [
         "tandem_plugin/lab/evaluation/text_handoff.py",

@@ -6,6 +6,7 @@ tandem is compared with.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,21 +14,39 @@ from typing import Any
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.grading.rewards.own import VARIABLE, own_rewards
+from tandem_plugin.grading.rewards.own_trl import reward_function
 from tandem_plugin.grading.rewards.trl_reward import math_reward
 
 
 class MathEnv(BaseTextEnv):  # type: ignore[misc]
-    """One answer to a problem: 1.0 if it is right, else 0.0, read as by :func:`math_reward`."""
+    """One answer to a problem: 1.0 if it is right, else 0.0, read as by :func:`math_reward`.
+
+    Where ``TANDEM_REWARD`` names a function of the user's, its reward.
+    """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         """extras: the columns of the problem's row besides its prompt."""
         super().__init__()
+        self._prompt = (extras or {}).get("prompt")
         self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
+
+    def init(self, prompt: Any) -> Any:
+        """As of SkyRL-Gym, whose environments are made without their prompt."""
+        self._prompt = prompt
+        return super().init(prompt)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Raises :class:`DataError` for a row without a right answer."""
         columns: dict[str, Any] = {name: [value] for name, value in self._row.items()}
-        (reward,) = math_reward([action], **columns)
+        if os.environ.get(VARIABLE):
+            (own,) = own_rewards()
+            rewards: list[float | None] = [
+                *reward_function(own)([action], [self._prompt], **columns)
+            ]
+        else:
+            rewards = math_reward([action], **columns)
+        (reward,) = rewards
         if reward is None:
             raise DataError("skyrl-row-without-answer", columns=", ".join(sorted(self._row)))
         return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})

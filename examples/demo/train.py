@@ -182,12 +182,10 @@ def verl_settings(
 
 def environment(out: Path) -> dict[str, str]:
     """The environment of a run: this process's, a CPU platform for verl, nothing online."""
-    folders = [str(Path(__file__).parent / "on_cpu"), os.environ.get("PYTHONPATH", "")]
     return {
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         **os.environ,
-        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
-        "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
+        "VERL_USE_EXTERNAL_MODULES": "tandem_verl.on_cpu",
         "VERL_PLATFORM": "cpu",
         "VERL_FILE_LOGGER_PATH": str(out / VERLS_METRICS),
         "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -151,11 +151,10 @@ class VerlBench:
     def _environment(self, out: Path, ray: Path, hooks: list[str]) -> dict[str, str]:
         modules = [f"support.{hook}" for hook in hooks]
         if self.device == "cpu":
-            modules = ["verl_on_cpu", *modules]
+            modules = ["tandem_verl.on_cpu", *modules]
         tests = Path(__file__).parents[1]
-        on_cpu = tests.parent / "examples" / "demo" / "on_cpu"
         helpers = tests.parent / "tests" / "helpers"
-        paths = [str(tests), str(on_cpu), str(helpers), os.environ.get("PYTHONPATH", "")]
+        paths = [str(tests), str(helpers), os.environ.get("PYTHONPATH", "")]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in paths if path),

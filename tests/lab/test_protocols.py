@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -358,12 +356,3 @@ def test_weight_of_the_juniors_tokens_in_the_policy_loss_is_refused(given: str):
     with refused("protocol-junior-loss-weight", weight="0.1"):
         training_settings("release", given.split())
     assert training_settings("release", given.replace("0.1", "0").split())
-
-
-def test_recipes_read_the_settings_as_assignments():
-    command = [sys.executable, "-m", "tandem_plugin.lab.protocols"]
-    done = subprocess.run([*command, "release"], capture_output=True, text=True, check=True)
-    assert "protocol_cap=31\nprotocol_validation=senior\n" in done.stdout
-    wrong = subprocess.run([*command, "none"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "protocol-unknown" in wrong.stderr

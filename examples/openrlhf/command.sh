@@ -1,0 +1,54 @@
+cd the-folder-of-recipe.yaml
+tandem train recipe.yaml --prepare
+PYTHONPATH="$(tandem path without-flash-attn)""${PYTHONPATH:+:$PYTHONPATH}" \
+  python -m tandem_openrlhf.train_ppo_ray \
+  --actor.model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \
+  --actor.num_nodes 1 \
+  --actor.num_gpus_per_node 1 \
+  --ref.num_nodes 1 \
+  --ref.num_gpus_per_node 1 \
+  --vllm.num_engines 1 \
+  --vllm.tensor_parallel_size 1 \
+  --data.prompt_dataset "$PWD"/runs/openrlhf/tandem/problems.jsonl \
+  --data.input_key input \
+  --data.label_key label \
+  --data.apply_chat_template \
+  --eval.dataset "$PWD"/data/gsm8k-79aa02deda1a/heldout.jsonl \
+  --eval.steps 10 \
+  --eval.n_samples_per_prompt 4 \
+  --eval.temperature 0.6 \
+  --data.max_len 1536 \
+  --rollout.max_new_tokens 512 \
+  --rollout.batch_size 16 \
+  --rollout.n_samples_per_prompt 8 \
+  --rollout.micro_batch_size 4 \
+  --rollout.temperature 0.6 \
+  --train.batch_size 64 \
+  --train.micro_batch_size 2 \
+  --actor.adam.lr 1e-06 \
+  --actor.lr_warmup_ratio 0 \
+  --actor.lr_scheduler constant \
+  --actor.eps_clip 0.2 \
+  --actor.entropy_coef 0 \
+  --algo.advantage.estimator group_norm \
+  --algo.kl.init_coef 0 \
+  --reward.remote_url "$(tandem path reward-openrlhf)" \
+  --ckpt.save_steps 25 \
+  --ckpt.max_num 1 \
+  --ckpt.save_hf \
+  --ckpt.load_enable \
+  --ckpt.path "$PWD"/runs/openrlhf/tandem/checkpoints \
+  --ckpt.output_dir "$PWD"/runs/openrlhf/tandem/last \
+  --vllm.gpu_memory_utilization 0.5 \
+  --vllm.enable_sleep \
+  --ds.zero_stage 3 \
+  --ds.enable_sleep \
+  --ds.attn_implementation sdpa \
+  --ds.adam_offload \
+  --actor.gradient_checkpointing_enable \
+  --train.colocate_all \
+  --tandem.schedule word \
+  --tandem.p 0.5 \
+  --tandem.cap 32 \
+  --tandem.validation team \
+  --tandem.rollouts "$PWD"/runs/openrlhf/tandem/rollouts

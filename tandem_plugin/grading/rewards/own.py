@@ -1,0 +1,154 @@
+"""A reward of one's own: a plain function, the same for every trainer.
+
+::
+
+    def score(response, problem):                # one response
+        return float(problem["gold"] in response)
+
+    def score(responses: list, problems: list):  # all of a batch at once
+        return [0.0 for response in responses]
+
+A problem is a mapping: ``prompt``, its text; ``gold``, its right answer, None in a row without one;
+and what else its row has. Each trainer calls the function through a module beside this one; which
+function it is stands in ``TANDEM_REWARD``, or for verl in the command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tandem_plugin.errors import GradingError
+
+VARIABLE = "TANDEM_REWARD"
+"""A JSON list of ``FILE:FUNCTION``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnReward:
+    """A function in a file."""
+
+    file: Path
+    function: str
+
+    @classmethod
+    def of(cls, text: str) -> OwnReward:
+        """That of ``FILE:FUNCTION``."""
+        file, _, function = text.rpartition(":")
+        return cls(Path(file), function)
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.function}"
+
+    def check(self) -> None:
+        """Raise :class:`GradingError` unless the file can be imported and has the function."""
+        self._function()
+
+    def scores(
+        self, responses: Sequence[str], problems: Sequence[Mapping[str, Any]]
+    ) -> list[float]:
+        """The reward of each response to its problem.
+
+        Raises :class:`GradingError` for what is no finite number, and for another number of rewards
+        than of responses.
+        """
+        function = self._function()
+        if not _takes_lists(function):
+            scores = [function(*pair) for pair in zip(responses, problems, strict=True)]
+        else:
+            returned = function(list(responses), list(problems))
+            scores = list(returned) if _is_listed(returned) else [returned]
+            if not _is_listed(returned) or len(scores) != len(responses):
+                raise GradingError(
+                    "reward-count-differs",
+                    reward=self,
+                    count=len(scores) if _is_listed(returned) else returned,
+                    responses=len(responses),
+                    row=_row(problems[min(len(scores), len(problems) - 1)]),
+                )
+        return [self._number(*pair) for pair in zip(scores, problems, strict=True)]
+
+    def _number(self, score: Any, problem: Mapping[str, Any]) -> float:
+        try:
+            number = math.nan if score is None or isinstance(score, str) else float(score)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise GradingError("reward-not-number", reward=self, value=score, row=_row(problem))
+        return number
+
+    def _function(self) -> Callable[..., Any]:
+        module = _module(self.file)
+        function = getattr(module, self.function, None)
+        if not callable(function):
+            names = [name for name, value in vars(module).items() if inspect.isfunction(value)]
+            raise GradingError(
+                "reward-function-missing",
+                file=self.file,
+                function=self.function,
+                known=", ".join(names) or "none",
+            )
+        return function  # type: ignore[no-any-return]
+
+
+@cache
+def own_rewards() -> tuple[OwnReward, ...]:
+    """Those of ``TANDEM_REWARD``; :class:`GradingError` where it is not set."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        raise GradingError("reward-variable-missing", variable=VARIABLE)
+    return tuple(OwnReward.of(reward) for reward in json.loads(text))
+
+
+def problem_of(prompt: str | None, gold: Any, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The mapping that a function gets; more: what else the row has."""
+    return {**(more or {}), "prompt": prompt, "gold": gold}
+
+
+@cache
+def _module(file: Path) -> ModuleType:
+    """The user's file as a module; its functions can import what lies beside it."""
+    spec = importlib.util.spec_from_file_location(f"tandem_own_reward_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise GradingError("reward-file-broken", file=file, reason="it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise GradingError("reward-file-broken", file=file, reason=reason) from error
+    return module
+
+
+def _takes_lists(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is a list, by its annotation or, without one, by its name."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    kind = parameters[0].annotation
+    if kind is inspect.Parameter.empty:
+        return parameters[0].name in ("responses", "completions")
+    text = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    return text.rpartition(".")[2].lower().startswith(("list", "sequence")) or text.startswith(
+        ("list[", "Sequence[", "typing.List", "collections.abc.Sequence")
+    )
+
+
+def _is_listed(value: Any) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+
+
+def _row(problem: Mapping[str, Any]) -> str:
+    """How a row is named: its number if it has one, and how its prompt begins."""
+    number = problem.get("index", problem.get("row"))
+    text = " ".join(str(problem.get("prompt") or "").split())[:60]
+    return f"{'' if number is None else f'{number}: '}{text!r}"

@@ -1,0 +1,230 @@
+"""``tandem train``: the run that a recipe describes, checked, prepared and started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.terminal.output import echo, print_fields
+
+if TYPE_CHECKING:
+    from tandem_plugin.lab.recipes.data import RunData
+    from tandem_plugin.lab.recipes.folder import RunFolder
+    from tandem_plugin.lab.recipes.process import Ended
+    from tandem_plugin.lab.recipes.run import Run
+
+_FILE = "recipe.yaml"
+
+
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RECIPE] [-- ARGUMENT...]",
+            help="The recipe. Default: recipe.yaml. After --, arguments of the trainer's own.",
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting in place of the recipe's, such as steps=20 or tandem.p=0.3. Can be "
+            "repeated.",
+        ),
+    ] = None,
+    prints: Annotated[
+        bool, typer.Option("--print", help="Print the trainer's whole command, and start nothing.")
+    ] = False,
+    prepares: Annotated[
+        bool,
+        typer.Option("--prepare", help="Prepare what the trainer reads, and start nothing."),
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Let the trainer read its command, without a GPU, and start nothing."
+        ),
+    ] = False,
+) -> None:
+    """Start the run that a recipe describes, or resume it.
+
+    The recipe is checked whole, its problems are prepared, and what is about to start is printed.
+    The run's folder belongs to its recipe: the same one resumes it, another one is rejected with
+    what differs. Relative paths are from the recipe's folder.
+    """
+    from tandem_plugin.lab.recipes.data import data_of
+    from tandem_plugin.lab.recipes.run import resolved
+    from tandem_plugin.lab.recipes.settings import left_variables, read_recipe
+
+    file, own = _split(arguments or [])
+    left = left_variables(os.environ)
+    recipe, defaults = read_recipe(file, assignments or [])
+    base = Path(os.path.abspath(file)).parent
+    data = data_of(recipe, base)
+    run = resolved(recipe, base, own, data.train, data.validation)
+    if prints:
+        from tandem_plugin.lab.recipes.summary import script
+
+        given = [part for each in assignments or [] for part in ("--set", each)]
+        last = ["--", *own] if own else []
+        prepare = ["tandem", "train", file.name, "--prepare", *given, *last]
+        echo(script(run, base, prepare).rstrip("\n"))
+        return
+    if dry_run:
+        _parse(run)
+        return
+    for name, setting in left.items():
+        echo(
+            f"Warning: {name} is set in the environment, and a recipe does not read it. "
+            f"Pass --set {setting}=..., or unset {name}.",
+            err=True,
+        )
+    _start(run, data, defaults, base, prepares)
+
+
+def _split(arguments: list[str]) -> tuple[Path, list[str]]:
+    """The recipe's file, and the trainer's own arguments, which follow ``--``."""
+    given = sys.argv[1:]
+    own = given[given.index("--") + 1 :] if "--" in given else []
+    own = own if own and arguments[-len(own) :] == own else []
+    named = arguments[: len(arguments) - len(own)]
+    if len(named) > 1:
+        raise ConfigError("recipe-arguments-misplaced", argument=named[1])
+    file = Path(os.path.expanduser(named[0] if named else _FILE))
+    return (file / _FILE if file.is_dir() else file), own
+
+
+def _start(run: Run, data: RunData, defaults: list[str], base: Path, prepares: bool) -> None:
+    from tandem_plugin.lab.recipes.folder import RunFolder, note_of
+    from tandem_plugin.lab.recipes.run import trainer_of
+    from tandem_plugin.lab.recipes.summary import fields
+    from tandem_plugin.patching.versions import installed_version
+    from tandem_plugin.progress import waiting
+
+    name = run.recipe.trainer
+    if not prepares:
+        if not installed_version(name):
+            raise ConfigError("trainer-not-installed", trainer=name)
+        check_gpus(run, os.environ)
+    folder = RunFolder(run.out)
+    with folder.locked() as lock:
+        with waiting(f"prepare {data.name}", bar=True):
+            data.prepare()
+        note = note_of(run, data)
+        folder.check(note, run.steps)
+        print_fields(fields(run, data, defaults))
+        if folder.done == run.steps and not prepares:
+            echo(f"\n{run.out} has all of its {run.steps} steps. Set more steps to continue.")
+            _say_next(run)
+            return
+        trainer_of(name).before(run)
+        if not prepares:
+            folder.begin(note, shlex.join(trainer_of(name).command(run).arguments) + "\n")
+            _run(run, folder, base, lock.fileno())
+
+
+def _run(run: Run, folder: RunFolder, base: Path, lock: int) -> None:
+    """Run the trainer; its end is told in the last line. Exits with 1 where it failed."""
+    from tandem_plugin.lab.recipes.folder import LOG
+    from tandem_plugin.lab.recipes.process import run_trainer
+    from tandem_plugin.lab.recipes.run import trainer_of
+    from tandem_plugin.lab.recipes.summary import page_command
+
+    if run.recipe.is_tandem:
+        page = shlex.join(page_command(run, "--follow"))
+        echo(f"\nEach response while it trains, from another terminal:\n\n  {page}\n")
+    trainer, log = trainer_of(run.recipe.trainer), folder.path / LOG
+    ended = run_trainer(trainer.command(run), log, os.environ, base, lock)
+    if ended.code or ended.stopped_by:
+        echo(f"\n{_failure(run, ended)} Log: {log}", err=True)
+        raise typer.Exit(130 if ended.stopped_by == "SIGINT" else 1)
+    folder.finish(trainer.senior(run), run.steps)
+    _say_next(run)
+    echo(f"\nDone after {_duration(ended.seconds)}: {run.steps} steps. Log: {log}")
+
+
+def _failure(run: Run, ended: Ended) -> str:
+    after = f"after {_duration(ended.seconds)}"
+    if ended.stopped_by:
+        again = "The same command resumes the run."
+        return f"Stopped by {ended.stopped_by} {after}; nothing is left running. {again}"
+    how = f"by signal {-ended.code}" if ended.code < 0 else f"with exit code {ended.code}"
+    error = f" {ended.error}" if ended.error else ""
+    return f"Error: {run.recipe.trainer} ended {how} {after}.{error}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _say_next(run: Run) -> None:
+    from tandem_plugin.lab.recipes.folder import SENIOR
+    from tandem_plugin.lab.recipes.summary import next_commands
+
+    chosen = (
+        "the last"
+        if run.recipe.trainer == "trl" or run.validation is None
+        else ("the best by the run's own validation")
+    )
+    echo(f"\nThe senior: {run.out / SENIOR}, {chosen}. Next:\n")
+    for command in next_commands(run):
+        echo(f"  {command}")
+
+
+def _parse(run: Run) -> None:
+    """Let the trainer read its command; raises :class:`ConfigError` with what it says."""
+    from tandem_plugin.lab.recipes.run import trainer_of
+
+    command = trainer_of(run.recipe.trainer).parse(run)
+    if command is None:
+        echo(f"The recipe is right; {run.recipe.trainer} cannot read a command without running it.")
+        return
+    environment = command.environment(os.environ)
+    done = subprocess.run(
+        command.arguments, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = lines[-1].strip() if lines else f"it ended with exit code {done.returncode}"
+        raise ConfigError("recipe-dry-run-failed", trainer=run.recipe.trainer, reason=reason)
+    echo(f"The recipe is right, and {run.recipe.trainer} reads its command.")
+
+
+def check_gpus(run: Run, environ: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` where this machine shows fewer GPUs than the run needs.
+
+    Ray would wait for them without a word. Not where they are a running Ray cluster's, or on
+    several nodes.
+    """
+    from tandem_plugin.lab.recipes.run import argument_names
+
+    temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
+    names = [name.rpartition(".")[2] for name in argument_names(run.arguments)]
+    is_cluster = environ.get("RAY_ADDRESS") or any("nodes" in name for name in names)
+    if run.is_on_cpu or is_cluster or Path(temporary, "ray", "ray_current_cluster").exists():
+        return
+    visible = visible_gpus()
+    if visible is not None and visible < run.gpus:
+        hidden = environ.get("CUDA_VISIBLE_DEVICES", "")
+        raise ConfigError("recipe-gpus-missing", visible=visible, gpus=run.gpus, hidden=hidden)
+
+
+def visible_gpus() -> int | None:
+    """How many GPUs PyTorch sees, in a process of its own; None without PyTorch."""
+    program = "import torch; print(torch.cuda.device_count())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    text = done.stdout.strip()
+    return int(text) if done.returncode == 0 and text.isdecimal() else None

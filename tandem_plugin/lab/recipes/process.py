@@ -1,0 +1,167 @@
+"""A trainer's process: its output on the screen and in a log, and no process left after it."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tandem_plugin.lab.recipes.run import Command
+
+MARK = "TANDEM_RUN_MARK"
+"""In the environment of all that a run starts: by it they are found after the run."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_PATIENCE_S = 20.0
+"""What processes get to end by themselves before they are killed."""
+
+_ERROR = re.compile(rb"^(?:.*?\b)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): .+")
+_OF_LAUNCHERS = (b"CalledProcessError", b"ChildFailedError")
+"""They say that another process failed, whose own error came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a trainer ended."""
+
+    code: int
+    """Its exit code; negative by a signal, as :mod:`subprocess` has it."""
+    seconds: float
+    error: str
+    """The last error in its output, one line; empty if there was none."""
+    stopped_by: str = ""
+    """The signal that this process got meanwhile, by its name."""
+
+
+class _StoppedError(Exception):
+    def __init__(self, number: int) -> None:
+        self.name = signal.Signals(number).name
+
+
+def run_trainer(
+    command: Command,
+    log: Path,
+    environ: Mapping[str, str],
+    folder: Path,
+    keeps: int | None = None,
+    show: Callable[[bytes], Any] | None = None,
+) -> Ended:
+    """Run a command to its end, with all that it says in a log as well.
+
+    A signal that ends this process first ends all that the command started. folder: where it runs.
+    keeps: a file descriptor that the command holds open. show: what to do with the output; it is
+    written to standard output by default.
+    """
+    mark, start = secrets.token_hex(8), time.monotonic()
+    error, rest, stopped_by = b"", b"", ""
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            command.arguments,
+            env={**command.environment(environ), MARK: mark, "PYTHONUNBUFFERED": "1"},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=() if keeps is None else (keeps,),
+        )
+        assert process.stdout is not None
+        try:
+            with _signals_raised():
+                for part in _parts(process.stdout.fileno()):
+                    file.write(part)
+                    file.flush()
+                    (show or _show)(part)
+                    *lines, rest = (rest + part).split(b"\n")
+                    error = next(filter(None, map(_error_in, reversed(lines))), error)
+                process.wait()
+        except _StoppedError as stop:
+            stopped_by = stop.name
+        finally:
+            with _signals_ignored():
+                _end(process, mark)
+    text = error.decode("utf-8", "replace")
+    return Ended(process.returncode, time.monotonic() - start, text, stopped_by)
+
+
+def _parts(pipe: int) -> Iterator[bytes]:
+    """What is written to a pipe, as it comes: progress bars end no line."""
+    while part := os.read(pipe, 2**16):
+        yield part
+
+
+def _show(part: bytes) -> None:
+    """Pass output on; a screen that is gone is no reason to stop."""
+    with suppress(OSError, ValueError):
+        sys.stdout.buffer.write(part)
+        sys.stdout.flush()
+
+
+def _error_in(line: bytes) -> bytes:
+    """A line of Python's that names an error, without what Ray puts before it."""
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()
+    match = _ERROR.match(plain)
+    if match is None or any(name in match[1] for name in _OF_LAUNCHERS):
+        return b""
+    return plain[match.start(1) :]
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """Let signals that would end this process raise :class:`_StoppedError` in it."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise _StoppedError(number)
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals_ignored() -> Iterator[None]:
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End the process and all that it started, also those that left its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        left = marked_processes(mark)
+        if process.poll() is not None and not left:
+            return
+        for pid in left:
+            with suppress(OSError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and (process.poll() is None or marked_processes(mark)):
+            time.sleep(0.1)
+    process.wait()
+
+
+def marked_processes(mark: str) -> list[int]:
+    """The living processes of a run, by the mark that they inherited."""
+    found, entry = [], f"{MARK}={mark}".encode()
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):
+                if entry in (place / "environ").read_bytes().split(b"\0"):
+                    found.append(int(place.name))
+    return found

@@ -1,0 +1,303 @@
+"""A recipe with every path resolved: what a trainer's command is made of."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from tandem_plugin.errors import ConfigError, DataError
+from tandem_plugin.files.checkpoints import check_model
+from tandem_plugin.grading.rewards.own import OwnReward
+from tandem_plugin.lab.protocols import training_settings
+from tandem_plugin.lab.recipes.settings import Recipe
+from tandem_plugin.patching.versions import installed_version
+from tandem_plugin.plugins.selection import parameter_names
+
+MATH = "math"
+"""The reward that grades answers to problems of mathematics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program's arguments, and the variables that it needs besides those of this process."""
+
+    arguments: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of the program's process; its folders to import from come first."""
+        merged = {**environ, **self.variables}
+        for name, mark in (("PYTHONPATH", os.pathsep), ("VERL_USE_EXTERNAL_MODULES", ",")):
+            parts = [each[name] for each in (self.variables, environ) if each.get(name)]
+            if parts:
+                merged[name] = mark.join(parts)
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recipe whose paths are absolute. No file of it is missing."""
+
+    recipe: Recipe
+    protocol: Mapping[str, Any]
+    """The protocol's settings of training."""
+    model: str
+    junior: str | None
+    rewards: tuple[OwnReward, ...]
+    """Functions of the user's; empty for the reward of mathematics."""
+    train: Path
+    validation: Path | None
+    """None where nothing is held out."""
+    out: Path
+    arguments: tuple[str, ...] = ()
+    """The trainer's own, after those of the recipe."""
+
+    @property
+    def steps(self) -> int:
+        return int(self.recipe.steps or self.protocol.get("steps", 250))
+
+    @property
+    def responses(self) -> int:
+        """Those of one update."""
+        return self.recipe.prompts * self.recipe.group // self.recipe.updates
+
+    @property
+    def is_on_cpu(self) -> bool:
+        return self.recipe.device == "cpu"
+
+    @property
+    def gpus(self) -> int:
+        """Processes of the trainer: one on a CPU."""
+        return 1 if self.is_on_cpu else self.recipe.gpus
+
+    @property
+    def tandem(self) -> dict[str, Any] | None:
+        """The settings of tandem that differ from its defaults; None for a plain method.
+
+        grpo-half lets the senior write everything and train on the part that ``word`` would give
+        it.
+        """
+        method = self.recipe.method
+        given: dict[str, Any] = dict(self.recipe.tandem)
+        if method not in ("tandem", "grpo-half"):
+            return None
+        if method == "grpo-half":
+            kept = ("p", "cap", "seed")
+            given = {"schedule": "solo-word"} | {n: v for n, v in given.items() if n in kept}
+        if "cap" in parameter_names(given.get("schedule", "word")):
+            given.setdefault("cap", self.protocol["cap"])
+        if method == "tandem" and self.recipe.trainer != "trl":  # which validates nothing
+            given.setdefault("validation", self.protocol["validation"])
+        if method == "tandem" and self.junior is not None:
+            given["junior"] = self.junior
+        return given
+
+    def every(self, name: str, default: int) -> int:
+        """Steps between two of ``save`` or ``test``: the recipe's, the protocol's, a default."""
+        stated = self.recipe.save_every if name == "save" else self.recipe.validate_every
+        return stated or int(self.protocol.get(f"{name}_freq", default))
+
+
+class Trainer(Protocol):
+    """How a trainer does a recipe's run; each is a module of this package with these names."""
+
+    FORMAT: str
+    """The ending of its files of problems."""
+    SAYS: Mapping[str, str]
+    """Its arguments, or what these begin with, that settings of the recipe say; and which."""
+
+    def command(self, run: Run) -> Command:
+        """The program that does the run; it resumes what is in the folder."""
+
+    def before(self, run: Run) -> None:
+        """Write what the program reads besides its files of problems."""
+
+    def senior(self, run: Run) -> Path:
+        """The best senior of a run that has ended, the last where none was validated.
+
+        Raises :class:`TandemError` where there is none.
+        """
+
+    def parse(self, run: Run) -> Command | None:
+        """A program by which the trainer reads the command, and no more; None if it has none."""
+
+
+def trainer_of(name: str) -> Trainer:
+    """The trainer's module."""
+    from importlib import import_module
+
+    module: ModuleType = import_module(f"tandem_plugin.lab.recipes.{name}")
+    return module
+
+
+def hydra(settings: Mapping[str, object]) -> list[str]:
+    """Settings as ``name=value``; those of None are the trainer's own. Paths are quoted."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    return [
+        f"{name}={hydra_text(str(value)) if isinstance(value, Path) else _text(value)}"
+        for name, value in given.items()
+    ]
+
+
+def hydra_text(text: str) -> str:
+    """A text in Hydra's grammar, quoted where it has more than letters of names and paths."""
+    if re.fullmatch(r"[\w./+@:-]+", text, re.ASCII):
+        return text
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    return f"'{escaped}'"
+
+
+def flags(settings: Mapping[str, object]) -> list[str]:
+    """Settings as ``--name value ...``; True is a bare flag, None is the trainer's own default."""
+    parts: list[str] = []
+    for name, value in settings.items():
+        if value is True:
+            parts.append(f"--{name}")
+        elif value is not None:
+            parts += [f"--{name}", *map(_text, value if isinstance(value, list) else [value])]
+    return parts
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def startup_on_cpu(stand_ins: str) -> dict[str, str]:
+    """Variables that let each process import an adapter's stand-ins for CUDA at its start.
+
+    Ray's GPUs are declared, not there.
+    """
+    return {
+        "PYTHONPATH": str(Path(__file__).with_name("on_cpu")),
+        "TANDEM_ON_CPU": stand_ins,
+        "RAY_ADDRESS": "local",
+        "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 500000000}',
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
+
+
+def without_flash_attn(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables with a stand-in for flash-attn to import, where it is not installed."""
+    if installed_version("flash-attn"):
+        return dict(variables)
+    folder = str(Path(str(files("tandem_openrlhf"))) / "without_flash_attn")
+    path = [variables["PYTHONPATH"]] if "PYTHONPATH" in variables else []
+    return {**variables, "PYTHONPATH": os.pathsep.join([*path, folder])}
+
+
+def resolved(
+    recipe: Recipe, base: Path, arguments: Sequence[str], train: Path, validation: Path | None
+) -> Run:
+    """The run of a recipe; base: the folder of its file, which relative paths are from.
+
+    Raises :class:`ConfigError` for a model, a file or a reward that is not there, and for an
+    argument of the trainer that contradicts the recipe.
+    """
+    own = (*recipe.arguments, *arguments)
+    check_arguments(recipe, own)
+    junior = None if recipe.junior is None else model_of(recipe.junior, "junior", base)
+    out = recipe.out or f"runs/{recipe.trainer}/{recipe.method}"
+    return Run(
+        recipe,
+        training_settings(recipe.protocol, own),
+        model_of(recipe.model, "senior", base),
+        junior,
+        rewards_of(recipe, base),
+        train,
+        validation,
+        place(out, base),
+        own,
+    )
+
+
+def place(path: str, base: Path) -> Path:
+    """A path of the recipe's, absolute."""
+    return Path(os.path.abspath(base / os.path.expanduser(path)))
+
+
+def model_of(model: str, what: str, base: Path) -> str:
+    """A model's folder, absolute, or its name on the Hub; raises as :func:`check_model` does."""
+    folder = place(model, base)
+    is_path = model.startswith(("/", ".", "~")) or folder.is_dir()
+    name = str(folder) if is_path else model
+    check_model(name, what)
+    return name
+
+
+def file_of(path: str, setting: str, base: Path) -> Path:
+    """A file that a setting names; :class:`DataError` if it is not there."""
+    file = place(path, base)
+    if not file.is_file():
+        raise DataError("recipe-file-missing", setting=setting, file=file)
+    return file
+
+
+def rewards_of(recipe: Recipe, base: Path) -> tuple[OwnReward, ...]:
+    """The user's reward functions, found in their files; none for that of mathematics."""
+    if recipe.reward == (MATH,):
+        return ()
+    rewards = []
+    for text in recipe.reward:
+        path, colon, function = text.rpartition(":")
+        if not colon:
+            raise ConfigError("recipe-reward-form", reward=text)
+        reward = OwnReward(file_of(path, "reward", base), function)
+        reward.check()
+        rewards.append(reward)
+    return tuple(rewards)
+
+
+def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` for an argument that says what a setting of the recipe does."""
+    says = trainer_of(recipe.trainer).SAYS
+    for name in argument_names(arguments):
+        for said, setting in says.items():
+            if name == said or name.startswith(f"{said}."):
+                raise ConfigError(
+                    "recipe-argument-contradicts",
+                    argument=name,
+                    setting=setting,
+                    value=getattr(recipe, setting),
+                )
+
+
+def argument_names(arguments: Iterable[str]) -> list[str]:
+    """The names of settings in a trainer's arguments, ``--name value`` or ``name=value``."""
+    named = [one for one in arguments if one.startswith("--") or "=" in one]
+    return [one.lstrip("-+~").partition("=")[0] for one in named]
+
+
+def shell_lines(command: Command, places: Mapping[str, str]) -> str:
+    """A command as lines of a shell script; places: texts in it, and what the shell calls them."""
+
+    def word(text: str) -> str:
+        if text == sys.executable:
+            return "python"
+        for path, called in places.items():
+            if path in text:
+                before, after = text.split(path, 1)
+                ends = word(after) if after else ""
+                return f'{shlex.quote(before) if before else ""}"{called}"{ends}'
+        return shlex.quote(text)
+
+    after = {"PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"'}
+    variables = [
+        f"{name}={word(value)}{after.get(name, '')}" for name, value in command.variables.items()
+    ]
+    words = [word(argument) for argument in command.arguments]
+    lines = words[:1]
+    for text in words[1:]:
+        if text.startswith("--") or (not lines[-1].startswith("--") and "=" in text):
+            lines.append(text)
+        else:  # a flag's value, or the program's name
+            lines[-1] += f" {text}"
+    return " \\\n  ".join([*variables, *lines]) + "\n"
