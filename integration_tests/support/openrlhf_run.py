@@ -162,7 +162,7 @@ class OpenRLHFBench:
     ) -> OpenRLHFRun:
         """Run ``python -m command`` with small settings and these arguments.
 
-        python: what to run it with. recipe: a script and its method, run in its place with the
+        python: what to run it with. recipe: the command of a recipe, run in its place with the
         machine and the sizes overridden, and nothing else. keeps: further settings that the recipe
         says itself. hooks: modules of ``support`` that every process imports first. fault: one of
         :mod:`support.faults`, planted there. watch: a

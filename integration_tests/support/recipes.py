@@ -1,16 +1,79 @@
-"""What a recipe prints at its end, typed as it stands there."""
+"""Recipes started as users start them, and what they print at their end, typed as it stands."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from support.commands import ENGINE, run
-from support.trainer_run import TrainerRun
+from made_runs import made_run
 
-EVALUATION = " ".join(["--n 2 --team-n 2 --max-tokens 24 --frequent 1", *ENGINE])
-"""Sizes of the printed evaluation, for the recipe's ``EVAL``."""
+from support.commands import ENGINE, TANDEM, run
+from support.trainer_run import TrainerRun, run_trainer
+from tandem_plugin.lab.recipes.run import trainer_of
+from tandem_plugin.lab.recipes.settings import yaml_of
+
+EVALUATION = ["--n", "2", "--team-n", "2", "--max-tokens", "24", "--frequent", "1", *ENGINE]
+"""Sizes of the printed evaluation."""
+
+SIZES = {"prompts": 4, "samples": 4, "max_prompt": 128, "max_response": 32, "heldout": 4}
+"""Of a run of two steps on a CPU."""
+
+
+def train(
+    folder: Path, trainer: str, model: Path, *arguments: str, timeout: float = 1200, **settings: Any
+) -> TrainerRun:
+    """Run ``tandem train`` on sums with a tiny model, in a new folder of ``folder``.
+
+    settings: the recipe's over those of a small run. arguments: the trainer's own.
+    """
+
+    def started(out: Path, ray: Path) -> tuple[Sequence[str], dict[str, str]]:
+        rows = [{"problem": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(24)]
+        (out / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        recipe = {
+            "trainer": trainer,
+            "model": model,
+            "problems": "sums.jsonl",
+            "device": "cpu",
+            "steps": 2,
+            "benchmarks": {"sums": str(out / "sums.jsonl")},
+            **SIZES,
+            **settings,
+        }
+        lines = [f"{name}: {yaml_of(value)}\n" for name, value in recipe.items()]
+        (out / "recipe.yaml").write_text("".join(lines))
+        own = ["--", *arguments] if arguments else []
+        variables = {
+            **os.environ,
+            "RAY_TMPDIR": str(ray),
+            "RAY_DEDUP_LOGS": "0",
+            "RAY_worker_niceness": "0",  # else the engines tested beside it starve them
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        }
+        return [*TANDEM, "train", str(out / "recipe.yaml"), *own], variables
+
+    return run_trainer(folder, f"{trainer}-recipe", started, None, timeout)
+
+
+def command(trainer: str, model: Path, data: Path, **settings: Any) -> list[str]:
+    """The plain command of a recipe's run, for a bench that overrides the machine and the sizes."""
+    run = made_run(trainer, data, **{"model": str(model), "gpus": 1, "steps": 2, **settings})
+    return list(trainer_of(trainer).command(run).arguments)
+
+
+def assert_replays(out: Path, model: Path, steps: int = 2) -> None:
+    """Each step's responses are there, and their authors are those of a replay."""
+    files = [f"{step}.jsonl" for step in range(1, steps + 1)]
+    assert sorted(path.name for path in (out / "rollouts").iterdir()) == files
+    replay = [*TANDEM, "replay", str(out / "rollouts"), "--tokenizer", str(model)]
+    assert json.loads(run([*replay, "--json"]).stdout)["ok"] is True
 
 
 def follow(trained: TrainerRun, out: Path, method: str) -> None:
@@ -22,6 +85,7 @@ def follow(trained: TrainerRun, out: Path, method: str) -> None:
     commands = [line.strip() for line in printed.splitlines() if line.startswith("  tandem ")]
     names = [command.split()[1] for command in commands]
     assert names == [*(["view"] if method == "tandem" else []), "eval", "report"]
+    commands[-2] += f" {shlex.join(EVALUATION)}"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(["bash", "-c", f"cd {trained.folder} && export PATH={path} && {' && '.join(commands)}"])
     if method == "tandem":

@@ -11,7 +11,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,6 @@ class SkyRLBench:
         *,
         sabotage: str = "",
         folder: Path | None = None,
-        recipe: Sequence[str] = (),
-        environment: Mapping[str, str] = {},
         name: str = "run",
         watch: str | None = None,
         timeout: float = 540,
@@ -92,16 +90,14 @@ class SkyRLBench:
     ) -> SkyRLRun:
         """One run; tandem: its settings; settings: SkyRL's over a small run's, with "__" for a dot.
 
-        folder: where checkpoints are, if another run resumes them. recipe: a script that starts
-        SkyRL in place of the experiment of the tests, with its own settings before these;
-        environment: its variables.
+        folder: where checkpoints are, if another run resumes them.
         """
         data = f"['{self.folder / 'train.jsonl'}']"
         models = ("trainer.policy.model.path", "trainer.ref.model.path")
         rows = dict.fromkeys(("data.train_data", "data.val_data"), data)
         experiment = {**rows, **dict.fromkeys(models, self.model), **SMALL}
         own = {
-            **(ON_A_CPU if recipe else experiment),
+            **experiment,
             **{key.replace("__", "."): value for key, value in settings.items()},
         }
 
@@ -110,15 +106,12 @@ class SkyRLBench:
             places = {
                 f"{_ENGINE}delta_weight_sync.sync_dir": out / "delta",
                 f"{_ENGINE}delta_weight_sync.local_checkpoint_dir": out / "cache",
+                "trainer.ckpt_path": kept / "checkpoints",
+                "trainer.export_path": out / "export",
+                "trainer.log_path": out / "logs",
             }
-            flags = dict(tandem)
-            command = list(recipe)
-            if not recipe:
-                places["trainer.ckpt_path"] = kept / "checkpoints"
-                places["trainer.export_path"] = out / "export"
-                places["trainer.log_path"] = out / "logs"
-                flags = {"rollouts": str(out / "rollouts"), **tandem}
-                command = [sys.executable, "-m", "support.skyrl_run"]
+            flags = {"rollouts": str(out / "rollouts"), **tandem}
+            command = [sys.executable, "-m", "support.skyrl_run"]
             for key, value in flags.items():
                 command += [f"--tandem.{key}", json.dumps(value)]
             command += [f"{key}={_written(value)}" for key, value in {**own, **places}.items()]
@@ -139,7 +132,6 @@ class SkyRLBench:
                 "VLLM_CPU_OMP_THREADS_BIND": "nobind",
                 "SKYRL_DUMP_INFRA_LOG_TO_STDOUT": "1",
                 _SABOTAGE: sabotage,
-                **environment,
             }
             return command, variables
 

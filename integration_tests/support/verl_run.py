@@ -122,7 +122,7 @@ class VerlBench:
     ) -> VerlRun:
         """Run ``python -m verl.trainer.main_ppo`` with these overrides, at most ``timeout`` s.
 
-        recipe: a script and its method, run in its place with the machine and the sizes overridden,
+        recipe: the command of a recipe, run in its place with the machine and the sizes overridden,
         and nothing else. keeps: how further settings begin that the recipe says itself. hook:
         modules of ``support`` that verl loads in each of its processes, before plugins. fault: one
         of :mod:`support.faults`, planted likewise. watch: a

@@ -1,9 +1,8 @@
-"""``examples/openrlhf/train.sh``: each of the paper's runs, with only sizes overridden."""
+"""A recipe's run by OpenRLHF: each of the paper's, with only sizes overridden."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +11,29 @@ import pytest
 pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 import torch
+from support import recipes
 from support.commands import TANDEM, run
-from support.openrlhf_run import ON_CPU, OpenRLHFBench
-from support.recipes import EVALUATION, follow
-
-SCRIPT = str(Path(__file__).parents[3] / "examples" / "openrlhf" / "train.sh")
+from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
+from support.recipes import assert_replays, follow, train
 
 pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 BENCH = OpenRLHFBench
 
 
-OWN = ["--ds.attn_implementation", "--data.prompt_dataset", "--ckpt.path", "--ckpt.output_dir"]
-"""What the script says, and finds, where flash-attn is not installed."""
-
-
-def environment_of(bench: OpenRLHFBench, steps: int) -> dict[str, str]:
-    return {
-        "GPUS": "1",
-        "TRIAL": "1",
-        "STEPS": str(steps),
-        "MODEL": str(bench.model),
-        "TRAIN": str(bench.folder / "prompts.jsonl"),
-        "VALIDATION": str(bench.folder / "prompts.jsonl"),
-        "BENCHMARKS": f"heldout={bench.folder / 'prompts.jsonl'}",
-        "EVAL": EVALUATION,
-        "PYTHONPATH": os.pathsep.join([str(ON_CPU), str(ON_CPU.parents[1])]),
-    }
+OWN = ["--ds.attn_implementation", "--ckpt.path", "--ckpt.output_dir"]
+"""What the recipe says where flash-attn is not installed."""
 
 
 @pytest.mark.parametrize("method", ["tandem", "grpo", "kl-reg"])
 def test_recipe_trains_to_its_end_and_its_next_commands_run(
-    bench: OpenRLHFBench, method: str
+    method: str, tmp_path: Path, checkpoints: dict[str, Path]
 ) -> None:
-    trained = bench.run(
-        *("--data.max_samples", "8", "--eval.steps", "1"),
-        recipe=[SCRIPT, method],
-        keeps=OWN,
-        environment=environment_of(bench, 2),
-        name=method,
-    )
+    model = checkpoints["senior"]
+    trained = train(tmp_path, "openrlhf", model, method=method, validate_every=1)
     assert trained.exit_code == 0, trained.log[-3000:]
-    assert len(trained.steps) == 2
-    for step in trained.steps:
+    steps = OpenRLHFRun(**vars(trained)).steps
+    assert len(steps) == 2
+    for step in steps:
         outcomes: list[Any] = [value for name, value in step.items() if name.startswith("outcome_")]
         assert sum(outcomes) == pytest.approx(1)
         assert ("tandem/senior_share" in step) is (method == "tandem")
@@ -64,9 +44,7 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(
     assert (out / "senior").resolve().name == "best_global_step1_hf"
     assert [path.name for path in (out / "checkpoints").glob("*_hf")] == ["best_global_step1_hf"]
     if method == "tandem":
-        assert sorted(path.name for path in (out / "rollouts").iterdir()) == ["1.jsonl", "2.jsonl"]
-        replay = [*TANDEM, "replay", str(out / "rollouts"), "--tokenizer", str(bench.model)]
-        assert json.loads(run([*replay, "--json"]).stdout)["ok"] is True
+        assert_replays(out, model)
     follow(trained, out, method)
 
 
@@ -75,11 +53,14 @@ def one_step(bench: OpenRLHFBench, method: str, captured: Path, *arguments: str)
     trained = bench.run(
         *("--data.max_samples", "4", "--eval.steps", "-1"),
         *("--reward.remote_url", str(bench.folder / "reward.py")),
+        *("--eval.dataset", str(bench.folder / "prompts.jsonl")),
         *arguments,
-        recipe=[SCRIPT, method],
+        recipe=recipes.command(
+            "openrlhf", bench.model, captured.parent, method=method, device="cpu"
+        ),
         keeps=[*OWN, "--rollout.n_samples_per_prompt"],
         hooks="capture_openrlhf",
-        environment=environment_of(bench, 1) | {"TANDEM_TEST_CAPTURE": str(captured)},
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name=method,
     )
     assert trained.exit_code == 0, trained.log[-3000:]

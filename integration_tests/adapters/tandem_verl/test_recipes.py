@@ -1,11 +1,10 @@
-"""``examples/verl/train.sh``: the paper's table, and runs that start with only sizes overridden."""
+"""A recipe's run by verl: the paper's table, and runs that start with only sizes overridden."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_runs import made_run
+from support import recipes
 from support.grpo import GRPOReference
 from support.reading import Readers
-from support.recipes import EVALUATION, follow
+from support.recipes import assert_replays, follow, train
 from support.verl_run import VerlBench
+
+from tandem_plugin.lab.recipes import verl
 
 pytestmark = pytest.mark.long
 
-SCRIPT = str(Path(__file__).parents[3] / "examples" / "verl" / "train.sh")
 BENCH = VerlBench
 TANDEM = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
 
 
-def composed(method: str, gpus: int, folder: Path) -> Any:
-    """verl's whole configuration, as the script would start it with in a folder."""
+def composed(folder: Path, **settings: Any) -> Any:
+    """verl's whole configuration, as a recipe's run would start it."""
     from omegaconf import OmegaConf
 
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = verl.parse(made_run("verl", folder, **settings))
+    assert command is not None
     done = subprocess.run(
-        [SCRIPT, method, "--cfg", "job"],
-        cwd=folder,
-        env=os.environ | {"GPUS": str(gpus), "PATH": path},
+        command.arguments,
+        env=command.environment(os.environ),
         capture_output=True,
         text=True,
         timeout=300,
@@ -47,7 +49,7 @@ def composed(method: str, gpus: int, folder: Path) -> Any:
     [("tandem", 2), ("grpo", 1), ("kl-reg", 2), ("grpo-g16", 2), ("grpo-half", 2)],
 )
 def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path: Path) -> None:
-    config = composed(method, gpus, tmp_path)
+    config = composed(tmp_path, method=method, gpus=gpus)
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     assert (actor.optim.lr, actor.clip_ratio, actor.entropy_coeff) == (1e-6, 0.2, 0)
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 8)
@@ -65,7 +67,7 @@ def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path:
     assert (trainer.total_training_steps, trainer.logger) == (250, ["console"])
     assert trainer.max_actor_ckpt_to_keep == 1
     assert "hf_model" in actor.checkpoint.save_contents
-    assert trainer.rollout_data_dir == f"runs/verl/{method}/rollouts"
+    assert trainer.rollout_data_dir == f"{tmp_path}/runs/verl/{method}/rollouts"
     tandem = selected(config, TANDEM)
     word = {"schedule": "word", "p": 0.5, "cap": 32}
     wanted = {
@@ -75,12 +77,9 @@ def test_recipe_has_the_papers_hyperparameters(method: str, gpus: int, tmp_path:
     assert tandem == wanted.get(method)
 
 
-def test_coefficient_of_kl_reg_is_swept_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.001
-    monkeypatch.setenv("KL", "0.2")
-    assert composed("kl-reg", 2, tmp_path).actor_rollout_ref.actor.kl_loss_coef == 0.2
+def test_coefficient_of_kl_reg_is_the_recipes(tmp_path: Path) -> None:
+    config = composed(tmp_path, method="kl-reg", kl=0.2)
+    assert config.actor_rollout_ref.actor.kl_loss_coef == 0.2
 
 
 def selected(config: Any, key: str) -> Any:
@@ -106,23 +105,11 @@ OWN = (
 
 
 @pytest.mark.parametrize("method", ["tandem", "kl-reg"])
-def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, method: str) -> None:
-    environment = {
-        "GPUS": "1",
-        "STEPS": "2",
-        "MODEL": str(bench.model),
-        "VALIDATION": str(bench.folder / "validation.parquet"),
-        "BENCHMARKS": f"heldout={bench.folder / 'validation.parquet'}",
-        "EVAL": EVALUATION,
-    }
-    trained = bench.run(
-        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
-        recipe=[SCRIPT, method],
-        keeps=OWN,
-        environment=environment,
-        timeout=1200,
-        name=method,
-    )
+def test_recipe_trains_to_its_end_and_its_next_commands_run(
+    method: str, tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    model = checkpoints["senior"]
+    trained = train(tmp_path, "verl", model, method=method)
     assert trained.exit_code == 0, trained.log[-3000:]
     out = trained.folder / "runs" / "verl" / method
     assert (out / "done").read_text() == "2\n"
@@ -131,12 +118,30 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(bench: VerlBench, me
     assert len(steps) == 1
     assert ("tandem/senior_share:" in steps[0]) is (method == "tandem")
     assert ("actor/kl_loss:" in steps[0]) is (method == "kl-reg")
-    assert sorted(path.name for path in (out / "rollouts").iterdir()) == ["1.jsonl", "2.jsonl"]
     assert [path.name for path in (out / "seniors").iterdir()] == ["step_2"]
     assert json.loads((out / "senior" / "config.json").read_text())["model_type"] == "qwen3"
     (checkpoint,) = (out / "checkpoints").glob("global_step_*/actor")
     assert checkpoint.parent.name == "global_step_2"
+    if method == "tandem":
+        assert_replays(out, model)
     follow(trained, out, method)
+
+
+def test_run_by_a_reward_of_ones_own_grades_rows_without_a_gold(
+    tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def score(response, problem):\n"
+        "    assert problem['gold'] is None and problem['prompt']\n"
+        "    return len(response) / 100\n"
+    )
+    rows = [{"problem": f"Write of {i}."} for i in range(24)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"problems": tmp_path / "texts.jsonl", "reward": f"{tmp_path / 'mine.py'}:score"}
+    trained = train(tmp_path, "verl", checkpoints["senior"], **settings)
+    assert trained.exit_code == 0, trained.log[-3000:]
+    lines = (trained.folder / "runs/verl/tandem/rollouts/1.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["score"] for line in lines}) > 4
 
 
 def one_step(bench: VerlBench, method: str, captured: Path, *overrides: str) -> list[Any]:
@@ -144,19 +149,14 @@ def one_step(bench: VerlBench, method: str, captured: Path, *overrides: str) -> 
     trained = bench.run(
         f"reward.custom_reward_function.path={bench.folder}/reward.py",
         *overrides,
-        recipe=[SCRIPT, method],
+        recipe=recipes.command("verl", bench.model, captured, method=method, steps=1),
         keeps=(*OWN, "actor_rollout_ref.rollout.n="),
         hook="capture_update",
-        environment={
-            "GPUS": "1",
-            "STEPS": "1",
-            "MODEL": str(bench.model),
-            "TANDEM_TEST_CAPTURE": str(captured),
-        },
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name=method,
     )
     assert trained.exit_code == 0, trained.log[-3000:]
-    lines = (trained.folder / "runs" / "verl" / method / "rollouts" / "1.jsonl").read_text()
+    lines = (captured / "runs" / "verl" / method / "rollouts" / "1.jsonl").read_text()
     return [json.loads(line) for line in lines.splitlines()]
 
 
@@ -209,16 +209,13 @@ def test_grpo_g16_has_groups_of_sixteen(bench: VerlBench, tmp_path: Path) -> Non
     assert "authorship" not in rows[0]
 
 
-def test_stopped_recipe_goes_on_with_its_last_checkpoint(bench: VerlBench, tmp_path: Path) -> None:
+def test_stopped_recipe_goes_on_with_its_last_checkpoint(
+    tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    settings = {"method": "grpo", "save_every": 1, "validate_every": 1, "out": tmp_path / "run"}
     logs = [
-        bench.run(
-            *("trainer.save_freq=1", "trainer.test_freq=1"),
-            recipe=[SCRIPT, "grpo"],
-            keeps=OWN,
-            environment={"GPUS": "1", "STEPS": steps, "OUT": str(tmp_path / "run")},
-            name="grpo",
-        ).log
-        for steps in ("1", "2")
+        train(tmp_path, "verl", checkpoints["senior"], steps=steps, **settings).log
+        for steps in (1, 2)
     ]
     assert ["step:1 - " in log for log in logs] == [True, False]
     assert ["step:2 - " in log for log in logs] == [False, True], logs[1][-3000:]
