@@ -17,6 +17,7 @@ HELD_BY = {
     "integration_tests/engine/test_refusals.py": [
         "tandem_plugin/engine/configure.py",
         "tandem_plugin/engine/runners/__init__.py",
+        "tandem_plugin/engine/unsupported.py",
     ],
     "integration_tests/engine/test_vllm_hooks.py": [
         "tandem_plugin/engine/patches/lora.py",
@@ -46,7 +47,7 @@ HELD_BY = {
         "adapters/tandem_skyrl/rollouts.py",
         "adapters/tandem_skyrl/trainer.py",
     ],
-    "tests/adapters/tandem_skyrl/test_refusals.py": [
+    "tests/adapters/tandem_skyrl/test_start.py": [
         "adapters/tandem_skyrl/__main__.py",
         "adapters/tandem_skyrl/environment.py",
         "adapters/tandem_skyrl/settings.py",
@@ -54,7 +55,7 @@ HELD_BY = {
     "tests/adapters/tandem_trl/test_batch.py": [
         "adapters/tandem_trl/checkpoints.py",
         "adapters/tandem_trl/engine.py",
-        "adapters/tandem_trl/refusals.py",
+        "adapters/tandem_trl/start.py",
         "adapters/tandem_trl/rollouts.py",
     ],
     "tests/adapters/tandem_trl/test_grpo.py": [
@@ -62,9 +63,6 @@ HELD_BY = {
     ],
     "tests/adapters/tandem_verl/test_configuration.py": [
         "adapters/tandem_verl/settings.py",
-    ],
-    "tests/adapters/tandem_verl/test_lora.py": [
-        "tandem_plugin/training/lora_options.py",
     ],
     "tests/adapters/tandem_verl/test_trainer.py": [
         "adapters/tandem_verl/batch.py",
@@ -217,7 +215,7 @@ HELD_BY = {
         "tandem_plugin/training/imitation.py",
         "tandem_plugin/training/validation.py",
     ],
-    "tests/training/test_trajectory.py": [
+    "tests/training/test_calls.py": [
         "tandem_plugin/training/authorship_wire.py",
     ],
 }

@@ -27,9 +27,9 @@ from tandem_plugin.training.validation import (
 )
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
-from tandem_verl.refusals import TOKEN_ESTIMATORS, check_prompts
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
+from tandem_verl.start import TOKEN_ESTIMATORS, check_prompts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

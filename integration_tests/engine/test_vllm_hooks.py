@@ -376,7 +376,7 @@ def test_compile_ranges_are_written_into_the_compilation_config_at_every_start()
 
 def test_breakable_graphs_are_chosen_by_the_names_of_architectures() -> None:
     """Of which a tandem engine's are its own: why models of these are rejected."""
-    from tandem_plugin.engine.refusals import _BREAKABLE
+    from tandem_plugin.engine.unsupported import _BREAKABLE
 
     config = source_of("vllm.config.vllm")
     chosen = config.split('"VLLM_USE_BREAKABLE_CUDAGRAPH" not in os.environ')

@@ -49,7 +49,7 @@ def cut_authorship() -> None:
 
 def foreign_fingerprint() -> None:
     """verl's requests were made for other rules than the engine's."""
-    from tandem_plugin.training.trajectory import StartedCall
+    from tandem_plugin.training.calls import StartedCall
 
     request = StartedCall.request.fget  # type: ignore[attr-defined]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine import refusals
+from tandem_plugin.engine import unsupported
 from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
 from tandem_plugin.engine.junior import (
@@ -54,7 +54,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     _warn_of_version()
-    refusals.check_arguments(args)
+    unsupported.check_arguments(args)
     trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
     for trainer in trainers:
         _check_adapter(trainer)
@@ -84,13 +84,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     wrap_offline_beam_search()
     wrap_model_check()
     keep_text_config(vllm_config.model_config)
-    refusals.check_config(vllm_config)
+    unsupported.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
     vllm_config.additional_config = AdditionalConfig(args.additional_config | {"tandem": settings})
     junior_config = junior_model_config(vllm_config)
-    refusals.check_junior(vllm_config, junior_config)
-    refusals.check_experts(vllm_config, junior_config)
+    unsupported.check_junior(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
     check_junior_stream(vllm_config, junior_config)
     keep_all_reduces_plain(vllm_config, junior_config)
