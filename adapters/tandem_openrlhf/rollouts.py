@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
@@ -127,7 +126,7 @@ class TandemExecutor(Delegate):
             from tandem_plugin.engine.runners import check_engine
 
             check_engine(engine.llm.vllm_config)
-            self._rules = TandemRules(self._config, Vocabulary.from_tokenizer(tokenizer))
+            self._rules = TandemRules.from_tokenizer(self._config, tokenizer)
         return self._rules
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
@@ -96,14 +95,13 @@ class SkyRLRun(TandemRun):
 
     def __init__(
         self,
-        config: TandemConfig,
         rules: TandemRules,
         cfg: SkyRLTrainConfig,
         servers: Sequence[str],
         model: str,
     ) -> None:
         """servers: the addresses of the engines; model: the name by which they know the senior."""
-        super().__init__(config, rules)
+        super().__init__(rules)
         self.rejects = bool(cfg.trainer.algorithm.zero_variance_filter)
         self.answerer: Answerer | None = None
         """Who answers the running evaluation, if the settings do not say it."""

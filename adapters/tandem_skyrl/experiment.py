@@ -14,9 +14,9 @@ from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils import validate_cfg
 from skyrl.train.utils.utils import initialize_ray
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.rules import TandemRules
 from tandem_skyrl.batch import SkyRLRun
 from tandem_skyrl.rollouts import TandemGenerator
 from tandem_skyrl.settings import settings_of
@@ -52,8 +52,7 @@ class TandemExp(MathExp):
         """
         model = resolve_policy_model_name(cfg)
         self.tandem = SkyRLRun.start(
-            settings_of(cfg),
-            Vocabulary.from_tokenizer(tokenizer),
+            TandemRules.from_tokenizer(settings_of(cfg), tokenizer),
             *(cfg, inference_engine_client.server_urls, model),
         )
         self.tandem.prove(are_awake=False)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.patching.subclasses import ForeignBase
-from tandem_plugin.training.checkpoint_note import check_resumed
 from tandem_plugin.training.validation import answerers, dump_folder, named
 from tandem_skyrl.batch import SkyRLRun
 
@@ -87,10 +86,13 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
         self._tandem_write_note(f"{self.cfg.trainer.export_path}/{step}/policy")
 
     def load_checkpoints(self) -> Any:
-        """SkyRL's resumption, which says what changes; raises like :func:`check_resumed`."""
+        """SkyRL's resumption, which says what changes.
+
+        Raises like :meth:`CheckpointNote.check_resumed`.
+        """
         step, folder, *more = super().load_checkpoints()
         if step > 0:
-            check_resumed(folder, self._note)
+            self._note.check_resumed(folder)
         return (step, folder, *more)
 
     def _tandem_write_note(self, folder: str) -> None:

@@ -28,7 +28,6 @@ from trl.experimental.async_grpo.async_rollout_worker import (
     _AsyncRolloutLoop,
 )
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
@@ -72,8 +71,8 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
     ) -> None:
         """tandem: the run's settings. dataset_start_index: the first prompt of a resumed run."""
         super().__init__(dataset_start_index=dataset_start_index, **more)
-        vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self._rules = TandemRules(TandemConfig.from_mapping(tandem), vocabulary)
+        config = TandemConfig.from_mapping(tandem)
+        self._rules = TandemRules.from_tokenizer(config, self.tokenizer)
         self._first = dataset_start_index
         self._begun = Counter[int]()
 
@@ -219,7 +218,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         )
         self._model, self._decode = model_name, processing_class.decode
         self._server = VLLMServer(given["vllm_server_url"])
-        self._run = TandemRun.start(config, Vocabulary.from_tokenizer(processing_class))
+        self._run = TandemRun.start(TandemRules.from_tokenizer(config, processing_class))
         self._batch = _rows_of_update(args)
         self._written: list[tuple[Row, dict[str, Any]]] = []
         self.own_queue: Any = self.rollout_buffer

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
@@ -56,11 +55,9 @@ class Batch:
 class TRLRun(TandemRun):
     """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
-    def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None
-    ) -> None:
+    def __init__(self, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None) -> None:
         """trainer: TRL's; engine: None in processes that do not talk to the server."""
-        super().__init__(config, rules)
+        super().__init__(rules)
         self.rejects = bool(trainer.mask_truncated_completions)
         self._engine = engine
         self._trainer = trainer

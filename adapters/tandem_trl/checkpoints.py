@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_trl.batch import TRLRun
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     """Compare a training with the one it resumes, and let every checkpoint say how it was made.
 
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
-    :func:`check_resumed` does.
+    :meth:`CheckpointNote.check_resumed` does.
     """
     note = tandem.note(str(trainer.model.name_or_path))
     _begin(note, trainer.args, trainer.state)
@@ -36,7 +36,7 @@ def _begin(note: CheckpointNote, args: TrainingArguments, state: TrainerState) -
     kept = state.stateful_callbacks
     if step := state.global_step:
         before = CheckpointNote.of_fields(kept.get(_STATE, {}))
-        check_resumed(_resumed_folder(args, step), note, before)
+        note.check_resumed(_resumed_folder(args, step), before)
     kept[_STATE] = asdict(note)
 
 
@@ -77,7 +77,7 @@ class NotedCheckpoints(_Notes):
         model: Any = None,
         **more: Any,
     ) -> None:
-        """Raises :class:`ConfigError` as the checks of a start and :func:`check_resumed` do."""
+        """Raises :class:`ConfigError` as the start of a run and a note's comparison do."""
         self._check(model, bool(state.global_step))
         _begin(self._note, args, state)
         self.has_begun = True

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Response
 from tandem_plugin.training.start import Start
 from tandem_trl.batch import Batch, TRLRun
@@ -126,8 +126,8 @@ class TandemRollouts:
             raise EngineError("trl-engine-not-in-tandem")
         resumes = bool(trainer.state.global_step)
         self.check(kind, trainer.args, trainer.model, trainer, tools=trainer.tools, resumes=resumes)
-        vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
-        self._tandem = TRLRun.start(self.config, vocabulary, trainer, self._engine)
+        rules = TandemRules.from_tokenizer(self.config, trainer.processing_class)
+        self._tandem = TRLRun.start(rules, trainer, self._engine)
         know_ends(trainer, self._tandem.engine_ends())
         note_checkpoints(self._tandem, trainer)
         options = generation.generation_kwargs

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
@@ -102,7 +101,7 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
         """The rules that the engine, given the same settings and tokenizer, also uses."""
         if self._tandem_rules is None:
             config = running_config(self.config, "An agent-loop worker")
-            self._tandem_rules = TandemRules(config, Vocabulary.from_tokenizer(self.tokenizer))
+            self._tandem_rules = TandemRules.from_tokenizer(config, self.tokenizer)
         return self._tandem_rules
 
     async def _run_agent_loop(

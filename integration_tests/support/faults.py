@@ -23,15 +23,15 @@ def broken_adapter() -> None:
 
 def complemented_authorship() -> None:
     """The adapter takes the junior's tokens for the senior's and the other way round."""
-    from tandem_plugin.training import trajectory
+    from tandem_plugin.training import calls
 
-    author_response = trajectory.author_response
+    author_response = calls.author_response
 
     def complemented(*arguments: Any) -> Any:
         authored = author_response(*arguments)
         return dataclasses.replace(authored, senior=~authored.senior)
 
-    trajectory.author_response = complemented
+    calls.author_response = complemented
 
 
 def cut_authorship() -> None:

@@ -59,7 +59,7 @@ def made() -> Any:
             {"schedule": "word", "cap": 4, "measure_every": 0, **settings}
         )
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return SkyRLRun(config, rules, cfg or made_cfg(), servers or [], "senior")
+        return SkyRLRun(rules, cfg or made_cfg(), servers or [], "senior")
 
     return make
 

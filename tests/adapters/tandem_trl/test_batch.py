@@ -64,7 +64,7 @@ def begun() -> Any:
     def begin(trainer: Any, engine: Any = None, **settings: Any) -> TRLRun:
         config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return TRLRun(config, rules, trainer, engine)
+        return TRLRun(rules, trainer, engine)
 
     return begin
 
@@ -145,7 +145,7 @@ def test_every_response_of_all_processes_has_a_seed_of_its_own(
     config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
     rules = TandemRules(config, Vocabulary(PIECES, "a test"))
     trainers = [made_trainer(rank) for rank in range(processes)]
-    runs = [TRLRun(config, rules, one, None) for one in trainers]
+    runs = [TRLRun(rules, one, None) for one in trainers]
     seeds = [
         trajectory.seed_of_call(0)
         for _ in range(calls)
