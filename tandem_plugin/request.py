@@ -16,12 +16,6 @@ from tandem_plugin.files import parse_json
 OFF = "off"
 """Means that the senior answers alone; also ``{"schedule": "off"}``."""
 
-RIGHT_FORM = (
-    'Send "vllm_xargs": {"tandem": "{\\"seed\\": 7}"}, JSON in a string; in Python '
-    "extra_args={'tandem': {'seed': 7}}."
-)
-"""The form of a tandem request, for error messages."""
-
 MAX_WIRE_LENGTH = 4096
 """The maximum length of a request's text, in characters."""
 

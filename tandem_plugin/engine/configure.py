@@ -17,7 +17,8 @@ from tandem_plugin.engine.junior import (
     with_overrides,
 )
 from tandem_plugin.engine.local_models import check_junior
-from tandem_plugin.engine.patches.requests import wrap_model_check, wrap_offline_beam_search
+from tandem_plugin.engine.patches.bodies import wrap_bodies
+from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
@@ -82,7 +83,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     vllm_config = create(args, *rest, **options)
 
     wrap_offline_beam_search()
-    wrap_model_check()
+    wrap_bodies()
     keep_text_config(vllm_config.model_config)
     unsupported.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
