@@ -68,15 +68,17 @@ class TandemRequest:
         schedule = fields.pop("schedule", None)
         if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
             raise RequestError("request-schedule-not-name", schedule=schedule)
-        if schedule == OFF:
-            return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise RequestError("request-fingerprint-not-hex", fingerprint=fingerprint)
-        if "seed" not in fields:
+        if "seed" not in fields and schedule != OFF:
             raise RequestError("request-without-seed")
         prompt_length = _check_length(fields.pop("prompt_length", None))
-        seed = check_seed(fields.pop("seed"))
+        seed = check_seed(fields.pop("seed", 0))
+        if schedule == OFF:
+            if fields:
+                raise RequestError("request-off-with-parameters", name=min(fields))
+            return None
         return cls(seed, schedule, fields, fingerprint, prompt_length)
 
     def to_wire(self) -> dict[str, Any]:
