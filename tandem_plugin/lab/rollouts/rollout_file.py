@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +18,7 @@ from tandem_plugin.errors import OutputError, TokenizerError
 from tandem_plugin.files import (
     ForeignLineError,
     WholeLines,
+    lock_file,
     open_file,
     parse_json,
     read_appended,
@@ -28,6 +29,8 @@ from tandem_plugin.files import (
 from tandem_plugin.files.checkpoints import is_hub_name
 from tandem_plugin.grading import OUTCOMES
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, read_rollouts
+
+logger = logging.getLogger(__name__)
 
 _FOLDERS = ("tokenizer", "checkpoint")
 _OF_RUN = "rollouts"
@@ -116,10 +119,8 @@ class RolloutFile:
             ) from error
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OutputError("file-locked", path=self.path) from error
+        if not lock_file(self._file, self.path):
+            raise OutputError("file-locked", path=self.path)
 
     def _read(self, settings: Mapping[str, Any]) -> WholeLines:
         """Take in what is there."""
@@ -148,7 +149,7 @@ class RolloutFile:
         if self.path.stat().st_size > 0:
             if not os.path.exists(note):
                 raise OutputError("rollout-note-missing", path=self.path, note=note.name)
-            noted = _noted(note)
+            noted = _noted(note, given)
             for name in [*given, *noted]:
                 before, now = noted.get(name), given.get(name)
                 if before != now:
@@ -173,9 +174,19 @@ class RolloutFile:
             ) from error
 
 
-def _noted(note: Path) -> dict[str, Any]:
+def _noted(note: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The noted settings; ``settings`` where a loss of power left nothing of the note."""
     try:
-        noted = parse_json(read_file(note))
+        content = read_file(note)
+        if not content.strip(b"\0"):
+            logger.warning(
+                "%s is empty, as after a loss of power. The rollouts beside it are kept: make sure "
+                "that they were made with the options of this command.",
+                note,
+            )
+            write_file(note, json.dumps(settings, indent=2) + "\n")
+            return settings
+        noted = parse_json(content)
         if not isinstance(noted, dict):
             raise ValueError("it contains no settings")
     except (OSError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -125,6 +127,20 @@ def test_two_cannot_prepare_in_one_folder_at_once(tmp_path: Path):
         prepare(a_set(), "openrlhf", tmp_path / "another")
     assert contents(tmp_path) == {}
     prepare(a_set(), "openrlhf", tmp_path)
+
+
+def test_folder_is_prepared_where_the_file_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def failing(file: object, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    with preparing(tmp_path, "sums", "openrlhf"):
+        (tmp_path / ".prepare.lock").unlink()  # as a second process does, which is not kept out
+    assert str(tmp_path) in caplog.text
+    prepare(a_set(), "openrlhf", tmp_path)
+    assert (tmp_path / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "heldout.jsonl", "manifest.json"])
