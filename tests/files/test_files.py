@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import socket
 from pathlib import Path
@@ -153,6 +154,56 @@ def test_checkpoint_cloned_without_git_lfs_is_refused(models: None, name: str):
     with refused("model-file-unreadable", file=name) as caught:
         check_model("models/senior", "senior")
     assert "git lfs pull" in str(caught.value)
+
+
+SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
+INDEX = "model.safetensors.index.json"
+
+
+def index_of(names: list[str]) -> str:
+    return json.dumps({"weight_map": {f"w.{n}": name for n, name in enumerate(names)}})
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({SHARDS[0]: "", SHARDS[2]: ""}, SHARDS[1]),  # without an index
+        ({SHARDS[0]: "", SHARDS[1]: "", INDEX: index_of(SHARDS)}, SHARDS[2]),
+        (
+            {"a.safetensors": "", INDEX: index_of(["a.safetensors", "b.safetensors"])},
+            "b.safetensors",
+        ),
+        ({INDEX: index_of(SHARDS)}, SHARDS[0]),  # no shard at all
+        ({SHARDS[0]: "", INDEX: "{}"}, SHARDS[1]),  # an index that promises nothing
+        ({"pytorch_model-00002-of-00002.bin": ""}, "pytorch_model-00001-of-00002.bin"),
+    ],
+)
+def test_checkpoint_that_lacks_a_shard_is_refused(
+    models: None, files: dict[str, str], missing: str
+):
+    for name, content in files.items():
+        Path("models/senior", name).write_text(content)
+    with refused("model-shard-missing", file=missing, what="senior"):
+        check_model("models/senior", "senior")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        dict.fromkeys(SHARDS, "") | {INDEX: index_of(SHARDS)},
+        dict.fromkeys(SHARDS, ""),
+        {"model.safetensors": "", INDEX: index_of(SHARDS)},  # a stale index
+        {"model.safetensors": "", SHARDS[1]: ""},  # a stale shard
+        dict.fromkeys(SHARDS, "") | {"consolidated.safetensors": ""},
+        {INDEX: "[]"},
+        {INDEX: '{"weight_map": [1]}'},
+        {"adapter.bin": ""},
+    ],
+)
+def test_checkpoint_that_is_whole_is_accepted(models: None, files: dict[str, str]):
+    for name, content in files.items():
+        Path("models/senior", name).write_text(content)
+    check_model("models/senior", "senior")
 
 
 def test_folders_beside_the_files_of_a_checkpoint_are_none_of_them(models: None):
