@@ -121,8 +121,8 @@ def rollout(
         sampling_parameters,
         write_rows,
     )
-    from tandem_plugin.lab.rollouts.rollout import check_row
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file, text_digest
+    from tandem_plugin.lab.rollouts.rollout import check_row, text_digest
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
