@@ -199,7 +199,6 @@ HELD_BY = {
     ],
     "tests/terminal/test_output.py": [
         "tandem_plugin/__main__.py",
-        "tandem_plugin/_interrupts.py",
         "tandem_plugin/terminal/safe_console.py",
     ],
     "tests/test_refusal_codes.py": [
