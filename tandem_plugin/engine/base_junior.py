@@ -74,7 +74,7 @@ def _unshareable(kind: str, name: str, rejects: Callable[[Any, Option], bool]) -
 _OF_ADAPTERS = (
     Row(
         "vllm",
-        lambda version, _: is_older(version, "0.29"),
+        lambda version, _: is_older(version, (0, 29)),
         "lora-vllm-untested",
         fields={"version": of("vllm")},
     ),

@@ -14,12 +14,11 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import senior_model_config
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.versions import release
 from tandem_plugin.unsupported import (
     Option,
     Unsupported,
@@ -69,12 +68,9 @@ def architecture_of(model: Any) -> str:
     return without_prefix(str(model.architectures[0]))
 
 
-def is_older(version: str | None, than: str) -> bool:
-    """Whether a version is known, and older than another one."""
-    try:
-        return version is not None and Version(version) < Version(than)
-    except InvalidVersion:  # of a checkout
-        return False
+def is_older(version: str | None, than: tuple[int, ...]) -> bool:
+    """Whether a version is known, and older than a release; one without numbers is."""
+    return version is not None and release(version) < than
 
 
 def _is_pipelined(size: Any, option: Option) -> bool:
@@ -176,7 +172,7 @@ STATES = (
     Row(
         "vllm",
         # The first whose model classes state their states' sizes and copies by kind.
-        lambda version, option: bool(_hybrids(option)) and is_older(version, "0.29"),
+        lambda version, option: bool(_hybrids(option)) and is_older(version, (0, 29)),
         "hybrid-vllm-too-old",
         fields={"model": lambda option: _hybrids(option)[0].model, "version": of("vllm")},
     ),
@@ -376,7 +372,7 @@ _SHAPES = (
     ),
     _unplanned(
         "vllm",
-        lambda version, option: option("device") == "cuda" and _is_before_0_29(version),
+        lambda version, option: option("device") == "cuda" and is_older(version, (0, 29)),
         "vLLM {vllm} plans GPU attention only for the senior's shapes",
         ", or use vLLM 0.29 or newer",
     ),
@@ -387,14 +383,6 @@ _SHAPES = (
     ),
 )
 """Of two attention geometries that vLLM cannot plan separately."""
-
-
-def _is_before_0_29(version: str) -> bool:
-    """Also if it is not known: of a checkout."""
-    try:
-        return Version(version) < Version("0.29")
-    except InvalidVersion:
-        return True
 
 
 def check_attention_shapes(

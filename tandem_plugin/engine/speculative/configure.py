@@ -36,7 +36,7 @@ DRAFTING_ARGUMENTS = (
     Row(
         "vllm",
         # The first whose Model Runner V2 and rejection sampler support this mode.
-        lambda version, option: _drafts(version, option) and is_older(version, "0.29"),
+        lambda version, option: _drafts(version, option) and is_older(version, (0, 29)),
         "speculative-vllm-too-old",
         fields={"version": of("vllm")},
     ),
