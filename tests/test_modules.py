@@ -146,18 +146,17 @@ HELD_BY = {
     "tests/lab/commands/test_resumed_commands.py": [
         "tandem_plugin/lab/commands/options.py",
     ],
+    "tests/grading/test_generated.py": [
+        "tandem_plugin/lab/data/generated.py",
+    ],
     "tests/lab/data/test_instructions.py": [
         "tandem_plugin/lab/data/problem.py",
     ],
-    "tests/lab/data/test_named.py": [
-        "tandem_plugin/lab/data/records.py",
+    "tests/lab/data/test_layouts.py": [
+        "tandem_plugin/lab/data/sources.py",
     ],
     "tests/lab/data/test_prepare.py": [
         "tandem_plugin/lab/data/preparation.py",
-    ],
-    "tests/lab/data/test_questions.py": [
-        "tandem_plugin/lab/data/choices.py",
-        "tandem_plugin/lab/data/fields.py",
     ],
     "tests/lab/evaluation/test_comparison.py": [
         "tandem_plugin/lab/commands/compare.py",

@@ -19,7 +19,7 @@ import pytest
 
 from tandem_plugin.grading import default_grader
 from tandem_plugin.lab.data import prepare
-from tandem_plugin.lab.data.rows import problems_of
+from tandem_plugin.lab.data.sources import problems_of
 
 pytest.importorskip("sympy")
 pytest.importorskip("pyarrow")

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tandem_plugin.lab.commands.options import ProtocolOption, complete_problems
+from tandem_plugin.lab.commands.options import (
+    FieldsOption,
+    MapOption,
+    ProtocolOption,
+    complete_problems,
+)
 from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
@@ -48,6 +53,8 @@ def prepare(
             help="A local file of a named set, used instead of downloading it. Can be repeated."
         ),
     ] = None,
+    field: FieldsOption = None,
+    map: MapOption = None,
     bad_rows: Annotated[
         Literal["stop", "skip"],
         typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
@@ -64,12 +71,12 @@ def prepare(
 ) -> None:
     """Write a problem set in a trainer's format, with the instruction to answer in a box.
 
-    A problem that already says how to answer keeps its own instruction. Everything that belongs to
-    a problem is in its prompt: choices, context, a system message. Fields that are not read are
-    listed. The folder contains train, heldout if requested, and manifest.json, of one set for one
+    A problem that already says how to answer keeps its own instruction. Fields that are not read
+    are listed, and rows whose layout is not known are rejected: --field or --map says how they are
+    read. The folder contains train, heldout if requested, and manifest.json, of one set for one
     trainer; the same source, settings and seed produce the same files.
     """
-    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
+    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate, layout_of, read_problems
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
@@ -85,16 +92,18 @@ def prepare(
         "draws_rows": draws_rows,
     }
     noted = record(protocol, used)
-    problems = _read(source, file, bad_rows)
+    with waiting(f"read {source}", bar=True):
+        problems = read_problems(
+            source, bad_rows, layout=layout_of(field or (), map), files=file or ()
+        )
     with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
-            "openrlhf" if to == "openrlhf" else "verl",
+            to,
             out,
             heldout=heldout,
             seed=seed,
             template=PromptTemplate(template, text, system, always),
-            inputs=[source, *(file or ())],
             draws_rows=draws_rows,
             protocol=noted,
         )
@@ -141,17 +150,3 @@ def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
         yield f"skipped: row {bad.row}: {bad.reason}"
     if len(problems.bad_rows) > 10:
         yield f"skipped: {len(problems.bad_rows) - 10:,} more rows"
-
-
-def _read(source: str, files: list[Path] | None, bad_rows: Literal["stop", "skip"]) -> ProblemSet:
-    from tandem_plugin.lab.data import DataError, load_named, read_problems
-    from tandem_plugin.lab.data.named import check_source, is_named
-    from tandem_plugin.progress import waiting
-
-    with waiting(f"read {source}", bar=True):
-        if is_named(source):
-            return load_named(source, tuple(files or ()), bad_rows)
-        if files:
-            raise DataError("file-of-unnamed-set", source=source)
-        check_source(source)
-        return read_problems(source, bad_rows)

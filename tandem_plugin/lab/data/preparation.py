@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,7 +30,8 @@ from tandem_plugin.lab.data.problem import (
     words_of,
 )
 
-Trainer: TypeAlias = Literal["verl", "openrlhf"]
+Trainer: TypeAlias = Literal["verl", "openrlhf", "trl", "skyrl"]
+"""TRL and SkyRL read verl's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,6 @@ def prepare(
     heldout: int = 0,
     seed: int = 0,
     template: PromptTemplate | None = None,
-    inputs: Iterable[str | Path] = (),
     draws_rows: bool = False,
     protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
@@ -74,8 +74,10 @@ def prepare(
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
+    trainer = "openrlhf" if trainer == "openrlhf" else "verl"
     ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
     names = {name: f"{name}{ending}" for name in parts}
+    inputs = problems.origin.files if problems.origin else ()
     check_outputs({"problems": inputs}, out / MANIFEST, *(out / name for name in names.values()))
     write = _write_verl if trainer == "verl" else _write_openrlhf
     rows = {name: len(part) for name, part in parts.items()}

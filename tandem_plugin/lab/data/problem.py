@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -53,6 +54,23 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where problems are from."""
+
+    source: str
+    """As a user names it; of a file its name alone."""
+    files: Mapping[Path, str] = field(default_factory=dict)
+    """The files that were read, with their SHA-256."""
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that a user named, or the function that made rows of the records."""
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest notes: equal for equal files, wherever they are."""
+        digests = {file.name: digest for file, digest in self.files.items()}
+        return {"name": self.source, "sha256": digests, **self.layout}
+
+
+@dataclass(frozen=True, slots=True)
 class ProblemSet:
     """The problems of one source, in order, and its invalid rows."""
 
@@ -60,13 +78,14 @@ class ProblemSet:
     problems: tuple[Problem, ...]
     bad_rows: tuple[BadRow, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)
-    """Fields of which nothing is known, and in how many problems they stand; no prompt has them."""
+    """The fields that no prompt and no gold has, and in how many problems they stand."""
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         return len(self.problems)
 
     def unread_note(self) -> str | None:
-        """A line that counts and names the fields of which nothing is known, if there are any."""
+        """A line that counts and names the fields that are not read, if there are any."""
         counts = [f"{name} ({rows:,} rows)" for name, rows in self.unread.items()]
         more = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
         return f"not in the prompts: {', '.join(counts[:10])}{more}" if counts else None

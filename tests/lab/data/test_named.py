@@ -168,7 +168,7 @@ def test_what_cannot_be_fetched_says_what_to_bring(monkeypatch: pytest.MonkeyPat
     def unreachable(source: HubSource) -> None:
         raise DataError("no network")
 
-    monkeypatch.setattr("tandem_plugin.lab.data.named.read_hub", unreachable)
+    monkeypatch.setattr("tandem_plugin.lab.data.sources.read_hub", unreachable)
     with refused("set-download-failed", home="math-ai/amc23"):
         load_named("amc23-25")
     with refused("set-download-failed", home="math-ai/minervamath"):

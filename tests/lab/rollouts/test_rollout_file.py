@@ -227,11 +227,14 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     ("text", "code"),
     [
         ("", "problem-set-empty"),
-        ('{"problem": "x"}\n{', "source-row-invalid"),
-        ('{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}', "source-row-invalid"),
+        ('{"problem": "x"}\n{', "problem-row-invalid"),
+        (
+            '{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}',
+            "problem-row-invalid",
+        ),
         (
             '{"problem": "x"}\n{"problem": "y", "answer": {}, "label": {"x": 1}}',
-            "source-row-invalid",
+            "problem-row-invalid",
         ),
     ],
 )
