@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,6 +26,7 @@ data = typer.Typer(
     rich_markup_mode=None,
 )
 
+_MOST_LISTED = 10
 _SOURCE = (
     "A .jsonl, .json or .parquet file, - for JSON Lines from standard input, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
@@ -76,14 +77,14 @@ def prepare(
     read. The folder contains train, heldout if requested, and manifest.json, of one set for one
     trainer; the same source, settings and seed produce the same files.
     """
-    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate, layout_of, read_problems
+    from tandem_plugin.lab.data import PromptTemplate, layout_of, read_problems
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
 
     stated = {} if protocol is None else defaults(protocol)
     always, draws_rows = bool(stated.get("always_instructed")), bool(stated.get("draws_rows"))
-    text = INSTRUCTION if instruction is None else instruction
+    text = _instruction(template) if instruction is None else instruction
     used = {
         "heldout": heldout,
         "template": template,
@@ -115,9 +116,11 @@ def prepare(
         "checksums": prepared.checksums,
         **{
             name: contents[name]
-            for name in ("duplicates", "contradictions", "bad_rows", "unread_fields")
+            for name in (
+                *("duplicates", "near_duplicates", "contradictions", "unreadable_golds"),
+                *("bad_rows", "unread_fields", "without_box"),
+            )
         },
-        "without_box": contents["without_box"],
         "replaced": prepared.replaced,
         "manifest": str(prepared.manifest),
         "protocol": noted,
@@ -134,6 +137,15 @@ def prepare(
         echo(line)
 
 
+def _instruction(template: str) -> str:
+    """The common instruction, unless a template says itself how to answer."""
+    from tandem_plugin.lab.data import INSTRUCTION
+    from tandem_plugin.lab.data.instructions import says_how_to_answer
+
+    is_own = "{instruction}" not in template and says_how_to_answer(template)
+    return "" if is_own else INSTRUCTION
+
+
 def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
     """What the files do not have, and what they replaced."""
     from tandem_plugin.lab.data.instructions import without_box_note
@@ -146,7 +158,24 @@ def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
     if count := contents["contradictions"]:
         yield f"contradictions: {count:,} with the text of an earlier problem and another answer"
     yield from filter(None, [problems.unread_note(), without_box_note(contents["without_box"])])
-    for bad in problems.bad_rows[:10]:
-        yield f"skipped: row {bad.row}: {bad.reason}"
-    if len(problems.bad_rows) > 10:
-        yield f"skipped: {len(problems.bad_rows) - 10:,} more rows"
+    yield from _listed(
+        "golds that the grader cannot read",
+        [f"row {gold['row']}: {gold['gold']!r}" for gold in contents["unreadable_golds"]],
+    )
+    yield from _listed(
+        "near duplicates on both sides",
+        [
+            f"held-out row {pair['heldout']} is like row {pair['train']} ({pair['likeness']})"
+            for pair in contents["near_duplicates"]
+        ],
+    )
+    yield from _listed("skipped", [f"row {bad.row}: {bad.reason}" for bad in problems.bad_rows])
+
+
+def _listed(title: str, entries: Sequence[str]) -> Iterator[str]:
+    """A line for each of the first entries, and how many there are."""
+    if entries:
+        yield f"{title}: {len(entries):,}"
+    yield from (f"  {entry}" for entry in entries[:_MOST_LISTED])
+    if len(entries) > _MOST_LISTED:
+        yield f"  and {len(entries) - _MOST_LISTED:,} more, in the manifest"

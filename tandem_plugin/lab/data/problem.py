@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ INSTRUCTION = "Please reason step by step, and put your final answer within \\bo
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which a text can hold, and which no tokenizer takes."""
-_WORD = re.compile(r"[^\W_]+")
+_PLACES = ("problem", "instruction")
 
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -93,7 +92,11 @@ class ProblemSet:
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The prompt around a problem; :class:`DataError` for a template without ``{problem}``."""
+    """The prompt around a problem.
+
+    Raises :class:`DataError` for a template without ``{problem}``, without ``{instruction}`` where
+    there is an instruction, or with another name in braces.
+    """
 
     template: str = "{problem}\n{instruction}"
     """The template of the user's turn, with ``{problem}`` and ``{instruction}``."""
@@ -105,11 +108,20 @@ class PromptTemplate:
     text's white space. A problem that already has this instruction never gets it twice."""
 
     def __post_init__(self) -> None:
-        if "{problem}" not in self.template:
-            raise DataError("template-without-problem", template=self.template)
         for text in (self.template, self.instruction, self.system or ""):
             if SURROGATE.search(text):
                 raise DataError("text-lone-surrogate", text=text)
+        if "{problem}" not in self.template:
+            raise DataError("template-without-problem", template=self.template)
+        for name in _names(self.template):
+            if name not in _PLACES:
+                raise DataError("template-name-unknown", template=self.template, name=name)
+        if self.instruction.strip() and "{instruction}" not in self.template:
+            raise DataError(
+                "template-without-instruction",
+                template=self.template,
+                instruction=self.instruction,
+            )
 
     def messages(self, problem: Problem) -> list[Message]:
         """The problem as a chat.
@@ -128,6 +140,15 @@ class PromptTemplate:
         elif not any(says_how_to_answer(turn["content"]) for turn in [*before, last]):
             last["content"] = text.replace("{problem}", last["content"]).strip()
         return [*before, last]
+
+
+_TEX = re.compile(r"(?:\\[A-Za-z]+\s*|[\^_])(?:\[\w*\])?(?:\{\w*\})+")
+"""A command with its arguments."""
+
+
+def _names(template: str) -> list[str]:
+    """The names in a template's braces, without the arguments of TeX commands."""
+    return re.findall(r"\{(\w+)\}", _TEX.sub("", template))
 
 
 def prompt_ids(
@@ -190,12 +211,3 @@ def _variables(template: str) -> set[str]:
         )
     except TemplateError:
         return set(re.findall(r"\w+", template))
-
-
-def words_of(problem: Problem) -> tuple[str, ...]:
-    """The words and numbers of a problem in lower case, without lines that say how to answer."""
-    turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
-    lines = "\n".join(turns or [problem.text]).split("\n")
-    kept = [line for line in lines if not says_how_to_answer(line)]
-    text = "\n".join(kept or lines).replace(INSTRUCTION, "").strip()
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

@@ -225,7 +225,9 @@ def test_each_trainer_is_evaluated_on_the_prompts_of_its_own_folder(tmp_path: Pa
     for trainer, file in (("verl", "heldout.parquet"), ("openrlhf", "heldout.jsonl")):
         out = tmp_path / trainer
         command = ["data", "prepare", str(source), "--to", trainer, "--out", str(out)]
-        done = CliRunner().invoke(app, [*command, "--heldout", "3", "--template", "{problem}"])
+        done = CliRunner().invoke(
+            app, [*command, "--heldout", "3", "--template", "{problem}", "--instruction", ""]
+        )
         assert done.exit_code == 0, done.output
         for question in read_benchmark(str(out / file)).questions():
             assert question["messages"][0]["content"].endswith(" + 1?")
