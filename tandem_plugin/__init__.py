@@ -4,7 +4,6 @@ A trained senior and a frozen junior write one response together. Importing this
 neither torch nor vllm.
 """
 
-from tandem_plugin import _interrupts as _interrupts  # before everything that takes time
 from tandem_plugin._draws import draws
 from tandem_plugin._replay import replay, replay_batch
 from tandem_plugin._version import __version__

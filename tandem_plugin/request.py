@@ -16,12 +16,6 @@ from tandem_plugin.files import parse_json
 OFF = "off"
 """Means that the senior answers alone; also ``{"schedule": "off"}``."""
 
-RIGHT_FORM = (
-    'Send "vllm_xargs": {"tandem": "{\\"seed\\": 7}"}, JSON in a string; in Python '
-    "extra_args={'tandem': {'seed': 7}}."
-)
-"""The form of a tandem request, for error messages."""
-
 MAX_WIRE_LENGTH = 4096
 """The maximum length of a request's text, in characters."""
 
@@ -74,15 +68,17 @@ class TandemRequest:
         schedule = fields.pop("schedule", None)
         if schedule is not None and (not isinstance(schedule, str) or not schedule.strip()):
             raise RequestError("request-schedule-not-name", schedule=schedule)
-        if schedule == OFF:
-            return None
         fingerprint = fields.pop("fingerprint", None)
         if fingerprint is not None and not isinstance(fingerprint, str):
             raise RequestError("request-fingerprint-not-hex", fingerprint=fingerprint)
-        if "seed" not in fields:
+        if "seed" not in fields and schedule != OFF:
             raise RequestError("request-without-seed")
         prompt_length = _check_length(fields.pop("prompt_length", None))
-        seed = check_seed(fields.pop("seed"))
+        seed = check_seed(fields.pop("seed", 0))
+        if schedule == OFF:
+            if fields:
+                raise RequestError("request-off-with-parameters", name=min(fields))
+            return None
         return cls(seed, schedule, fields, fingerprint, prompt_length)
 
     def to_wire(self) -> dict[str, Any]:

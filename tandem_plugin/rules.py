@@ -200,6 +200,11 @@ class TandemRules:
         self._rules: dict[Schedule, Rule] = {}
         self.default = self.for_schedule(config.make_schedule())
 
+    @classmethod
+    def from_tokenizer(cls, config: TandemConfig, tokenizer: Any) -> TandemRules:
+        """The rules of a Hugging Face tokenizer, as :meth:`Vocabulary.from_tokenizer` reads it."""
+        return cls(config, Vocabulary.from_tokenizer(tokenizer))
+
     @cached_property
     def fingerprint(self) -> str:
         """The fingerprint of the configured rule."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -12,30 +13,28 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LAYERS = (
-    # From the bottom up. A part imports from itself and from the rows below its own, never from
-    # its own row or a higher one. The plugin itself and its adapters stand below the lab.
-    ("_version", "_interrupts"),
-    ("errors",),
-    ("files",),
-    ("progress", "patching", "schedules", "boundaries", "_draws", "authorship"),
-    ("seeds", "request", "_replay", "plugins", "spans"),
-    ("config",),
-    ("rules",),
-    ("tandem_plugin",),  # the public names
-    ("engine", "grading"),
-    ("training",),
-    ("tandem_verl", "tandem_openrlhf", "tandem_trl", "tandem_skyrl", "terminal"),
-    ("lab",),  # its description
-    ("lab.planning", "lab.data", "lab.protocols"),
-    ("lab.recipes",),
-    ("lab.rollouts",),
-    ("lab.viewer",),
-    ("lab.evaluation",),
-    ("lab.commands",),
-    ("cli",),
-    ("__main__",),
-)
+_TABLE = re.compile(r"^\| .* \| (`.*`) \|$", re.MULTILINE)
+
+
+def part_at(path: str) -> str:
+    """The part of the project at a path of the page."""
+    names = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join(names[1:]) or names[0]
+
+
+def layers_of_the_page() -> tuple[tuple[str, ...], ...]:
+    """The table in docs/architecture.md, from the bottom up.
+
+    A part imports from itself and from the rows below its own, never from its own row or a higher
+    one.
+    """
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## Layers")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`([^`]+)`", cells) for cells in _TABLE.findall(section)]
+    return tuple(tuple(map(part_at, row)) for row in reversed(rows))
+
+
+LAYERS = layers_of_the_page()
 
 Graph = Mapping[str, frozenset[str]]
 
@@ -203,7 +202,7 @@ def test_every_adapter_has_the_same_files_for_the_same_duties() -> None:
     """SkyRL's needs nothing at its loss."""
     for adapter in ("tandem_verl", "tandem_openrlhf", "tandem_trl", "tandem_skyrl"):
         files = {file.name for file in (ROOT / "adapters" / adapter).rglob("*.py")}
-        duties = {"settings.py", "refusals.py", "rollouts.py", "batch.py", "loss.py"}
+        duties = {"settings.py", "start.py", "rollouts.py", "batch.py", "loss.py"}
         assert duties - files <= ({"loss.py"} if adapter == "tandem_skyrl" else set()), adapter
 
 

@@ -27,6 +27,7 @@ HELD_BY = {
     "integration_tests/engine/test_refusals.py": [
         "tandem_plugin/engine/configure.py",
         "tandem_plugin/engine/runners/__init__.py",
+        "tandem_plugin/engine/unsupported.py",
     ],
     "integration_tests/engine/test_vllm_hooks.py": [
         "tandem_plugin/engine/patches/lora.py",
@@ -56,7 +57,7 @@ HELD_BY = {
         "adapters/tandem_skyrl/rollouts.py",
         "adapters/tandem_skyrl/trainer.py",
     ],
-    "tests/adapters/tandem_skyrl/test_refusals.py": [
+    "tests/adapters/tandem_skyrl/test_start.py": [
         "adapters/tandem_skyrl/__main__.py",
         "adapters/tandem_skyrl/environment.py",
         "adapters/tandem_skyrl/settings.py",
@@ -64,7 +65,7 @@ HELD_BY = {
     "tests/adapters/tandem_trl/test_batch.py": [
         "adapters/tandem_trl/checkpoints.py",
         "adapters/tandem_trl/engine.py",
-        "adapters/tandem_trl/refusals.py",
+        "adapters/tandem_trl/start.py",
         "adapters/tandem_trl/rollouts.py",
     ],
     "tests/adapters/tandem_trl/test_grpo.py": [
@@ -72,9 +73,6 @@ HELD_BY = {
     ],
     "tests/adapters/tandem_verl/test_configuration.py": [
         "adapters/tandem_verl/settings.py",
-    ],
-    "tests/adapters/tandem_verl/test_lora.py": [
-        "tandem_plugin/training/lora_options.py",
     ],
     "tests/adapters/tandem_verl/test_trainer.py": [
         "adapters/tandem_verl/batch.py",
@@ -163,18 +161,17 @@ HELD_BY = {
     "tests/lab/commands/test_resumed_commands.py": [
         "tandem_plugin/lab/commands/options.py",
     ],
+    "tests/grading/test_generated.py": [
+        "tandem_plugin/lab/data/generated.py",
+    ],
     "tests/lab/data/test_instructions.py": [
         "tandem_plugin/lab/data/problem.py",
     ],
-    "tests/lab/data/test_named.py": [
-        "tandem_plugin/lab/data/records.py",
+    "tests/lab/data/test_layouts.py": [
+        "tandem_plugin/lab/data/sources.py",
     ],
     "tests/lab/data/test_prepare.py": [
         "tandem_plugin/lab/data/preparation.py",
-    ],
-    "tests/lab/data/test_questions.py": [
-        "tandem_plugin/lab/data/choices.py",
-        "tandem_plugin/lab/data/fields.py",
     ],
     "tests/lab/evaluation/test_comparison.py": [
         "tandem_plugin/lab/commands/compare.py",
@@ -224,7 +221,6 @@ HELD_BY = {
     ],
     "tests/terminal/test_output.py": [
         "tandem_plugin/__main__.py",
-        "tandem_plugin/_interrupts.py",
         "tandem_plugin/terminal/safe_console.py",
     ],
     "tests/test_refusal_codes.py": [
@@ -240,7 +236,7 @@ HELD_BY = {
         "tandem_plugin/training/imitation.py",
         "tandem_plugin/training/validation.py",
     ],
-    "tests/training/test_trajectory.py": [
+    "tests/training/test_calls.py": [
         "tandem_plugin/training/authorship_wire.py",
     ],
 }

@@ -61,6 +61,17 @@ def test_wire_form_survives_a_round_trip(wire: dict[str, object]):
         ),
         ("request-tandem-invalid", [HUGE, [HUGE], 7, [("seed", 7)], False]),
         ("request-tandem-not-json", ["on"]),
+        (
+            "request-off-with-parameters",
+            [
+                {"schedule": "off", "junk": 1},
+                {"schedule": "off", "seed": 1, "p": 0.5},
+                '{"schedule": "off", "Seed": 1}',
+            ],
+        ),
+        ("seed-not-integer", [{"schedule": "off", "seed": "x"}]),
+        ("request-fingerprint-not-hex", [{"schedule": "off", "fingerprint": 7}]),
+        ("prompt-length-not-count", [{"schedule": "off", "prompt_length": -1}]),
     ],
 )
 def test_wrong_request_is_refused(code: str, several: list[object]):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
@@ -27,9 +26,9 @@ class OpenRLHFRun(TandemRun):
     engines: Sequence[Any] = ()
     """The handles of the run's rollout actors, which report their drafts."""
 
-    def __init__(self, config: TandemConfig, rules: TandemRules, args: Namespace) -> None:
+    def __init__(self, rules: TandemRules, args: Namespace) -> None:
         """args: OpenRLHF's arguments."""
-        super().__init__(config, rules)
+        super().__init__(rules)
         self._group_size = int(args.rollout.n_samples_per_prompt)
         self._rows: Sequence[Row] = ()
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.trajectory import Trajectory
-
-Phase = Literal["training", "validation"]
+from tandem_plugin.training.calls import Phase, Place, Trajectory
 
 
 @dataclass(slots=True)
@@ -35,7 +33,8 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
-        return Trajectory.begin(rules, (self.phase, self.prompt, sample), self.step, self.by_team)
+        place = Place.of(self.phase, self.prompt, sample)
+        return Trajectory.begin(rules, place, self.step, self.by_team)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem_openrlhf.numbering import KeyedLabel
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
@@ -23,9 +22,8 @@ from tandem_plugin.training.authorship_wire import (
     bits_of,
     ranges_of,
 )
+from tandem_plugin.training.calls import ClientDelegate, Response, StartedCall, Trajectory
 from tandem_plugin.training.response_authorship import Call
-from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, StartedCall, Trajectory
 
 if TYPE_CHECKING:
     from openrlhf.utils.agent import AgentExecutorBase
@@ -58,18 +56,18 @@ class SharedCalls:
         if not self.running:
             self.calls = []
 
-    def start(self, engines: Trajectory, prompt_ids: Sequence[int], asked: Any) -> StartedCall:
+    def start(self, engines: Trajectory, prompt_ids: Sequence[int], extra: Any) -> StartedCall:
         """The next generate call; engines: the trajectory whose engine it goes through.
 
         Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
         """
         current = _RUNNING.get()
         if any(one is current for one in self.running):
-            return current.call(prompt_ids, asked)  # type: ignore[union-attr]
+            return current.call(prompt_ids, extra)  # type: ignore[union-attr]
         if len({one.rule and one.rule.fingerprint for one in self.running}) != 1:
             raise AuthorshipError("openrlhf-agent-keeps-engine")
         place = next((one for one in self.running if one is engines), self.running[0])
-        return replace(place.call(prompt_ids, asked), _calls=self.calls)
+        return replace(place.call(prompt_ids, extra), _calls=self.calls)
 
     def within(self, tokens: Sequence[int]) -> list[Call]:
         """The calls whose prompt and whole answer the tokens of a response contain."""
@@ -128,7 +126,7 @@ class TandemExecutor(Delegate):
             from tandem_plugin.engine.runners import check_engine
 
             check_engine(engine.llm.vllm_config)
-            self._rules = TandemRules(self._config, Vocabulary.from_tokenizer(tokenizer))
+            self._rules = TandemRules.from_tokenizer(self._config, tokenizer)
         return self._rules
 
 
@@ -144,9 +142,8 @@ class RolloutActorInTandem(ClientDelegate):
     ) -> Any:
         """One response to these tokens, with its own draws."""
         own = copy.deepcopy(sampling_params)
-        extra = own.extra_args or {}
-        call = self._shared.start(self._trajectory, prompt_token_ids, extra.get("tandem"))
-        own.extra_args = {**extra, "tandem": call.request}
+        call = self._shared.start(self._trajectory, prompt_token_ids, own.extra_args)
+        own.extra_args = call.extra_args
         output = await self._target.generate(
             prompt_token_ids, own, multi_modal_data=multi_modal_data
         )
@@ -165,7 +162,7 @@ def narrowed(
 
     shared: calls that may be the response's too. The facts cover the prompt too. Rollout
     log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
-    Raises like :meth:`Trajectory.facts`.
+    Raises like :meth:`Trajectory.narrow`.
     """
     if trajectory.rule is None:
         return dict(response)
@@ -174,14 +171,15 @@ def narrowed(
     own = replace(trajectory, calls=[*trajectory.calls, *shared.within(tokens)])
     if trained.any() and not own.calls:
         raise AuthorshipError("openrlhf-response-without-call")
-    facts = own.facts((), tokens, trained)
-    assert facts is not None  # there is a rule
-    shared.remove({seed for seed, _, _ in facts.segments})
+    made = Response((), tokens, trained, response.get("rollout_log_probs"))
+    (kept,) = own.narrow([made])
+    assert kept.facts is not None  # there is a rule
+    shared.remove({seed for seed, _, _ in kept.facts.segments})
     return {
         **response,
-        "action_ranges": ranges_of(facts.mask),
-        "rollout_log_probs": masked_log_probs(response.get("rollout_log_probs"), facts.mask),
-        AUTHORSHIP: facts.to_wire(),
+        "action_ranges": ranges_of(kept.mask),
+        "rollout_log_probs": kept.log_probs,
+        AUTHORSHIP: kept.wire,
     }
 
 

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tandem_plugin.training.refusals import Settings
+from tandem_plugin.unsupported import Option
 
 
-def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Settings:
+def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, Any]]) -> Option:
     """Some of a trainer's own flags, and ``--help``; flags: the trainer's options of each."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("-h", "--help", action="store_true")

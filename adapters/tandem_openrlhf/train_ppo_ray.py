@@ -18,41 +18,35 @@ from collections.abc import Sequence
 
 from tandem_openrlhf import patches
 from tandem_openrlhf.ray_workers import start_jobs_in_tandem
-from tandem_openrlhf.refusals import ARGUMENTS, check_run
 from tandem_openrlhf.settings import flags_of_command
-from tandem_plugin.engine.local_models import check_before_start
+from tandem_openrlhf.start import ARGUMENTS, OpenRLHFCommand
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError
-from tandem_plugin.training.command import VARIABLE, running_config, settings_of_command
-from tandem_plugin.training.refusals import check_settings
-from tandem_plugin.training.sampling import warn_of_changed_sampling
+from tandem_plugin.training.command import VARIABLE, settings_of_command
+from tandem_plugin.training.start import Start
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
 
-def prepare(arguments: Sequence[str]) -> list[str]:
-    """Enable tandem for this process and the job it starts; return OpenRLHF's arguments.
+def prepare(config: TandemConfig) -> None:
+    """Enable tandem for this process and for the workers of the Ray job that it starts.
 
-    Raises :class:`ConfigError` for invalid or missing settings, and :class:`EngineError` if the
-    adapter cannot be activated.
+    Raises :class:`EngineError` if the adapter cannot be activated.
     """
-    config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
-    check_settings(config)
     os.environ[VARIABLE] = json.dumps(config.settings())
-    patches.apply()
+    patches.put(config)
     start_jobs_in_tandem(patches.FRAMEWORK, patches.__name__)
-    return others
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
-        others = prepare(arguments)
-        given, config = flags_of_command(others, ARGUMENTS), running_config()
-        if not given("--help"):
-            check_run(given, config).log_warnings()
-            # OpenRLHF has no arguments of the engine that tandem rejects.
-            check_before_start(config, given("--actor.model_name_or_path"), lambda _: None)
-            warn_of_changed_sampling({"--rollout.top_p": given("--rollout.top_p")})
+        config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
+        start = Start(OpenRLHFCommand, config)
+        argument = flags_of_command(others, ARGUMENTS)
+        if not argument("--help"):
+            start.check(OpenRLHFCommand(argument))
+        prepare(config)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     sys.argv = [_OPENRLHF, *others]

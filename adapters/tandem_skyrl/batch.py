@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer, check_server
-from tandem_plugin.training.trajectory import Trajectory
 from tandem_plugin.training.validation import Answerer, answerer_of
 
 if TYPE_CHECKING:
@@ -54,32 +53,33 @@ class Generation:
     ids: Sequence[TrajectoryID]
     trajectories: Mapping[Key, Trajectory]
 
-    def rows(self, output: GeneratorOutput) -> list[Row]:
+    def narrowed(self, output: GeneratorOutput) -> list[NarrowedResponse]:
         """The responses as SkyRL returns them, one for each turn in step-wise training."""
-        ids = output.get("trajectory_ids") or self.ids
-        each = zip(
-            *(ids, output["prompt_token_ids"], output["response_ids"], output["loss_masks"]),
-            strict=True,
-        )
-        return [self._row(number, *one) for number, one in enumerate(each)]
+        keys = [key_of(one) for one in output.get("trajectory_ids") or self.ids]
+        log_probs = output.get("rollout_logprobs") or [None] * len(keys)
+        columns = (output["prompt_token_ids"], output["response_ids"], output["loss_masks"])
+        responses = [Response(*each) for each in zip(*columns, log_probs, strict=True)]
+        numbers: dict[Key, list[int]] = {}
+        for number, key in enumerate(keys):
+            numbers.setdefault(key, []).append(number)
+        narrowed = {
+            number: response
+            for key, own in numbers.items()
+            for number, response in zip(
+                own, self.trajectories[key].narrow([responses[n] for n in own]), strict=True
+            )
+        }
+        return [narrowed[number] for number in range(len(keys))]
 
-    def _row(
-        self,
-        number: int,
-        one: TrajectoryID,
-        prompt_ids: Sequence[int],
-        response: Sequence[int],
-        generated: Sequence[int],
-    ) -> Row:
-        response_ids, mask = np.array(response, np.int64), np.array(generated, np.bool_)
-        facts = self.trajectories[key_of(one)].facts(prompt_ids, response_ids, mask)
-        return Row(
-            facts=facts,
-            name=f"Response {number} of {self.name} (prompt {one.instance_id})",
-            group=str(one.instance_id),
-            response_ids=response_ids,
-            response_mask=mask if facts is None else facts.mask,
-        )
+    def rows(self, output: GeneratorOutput, narrowed: Sequence[NarrowedResponse]) -> list[Row]:
+        """The same as rows of a batch."""
+        ids = output.get("trajectory_ids") or self.ids
+        return [
+            response.row(
+                f"Response {number} of {self.name} (prompt {one.instance_id})", str(one.instance_id)
+            )
+            for number, (one, response) in enumerate(zip(ids, narrowed, strict=True))
+        ]
 
 
 class Trainer(Protocol):
@@ -95,14 +95,13 @@ class SkyRLRun(TandemRun):
 
     def __init__(
         self,
-        config: TandemConfig,
         rules: TandemRules,
         cfg: SkyRLTrainConfig,
         servers: Sequence[str],
         model: str,
     ) -> None:
         """servers: the addresses of the engines; model: the name by which they know the senior."""
-        super().__init__(config, rules)
+        super().__init__(rules)
         self.rejects = bool(cfg.trainer.algorithm.zero_variance_filter)
         self.answerer: Answerer | None = None
         """Who answers the running evaluation, if the settings do not say it."""
@@ -141,32 +140,43 @@ class SkyRLRun(TandemRun):
         phase = "training" if trains else f"validation by {answerer}"
         number = self._generations[phase, step]
         self._generations[phase, step] += 1
-        where: tuple[int | str, ...] = ("validation", step)
+        where: tuple[int | str, ...] = (step,)
         if trains:
             if self.trainer is None:
                 raise EngineError("skyrl-trainer-not-in-tandem")
-            where = ("training", step, number)
+            where = (step, number)
             if self._is_asynchronous:
-                where = ("training", "epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
+                where = ("epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
+        kind: Phase = "training" if trains else "validation"
         by_team = answerer != "senior"
         return Generation(
             f"generation {number} of step {step}",
             answerer,
             ids,
             {
-                key_of(one): Trajectory.begin(self.rules, (*where, *key_of(one)), step, by_team)
+                key_of(one): Trajectory.begin(
+                    self.rules, Place.of(kind, *where, *key_of(one)), step, by_team
+                )
                 for one in ids
             },
         )
 
-    def finish(self, generation: Generation, output: GeneratorOutput) -> list[Row]:
-        """The responses of a generation; checks those of a validation."""
-        rows = generation.rows(output)
+    def finish(self, generation: Generation, output: GeneratorOutput) -> None:
+        """Keep the senior's tokens of a generation for training; checks those of a validation.
+
+        Raises like :meth:`Trajectory.narrow` and :meth:`TandemRun.check_validation`.
+        """
+        narrowed = generation.narrowed(output)
+        rows = generation.rows(output, narrowed)
         if generation.answerer is not None:
             self.check_validation(rows, generation.answerer)
-        elif self._engines_sleep:
+            return
+        if self._engines_sleep:
             self._measure()
-        return rows
+        output["response_ids"] = [WrittenResponse(row) for row in rows]
+        output["loss_masks"] = [response.mask_list for response in narrowed]
+        if output.get("rollout_logprobs"):
+            output["rollout_logprobs"] = [response.log_probs for response in narrowed]
 
     def take(self, output: GeneratorOutput, uids: Sequence[str]) -> dict[str, float]:
         """Admit the responses of an update, and return their metrics.

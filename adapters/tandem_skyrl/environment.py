@@ -56,9 +56,9 @@ def main() -> None:
     """Run SkyRL with the settings of the command line."""
     from skyrl.train.config import SkyRLTrainConfig
 
-    from tandem_skyrl.experiment import MathExp, start
+    from tandem_skyrl.experiment import MathExp, run_experiment
 
-    start(MathExp, SkyRLTrainConfig.from_cli_overrides(sys.argv[1:]))
+    run_experiment(MathExp, SkyRLTrainConfig.from_cli_overrides(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from skyrl.train.trainer import RayPPOTrainer
 from skyrl.train.utils import validate_cfg
 from skyrl.train.utils.utils import initialize_ray
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.rules import TandemRules
 from tandem_skyrl.batch import SkyRLRun
 from tandem_skyrl.rollouts import TandemGenerator
 from tandem_skyrl.settings import settings_of
@@ -23,15 +24,6 @@ from tandem_skyrl.trainer import TandemTrainer
 
 MATH = "tandem_math"
 """The environment that grades as tandem's rewards do: :mod:`tandem_skyrl.environment`."""
-
-HOOKS: dict[type, tuple[str, ...]] = {
-    TandemGenerator: ("generate", "agent_loop"),
-    TandemTrainer: (
-        *("convert_to_training_input", "compute_advantages_and_returns", "eval"),
-        *("train_critic_and_policy", "save_checkpoints", "save_models", "load_checkpoints"),
-    ),
-}
-"""The methods of SkyRL's classes that tandem's extend."""
 
 
 class MathExp(BasePPOExp):  # type: ignore[misc]
@@ -60,12 +52,11 @@ class TandemExp(MathExp):
         """
         model = resolve_policy_model_name(cfg)
         self.tandem = SkyRLRun.start(
-            settings_of(cfg),
-            Vocabulary.from_tokenizer(tokenizer),
+            TandemRules.from_tokenizer(settings_of(cfg), tokenizer),
             *(cfg, inference_engine_client.server_urls, model),
         )
         self.tandem.prove(are_awake=False)
-        return _in_tandem(TandemGenerator, self.generator_class)(
+        return in_tandem(self.generator_class, TandemGenerator)(
             generator_cfg=cfg.generator,
             skyrl_gym_cfg=cfg.environment.skyrl_gym,
             inference_engine_client=inference_engine_client,
@@ -80,11 +71,11 @@ class TandemExp(MathExp):
             raise EngineError("skyrl-hook-moved", name="BasePPOExp.get_generator")
         is_asynchronous = arguments["cfg"].trainer.fully_async.enabled
         own = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
-        kind = _in_tandem(TandemTrainer, self.trainer_class or own)
+        kind = in_tandem(self.trainer_class or own, TandemTrainer)
         return kind(**arguments, tandem=self.tandem)
 
 
-def start(experiment: type[BasePPOExp], cfg: Any) -> None:
+def run_experiment(experiment: type[BasePPOExp], cfg: Any) -> None:
     """Run an experiment as SkyRL's command does: in a task of Ray's. cfg: SkyRL's settings."""
     validate_cfg(cfg)
     initialize_ray(cfg)
@@ -94,11 +85,3 @@ def start(experiment: type[BasePPOExp], cfg: Any) -> None:
         kind(cfg).run()
 
     ray.get(run.remote(experiment))
-
-
-def _in_tandem(extension: type, base: type) -> Any:
-    """The base with the extension before it; :class:`EngineError` if it lacks what is extended."""
-    for name in HOOKS[extension]:
-        if not hasattr(base, name):
-            raise EngineError("skyrl-hook-moved", name=f"{base.__name__}.{name}")
-    return type(f"Tandem{base.__name__}", (extension, base), {})

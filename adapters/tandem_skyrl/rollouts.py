@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError, RequestError
-from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate
-from tandem_skyrl.batch import Generation, SkyRLRun, WrittenResponse, key_of
+from tandem_plugin.patching.subclasses import ForeignBase
+from tandem_plugin.training.calls import ClientDelegate
+from tandem_skyrl.batch import Generation, SkyRLRun, key_of
 
 if TYPE_CHECKING:
     from skyrl.train.generators.base import GeneratorInput, GeneratorOutput
@@ -25,15 +25,14 @@ class TandemClient(ClientDelegate):
         if len(prompts) != 1:
             raise RequestError("skyrl-call-of-several-prompts", prompts=len(prompts))
         sampling = input_batch.get("sampling_params") or {}
-        extra = sampling.get("extra_args") or {}
-        call = self._trajectory.call(prompts[0], extra.get("tandem"))
-        own = {**sampling, "extra_args": {**extra, "tandem": call.request}}
+        call = self._trajectory.call(prompts[0], sampling.get("extra_args"))
+        own = {**sampling, "extra_args": call.extra_args}
         output = await self._target.generate({**input_batch, "sampling_params": own}, **options)
         call.returned(output["response_ids"][0])
         return output
 
 
-class TandemGenerator:
+class TandemGenerator(ForeignBase):  # type: ignore[misc]
     """Before a class of SkyRL's generators, whose ``generate`` calls ``agent_loop``."""
 
     inference_engine_client: Any
@@ -49,7 +48,7 @@ class TandemGenerator:
         """A generation whose masks have the senior's tokens alone.
 
         Raises :class:`EngineError` for engines that are not in tandem and for prompts without their
-        place in the run, and like :meth:`Trajectory.facts`.
+        place in the run, and like :meth:`SkyRLRun.finish`.
         """
         self._tandem.prove(are_awake=True)
         place, ids = input_batch.get("batch_metadata"), input_batch.get("trajectory_ids")
@@ -57,18 +56,8 @@ class TandemGenerator:
         own = copy.copy(self)  # asynchronous trainers generate several at once
         own._generation = generation
         quiet = {"disable_tqdm": True} if disable_tqdm else {}
-        output: GeneratorOutput = await super(TandemGenerator, own).generate(  # type: ignore[misc]
-            input_batch, **quiet
-        )
-        rows = await asyncio.to_thread(self._tandem.finish, generation, output)
-        if generation.answerer is None:
-            output["response_ids"] = [WrittenResponse(row) for row in rows]
-            output["loss_masks"] = [row.response_mask.astype(int).tolist() for row in rows]
-            if log_probs := output.get("rollout_logprobs"):
-                each = zip(log_probs, rows, strict=True)
-                output["rollout_logprobs"] = [
-                    masked_log_probs(one, row.response_mask) for one, row in each
-                ]
+        output: GeneratorOutput = await super(TandemGenerator, own).generate(input_batch, **quiet)
+        await asyncio.to_thread(self._tandem.finish, generation, output)
         return output
 
     async def agent_loop(self, *arguments: Any, trajectory_id: Any = None, **options: Any) -> Any:
@@ -78,6 +67,6 @@ class TandemGenerator:
         trajectory = self._generation.trajectories[key_of(trajectory_id)]
         own = copy.copy(self)
         own.inference_engine_client = TandemClient(self.inference_engine_client, trajectory)
-        return await super(TandemGenerator, own).agent_loop(  # type: ignore[misc]
+        return await super(TandemGenerator, own).agent_loop(
             *arguments, trajectory_id=trajectory_id, **options
         )

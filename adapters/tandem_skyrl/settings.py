@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
@@ -34,11 +34,3 @@ def settings_of(cfg: SkyRLTrainConfig) -> TandemConfig:
     if "tandem" not in passed_on:
         raise EngineError("skyrl-settings-lost")
     return TandemConfig.from_mapping(passed_on["tandem"])
-
-
-def value_of(cfg: SkyRLTrainConfig, key: str) -> Any:
-    """One of SkyRL's settings by its dotted name; None if a part of the name is not set."""
-    value: Any = cfg
-    for part in key.split("."):
-        value = getattr(value, part, None)
-    return value

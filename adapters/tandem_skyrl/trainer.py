@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.training.checkpoint_note import check_resumed
+from tandem_plugin.patching.subclasses import ForeignBase
 from tandem_plugin.training.validation import answerers, dump_folder, named
 from tandem_skyrl.batch import SkyRLRun
 
@@ -18,7 +18,7 @@ WHITENED = ("reinforce++",)
 """The estimators whose advantages SkyRL whitens over whole responses."""
 
 
-class TandemTrainer:
+class TandemTrainer(ForeignBase):  # type: ignore[misc]
     """Before a class of SkyRL's trainers."""
 
     cfg: Any
@@ -37,14 +37,14 @@ class TandemTrainer:
     ) -> TrainingInputBatch:
         """SkyRL's batch of the responses that it trains, which are checked here."""
         self.all_metrics.update(self._tandem.take(generator_output, uids))
-        return super().convert_to_training_input(generator_output, uids)  # type: ignore[misc]
+        return super().convert_to_training_input(generator_output, uids)
 
     def compute_advantages_and_returns(self, data: TrainingInputBatch) -> TrainingInputBatch:
         """SkyRL's advantages; those that it whitens, over the senior's tokens alone.
 
         To whiten what is whitened over other tokens gives the same as to whiten the original.
         """
-        data = super().compute_advantages_and_returns(data)  # type: ignore[misc]
+        data = super().compute_advantages_and_returns(data)
         if self.cfg.trainer.algorithm.advantage_estimator in WHITENED:
             from skyrl.backends.skyrl_train.utils.ppo_utils import masked_whiten
 
@@ -55,7 +55,7 @@ class TandemTrainer:
     def train_critic_and_policy(self, data: TrainingInputBatch) -> Any:
         """SkyRL's update, with the masks that were admitted."""
         self.all_metrics.update(self._tandem.check_batch(data))
-        return super().train_critic_and_policy(data)  # type: ignore[misc]
+        return super().train_critic_and_policy(data)
 
     async def eval(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         """SkyRL's evaluation by each who answers; the team's metrics begin with ``team/``."""
@@ -68,30 +68,33 @@ class TandemTrainer:
                 self.cfg.trainer.export_path, validation, answerer
             )
             self._tandem.answerer = answerer
-            found = await super(TandemTrainer, own).eval(*arguments, **options)  # type: ignore[misc]
+            found = await super(TandemTrainer, own).eval(*arguments, **options)
             metrics |= named(found, answerer) if validation == "both" else found
         self._tandem.forget_validation()
         return metrics
 
     def save_checkpoints(self) -> str:
         """SkyRL's checkpoint, with a note of its settings."""
-        folder: str = super().save_checkpoints()  # type: ignore[misc]
-        self._write_note(folder)
+        folder: str = super().save_checkpoints()
+        self._tandem_write_note(folder)
         return folder
 
     def save_models(self) -> None:
         """SkyRL's export of the policy, with the same note."""
-        super().save_models()  # type: ignore[misc]
+        super().save_models()
         step = f"global_step_{self.global_step}"
-        self._write_note(f"{self.cfg.trainer.export_path}/{step}/policy")
+        self._tandem_write_note(f"{self.cfg.trainer.export_path}/{step}/policy")
 
     def load_checkpoints(self) -> Any:
-        """SkyRL's resumption, which says what changes; raises like :func:`check_resumed`."""
-        step, folder, *more = super().load_checkpoints()  # type: ignore[misc]
+        """SkyRL's resumption, which says what changes.
+
+        Raises like :meth:`CheckpointNote.check_resumed`.
+        """
+        step, folder, *more = super().load_checkpoints()
         if step > 0:
-            check_resumed(folder, self._note)
+            self._note.check_resumed(folder)
         return (step, folder, *more)
 
-    def _write_note(self, folder: str) -> None:
+    def _tandem_write_note(self, folder: str) -> None:
         if "://" not in folder:  # elsewhere than in files
             self._note.write(folder)

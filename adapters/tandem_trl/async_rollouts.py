@@ -13,13 +13,14 @@ import contextvars
 import logging
 import queue
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
 import aiohttp
 import numpy as np
+from numpy.typing import NDArray
 from trl.experimental.async_grpo.async_rollout_worker import (
     AsyncRolloutWorker,
     RolloutSample,
@@ -27,19 +28,17 @@ from trl.experimental.async_grpo.async_rollout_worker import (
     _AsyncRolloutLoop,
 )
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
-from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
-from tandem_plugin.training.rows import Row, masked_log_probs, write_step
+from tandem_plugin.training.calls import Place, Response, StartedCall, Trajectory
+from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
-from tandem_plugin.training.trajectory import StartedCall, Trajectory
+from tandem_plugin.training.start import Start
 from tandem_trl.checkpoints import NotedCheckpoints
-from tandem_trl.refusals import UNPROVEN, check_worker
+from tandem_trl.start import AsyncSettings
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +71,8 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
     ) -> None:
         """tandem: the run's settings. dataset_start_index: the first prompt of a resumed run."""
         super().__init__(dataset_start_index=dataset_start_index, **more)
-        vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self._rules = TandemRules(TandemConfig.from_mapping(tandem), vocabulary)
+        config = TandemConfig.from_mapping(tandem)
+        self._rules = TandemRules.from_tokenizer(config, self.tokenizer)
         self._first = dataset_start_index
         self._begun = Counter[int]()
 
@@ -85,13 +84,13 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         TRL trains nothing of rows that have no token to train, and fails if a batch has no other.
         """
         sample, self._begun[group_id] = self._begun[group_id], self._begun[group_id] + 1
-        place = ("training", self._first + group_id, sample)
+        place = Place.of("training", self._first + group_id, sample)
         trajectory = Trajectory.begin(self._rules, place, self.model_version)
         _trajectory.set(trajectory)
         messages, ids, sequences, *rest = await super()._generate_one(
             prompt, tool_dict, tools, group_id
         )
-        rows = [narrowed(trajectory, one) for one in sequences]
+        rows = narrowed(trajectory, sequences)
         return (messages, ids, [one for one in rows if any(one.completion_mask)], *rest)
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
@@ -129,30 +128,41 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         ]
 
 
-def narrowed(trajectory: Trajectory, row: TrainingSequence) -> TandemSequence:
-    """A row of a conversation that trains on the senior's tokens alone.
+def narrowed(trajectory: Trajectory, sequences: Sequence[TrainingSequence]) -> list[TandemSequence]:
+    """The rows of a conversation, each training on the senior's tokens alone.
 
     TRL trains a turn in one row at most: where a turn's tokens are not those of the conversation's
     text, that part becomes context, or a new row begins. Raises like
     :func:`~tandem_plugin.training.response_authorship.author_response`.
     """
-    tokens = np.array(row.input_ids)
-    starts = [len(call.prompt_ids) for call in trajectory.calls]
-    prompt = min(
-        (n for n, call in zip(starts, trajectory.calls, strict=True)
-         if np.array_equal(tokens[:n], call.prompt_ids)),
-        default=0,
-    )  # fmt: skip
-    facts = trajectory.facts(tokens[:prompt], tokens[prompt:], row.completion_mask[prompt:])
-    assert facts is not None
-    senior = np.concatenate([np.zeros(prompt, np.bool_), facts.mask])
-    return TandemSequence(
-        row.input_ids,
-        senior.astype(int).tolist(),
-        masked_log_probs(row.old_log_probs, senior),
-        row.rollout_id,
-        (prompt, facts.to_wire()),
-    )
+    prompts = [_prompt_length(trajectory, np.array(row.input_ids)) for row in sequences]
+    responses = [
+        Response(
+            row.input_ids[:prompt],
+            row.input_ids[prompt:],
+            row.completion_mask[prompt:],
+            row.old_log_probs[prompt:],
+        )
+        for row, prompt in zip(sequences, prompts, strict=True)
+    ]
+    return [
+        TandemSequence(
+            row.input_ids,
+            [0] * prompt + response.mask_list,
+            [0.0] * prompt + list(response.log_probs or ()),
+            row.rollout_id,
+            (prompt, response.wire or {}),
+        )
+        for row, prompt, response in zip(
+            sequences, prompts, trajectory.narrow(responses), strict=True
+        )
+    ]
+
+
+def _prompt_length(trajectory: Trajectory, tokens: NDArray[np.int64]) -> int:
+    """The length of the shortest prompt among the calls with which a row begins."""
+    prompts = (call.prompt_ids for call in trajectory.calls)
+    return min((len(p) for p in prompts if np.array_equal(tokens[: len(p)], p)), default=0)
 
 
 class CheckedQueue:
@@ -176,6 +186,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
 
     _loop_cls = TandemLoop
     _process: Any  # TRL's child; None before it starts
+    _callback: NotedCheckpoints | None = None
 
     def __init__(
         self,
@@ -194,31 +205,33 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         :class:`ConfigError` for invalid settings.
         """
         config = TandemConfig.from_mapping(tandem)
-        unproven = Unproven(config, UNPROVEN)
-        check_versions("trl", unproven)
-        unproven.log_warnings()
-        check_settings(config)
-        check_worker(config)
+        self._start = Start(AsyncSettings, config)
         if not issubclass(type(self)._loop_cls, TandemLoop):
             raise ConfigError("trl-worker-without-tandem", loop=type(self)._loop_cls.__name__)
         given = {**_of_config(args), **more}
         given.setdefault("eos_token_ids", [processing_class.eos_token_id])
-        warn_of_changed_sampling(
-            {name: given[name] for name in ("top_k", "top_p", "min_p", "repetition_penalty")}
-        )
+        sampled = {n: given[n] for n in ("top_k", "top_p", "min_p", "repetition_penalty")}
+        self._settings = AsyncSettings(args, given, model_name, sampled=sampled)
+        self._start.check(self._settings)
         super().__init__(
             tandem=dict(tandem), model_name=model_name, processing_class=processing_class, **given
         )
         self._model, self._decode = model_name, processing_class.decode
         self._server = VLLMServer(given["vllm_server_url"])
-        self._run = TandemRun.start(config, Vocabulary.from_tokenizer(processing_class))
+        self._run = TandemRun.start(TandemRules.from_tokenizer(config, processing_class))
         self._batch = _rows_of_update(args)
         self._written: list[tuple[Row, dict[str, Any]]] = []
         self.own_queue: Any = self.rollout_buffer
         self.rollout_buffer: Any = CheckedQueue(self)
 
     def start(self) -> None:
-        """Prove the server, then start the child; raises like :func:`check_server`."""
+        """Prove the server, then start the child; raises like :func:`check_server`.
+
+        Raises :class:`ConfigError` if the trainer does not have the worker's callback, which checks
+        where a training begins and notes its settings.
+        """
+        if self._callback is None or not self._callback.has_begun:
+            raise ConfigError("trl-worker-without-callback")
         check_server(self._server, self._model, self._model, self._run.rules)
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
         try:
@@ -227,8 +240,16 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
             self.rollout_buffer = checked
 
     def callback(self) -> NotedCheckpoints:
-        """For the trainer's ``callbacks``: its checkpoints then say how they were made."""
-        return NotedCheckpoints(self._run.note(self._model), self._run.config)
+        """For the trainer's ``callbacks``, without which the worker does not start.
+
+        It checks the model that is trained and where a training begins; checkpoints then say how
+        they were made.
+        """
+        self._callback = NotedCheckpoints(self._run.note(self._model), self._check_begin)
+        return self._callback
+
+    def _check_begin(self, model: Any, resumes: bool) -> None:
+        self._start.check(replace(self._settings, adapted=model, resumes=resumes))
 
     def update_model_version(self, model_version: int) -> None:
         """Also report what the server measured, and write what the last version was trained on."""

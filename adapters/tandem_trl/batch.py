@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
 from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl.engine import Engine
 from tandem_trl.loss import AdmittedTexts, Inputs
 
@@ -28,7 +27,7 @@ Ids = Sequence[int]
 class Batch:
     """The prompts of one generation; its rows are counted over all processes."""
 
-    phase: Literal["training", "validation"]
+    phase: Phase
     step: int
     """The step as numbered in TRL's log; in training, the step that is generated for."""
     by_team: bool
@@ -38,37 +37,27 @@ class Batch:
     trajectories: Sequence[Trajectory]
     """Those of this process's rows."""
 
-    def rows(
-        self, prompt_ids: Sequence[Ids], completions: Sequence[Ids], generated: Sequence[Ids]
-    ) -> list[Row]:
-        """The responses to this process's prompts, with masks of the senior's tokens.
+    def narrow(self, responses: Sequence[Response]) -> list[NarrowedResponse]:
+        """The responses to this process's prompts, each with the senior's tokens alone to train."""
+        return [
+            narrowed
+            for trajectory, response in zip(self.trajectories, responses, strict=True)
+            for narrowed in trajectory.narrow([response])
+        ]
 
-        generated: 1 for each token of a response that a call wrote, 0 for feedback.
-        """
-        each = zip(prompt_ids, completions, generated, strict=True)
-        return [self._row(number, *one) for number, one in enumerate(each)]
-
-    def _row(self, number: int, prompt_ids: Ids, completion: Ids, generated: Ids) -> Row:
-        response_ids, mask = np.array(completion, np.int64), np.array(generated, np.bool_)
-        facts = self.trajectories[number].facts(prompt_ids, response_ids, mask)
+    def row(self, number: int, narrowed: NarrowedResponse) -> Row:
+        """One of them as a row; number: in this process."""
         group = (self.first + number) // self.group_size
-        return Row(
-            facts=facts,
-            name=f"Response {self.first + number} of step {self.step} (prompt {group})",
-            group=f"prompt {group}",
-            response_ids=response_ids,
-            response_mask=mask if facts is None else facts.mask,
-        )
+        name = f"Response {self.first + number} of step {self.step} (prompt {group})"
+        return narrowed.row(name, f"prompt {group}")
 
 
 class TRLRun(TandemRun):
     """A run of TRL's: its settings and rules, the last admitted batch, and its engine."""
 
-    def __init__(
-        self, config: TandemConfig, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None
-    ) -> None:
+    def __init__(self, rules: TandemRules, trainer: GRPOTrainer, engine: Engine | None) -> None:
         """trainer: TRL's; engine: None in processes that do not talk to the server."""
-        super().__init__(config, rules)
+        super().__init__(rules)
         self.rejects = bool(trainer.mask_truncated_completions)
         self._engine = engine
         self._trainer = trainer
@@ -82,7 +71,7 @@ class TRLRun(TandemRun):
         trainer = self._trainer
         trains = trainer.model.training
         step = trainer.state.global_step + trains
-        phase: Literal["training", "validation"] = "training" if trains else "validation"
+        phase: Phase = "training" if trains else "validation"
         by_team = trains or self.config.validation == "team"
         generation = self._generations[phase, step]
         self._generations[phase, step] += 1
@@ -94,7 +83,7 @@ class TRLRun(TandemRun):
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.begin(self.rules, (phase, step, generation, row), step, by_team)
+                Trajectory.begin(self.rules, Place.of(phase, step, generation, row), step, by_team)
                 for row in range(first, first + prompts)
             ],
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from tandem_plugin.config import TandemConfig
-from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed, check_start
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_trl.batch import TRLRun
 
 if TYPE_CHECKING:
@@ -22,25 +22,21 @@ training resumes, which may be any."""
 
 
 def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
-    """Check where a training begins, and let every checkpoint say with which settings it was made.
+    """Compare a training with the one it resumes, and let every checkpoint say how it was made.
 
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
-    :func:`check_start` and :func:`check_resumed` do.
+    :meth:`CheckpointNote.check_resumed` does.
     """
     note = tandem.note(str(trainer.model.name_or_path))
-    _check_begin(note, tandem.config, trainer.args, trainer.state)
+    _begin(note, trainer.args, trainer.state)
     trainer.add_callback(_Notes(note))
 
 
-def _check_begin(
-    note: CheckpointNote, config: TandemConfig, args: TrainingArguments, state: TrainerState
-) -> None:
+def _begin(note: CheckpointNote, args: TrainingArguments, state: TrainerState) -> None:
     kept = state.stateful_callbacks
     if step := state.global_step:
         before = CheckpointNote.of_fields(kept.get(_STATE, {}))
-        check_resumed(_resumed_folder(args, step), note, before)
-    else:
-        check_start(note.start, config)
+        note.check_resumed(_resumed_folder(args, step), before)
     kept[_STATE] = asdict(note)
 
 
@@ -64,17 +60,27 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
 
 
 class NotedCheckpoints(_Notes):
-    """The same for a trainer that is not known before it begins, with the checks of a start."""
+    """The same for a trainer that is not known before it begins, with the checks of its start."""
 
-    def __init__(self, note: CheckpointNote, config: TandemConfig) -> None:
+    has_begun = False
+
+    def __init__(self, note: CheckpointNote, check: Callable[[Any, bool], None]) -> None:
+        """check: called with the trainer's model, and whether it resumes a checkpoint."""
         super().__init__(note)
-        self._config = config
+        self._check = check
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        **more: Any,
     ) -> None:
-        """Raises :class:`ConfigError` as :func:`check_start` and :func:`check_resumed` do."""
-        _check_begin(self._note, self._config, args, state)
+        """Raises :class:`ConfigError` as the start of a run and a note's comparison do."""
+        self._check(model, bool(state.global_step))
+        _begin(self._note, args, state)
+        self.has_begun = True
 
 
 def _resumed_folder(args: TrainingArguments, step: int) -> Path:

@@ -11,8 +11,8 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
-from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.calls import Trajectory
+from tandem_plugin.training.sampling import NEUTRAL
 from tandem_trl import lora
 from tandem_trl.server import start_client
 
@@ -46,7 +46,7 @@ class TandemPrompt(list[int]):
 
 def answered(
     generate: Callable[..., Any],
-    asked: Any,
+    extra: Mapping[str, Any],
     prompts: Sequence[Any],
     images: Any = None,
     num_generations: int = 1,
@@ -54,8 +54,8 @@ def answered(
 ) -> Any:
     """TRL's answers to prompts, each of which becomes a call of its row's trajectory.
 
-    asked: the ``tandem`` of TRL's own sampling parameters, which is rejected. num_generations: how
-    many siblings TRL would let one prompt stand for at a server; here each is sent by itself.
+    extra: extra arguments of TRL's own sampling parameters. num_generations: how many siblings TRL
+    would let one prompt stand for at a server; here each is sent by itself.
     Raises :class:`EngineError` for a prompt of no row.
 
     Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
@@ -66,7 +66,7 @@ def answered(
     known = [row for row in rows if row is not None]
     if len(known) < len(rows):
         raise EngineError("trl-prompt-without-row")
-    calls = [row.call(prompt, asked) for row, prompt in zip(known, prompts, strict=True)]
+    calls = [row.call(prompt, extra) for row, prompt in zip(known, prompts, strict=True)]
     for prompt, call in zip(prompts, calls, strict=True):
         prompt.request = call.request
     answers = generate(prompts, images=images, num_generations=1, **options)
@@ -108,11 +108,13 @@ class LLMInTandem(Delegate):
 def start_next_engine_in_tandem(
     config: TandemConfig,
     arguments: Mapping[str, Any],
+    check: Callable[[Any, Mapping[str, Any]], None],
     started: Callable[[Any, Engine | None], None],
 ) -> None:
     """Let the next engine of TRL's in this process be in tandem, and no later one.
 
-    arguments: of ``vllm.LLM``, which override TRL's own. started: called with TRL's
+    arguments: of ``vllm.LLM``, which override TRL's own. check: called before, with the trainer's
+    model and how TRL samples, by vLLM's names. started: called with TRL's
     ``VLLMGeneration`` and its engine once that is known to be in tandem, or with None in processes
     that do not talk to the server; otherwise creating the trainer raises :class:`EngineError`. If
     adapters (LoRA) are trained and their base is the junior, an engine in this process holds the
@@ -125,11 +127,10 @@ def start_next_engine_in_tandem(
     from trl.generation import vllm_generation
 
     def start(initialise: Callable[[], None], generation: VLLMGeneration) -> None:
-        warn_of_changed_sampling(_sampling(generation, arguments))
+        check(generation.model, _sampling(generation, arguments))
         if generation.mode == "server":
             if arguments:
                 raise ConfigError("trl-engine-of-server", names=", ".join(arguments))
-            lora.check_adapter(generation.model)
             started(generation, start_client(initialise, generation, config))
             if lora.is_adapted(generation.model):
                 lora.send_merged(generation)
@@ -178,10 +179,9 @@ def _how_to_send(
 ) -> tuple[Callable[[LLMInTandem], None], dict[str, Any]]:
     """What prepares weight syncs of a started engine, and the arguments that the engine needs.
 
-    arguments: of ``vllm.LLM``. Raises :class:`ConfigError` like :func:`lora.check_adapter`.
+    arguments: of ``vllm.LLM``.
     """
     model = generation.model
-    lora.check_adapter(model)
     if not lora.is_adapted(model):
         return lambda engine: None, {}
     why = "enable_lora is set"

@@ -22,6 +22,7 @@ from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
 from tandem_trl.settings import is_tandems, settings_of_file
+from tandem_trl.start import GRPOSettings
 
 if TYPE_CHECKING:
     from trl import TrlParser
@@ -62,7 +63,9 @@ def main(arguments: Sequence[str]) -> None:
         parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
         others = prepare(arguments)
         parsed = parsed_whole(parser, others)
-        trl.GRPOTrainer.keywords["rollout_func"].check_model(parsed[2].model_name_or_path)
+        rollouts = trl.GRPOTrainer.keywords["rollout_func"]
+        trainer, model = trl.GRPOTrainer.func, parsed[2].model_name_or_path
+        rollouts.check(GRPOSettings, parsed[1], model, trainer)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
     grpo.main(*parsed)

@@ -15,6 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,21 @@ def why_merged(
     for name, is_on in settings.items():
         if is_on:
             return name
-    return _unread(generation.model) or _changed_base(generation, arguments)
+    gather = generation._dist.gather_params
+    files = _weight_files(model, arguments.get("revision"))
+    return _unread(generation.model) or _changed_base(generation.model, files, gather)
+
+
+def check_sent_alone(model: PreTrainedModel | PeftModel, name: str) -> None:
+    """Raise :class:`ConfigError` for an adapter that a server would not apply as PEFT does.
+
+    model: TRL's, whose adapter alone is sent to a server. name: of the model that the server has.
+    """
+    if not is_adapted(model):
+        return
+    files = _weight_files(name, None)
+    if problem := _unread(model) or _changed_base(model, files, lambda weights: nullcontext()):
+        raise ConfigError("trl-adapter-sent-differs", problem=problem)
 
 
 def _unread(model: PeftModel) -> str:
@@ -191,24 +206,27 @@ def _is_plain(layer: LoraLayer, adapter: LoraConfig, model: PeftModel) -> bool:
     )
 
 
-def _changed_base(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> str:
+def _changed_base(
+    model: PeftModel,
+    files: Mapping[str, Path],
+    gather: Callable[[list[Any]], AbstractContextManager[Any]],
+) -> str:
     """Which weight of the base is not the one that the engine loads; empty if there is none.
 
-    PiSSA, OLoRA, LoftQ, CorDA and KaSA change the base when the adapter is created, and a model
-    that is passed in place of its name may have been changed before.
+    files: those of the engine's checkpoint, by weight. gather: makes sharded weights whole. PiSSA,
+    OLoRA, LoftQ, CorDA and KaSA change the base when the adapter is created, and a model that is
+    passed in place of its name may have been changed before.
     """
     import torch
     from safetensors import safe_open
 
-    model = generation.model
-    files = _weight_files(arguments["model"], arguments.get("revision"))
     for name, weight in model.named_parameters():
         if model.prefix in name:
             continue
         name = _name_in_base(name)
         if name not in files:
             return f"{name}, which the checkpoint does not name so"
-        with generation._dist.gather_params([weight]), safe_open(files[name], "pt") as file:
+        with gather([weight]), safe_open(files[name], "pt") as file:
             saved = file.get_tensor(name).to(weight.device, weight.dtype)
             if not torch.equal(saved, weight.data):
                 return f"{name}, which is not as in the checkpoint"

@@ -9,14 +9,18 @@ tokens, the junior's as zeros.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from trl import RLOOTrainer
 
-from tandem_trl.refusals import check_rloo
+from tandem_plugin.training.calls import Response
 from tandem_trl.rollouts import TandemRollouts
+from tandem_trl.start import RLOOSettings
+
+_ARGUMENTS = inspect.signature(RLOOTrainer.__init__)
 
 SENIOR = "tool_mask"
 """The tokens to train, as ``GRPOTrainer`` names them in what it shuffles and splits for its losses:
@@ -32,16 +36,20 @@ class TandemRLOOTrainer(RLOOTrainer):  # type: ignore[misc]
         Raises :class:`EngineError` if the engine that TRL starts is not in tandem.
         """
         self._rollouts, self._senior = rollout_func, torch.zeros(0, 0, dtype=torch.long)
+        given = _ARGUMENTS.bind_partial(self, *args, **options).arguments
+        rollout_func.check(RLOOSettings, given.get("args"), given.get("model"), type(self))
         super().__init__(*args, **options)
-        check_rloo(self, rollout_func.config).log_warnings()
 
     def _generate_single_turn(self, prompt_ids: Any, *more: Any) -> Any:
         if not self._rollouts.has_begun:
-            self._rollouts.begin(self)
+            self._rollouts.begin(RLOOSettings, self)
         prompts = self._rollouts.begin_batch(prompt_ids)
         completions = super()._generate_single_turn(prompts, *more)
-        masks = self._rollouts.finish_batch(prompts, completions)
-        self._senior = pad_sequence([torch.tensor(mask).long() for mask in masks], batch_first=True)
+        finished = self._rollouts.finish_batch(
+            [Response(*each, [1] * len(each[1])) for each in zip(prompts, completions, strict=True)]
+        )
+        masks = [torch.tensor(one.mask).long() for one in finished]
+        self._senior = pad_sequence(masks, batch_first=True)
         return completions
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:

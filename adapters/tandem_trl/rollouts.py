@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import EngineError
-from tandem_plugin.training.refusals import Unproven, check_settings, check_versions
-from tandem_plugin.training.rows import masked_log_probs
+from tandem_plugin.patching.wrapping import wrap_once
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.calls import NarrowedResponse, Response
+from tandem_plugin.training.start import Start
 from tandem_trl.batch import Batch, TRLRun
 from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import Engine, TandemPrompt, answered, start_next_engine_in_tandem
 from tandem_trl.loss import checked_loss
-from tandem_trl.refusals import UNPROVEN, check_trainer
+from tandem_trl.start import GRPOSettings, TRLSettings
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer
@@ -43,25 +42,35 @@ class TandemRollouts:
     """
 
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
-        unproven = Unproven(config, UNPROVEN)
-        check_versions("trl", unproven)
-        unproven.log_warnings()
-        check_settings(config)
         self.config, self._arguments = config, engine
-        self.check_model(engine.get("model"))
+        self._start = Start(TRLSettings, config)
+        self._start.check_models(engine.get("model"), engine.get)
+        self._settings: TRLSettings | None = None
         self._generation: VLLMGeneration | None = None
         self._engine: Engine | None = None
         self._tandem: TRLRun | None = None
         self._batch: Batch | None = None
-        start_next_engine_in_tandem(config, engine, self._engine_started)
+        check_grpo_trainers_at_creation()
+        start_next_engine_in_tandem(config, engine, self._check_model, self._engine_started)
 
-    def check_model(self, model: str | None) -> None:
-        """Raise for a senior that the engine would reject, once the trainer has loaded it.
+    def check(
+        self, kind: type[TRLSettings], args: Any, model: Any, trainer: Any, **more: Any
+    ) -> None:
+        """Check a trainer's settings, before a model is loaded or once more is known.
 
-        model: its checkpoint, if it is known; engine options and the junior are always checked.
-        Raises like :func:`check_before_start`.
+        kind: of the trainer. model: its name or the model itself. trainer: it, or its class before
+        it exists. more: further fields of :class:`TRLSettings`. Raises like :meth:`Start.check`.
         """
-        check_before_start(self.config, model, self._arguments.get)
+        name = model if isinstance(model, str) else getattr(model, "name_or_path", None)
+        settings = kind(args, self._arguments, name, trainer, **more)
+        self._start.check(settings)
+        self._settings = settings
+
+    def _check_model(self, model: Any, sampled: Mapping[str, Any]) -> None:
+        """Check the trainer's model and how it samples, before its engine starts."""
+        if self._settings is None:
+            raise EngineError("trl-engine-not-in-tandem")
+        self._start.check(replace(self._settings, adapted=model, sampled=sampled))
 
     def _engine_started(self, generation: VLLMGeneration, engine: Engine | None) -> None:
         self._generation, self._engine = generation, engine
@@ -73,8 +82,7 @@ class TandemRollouts:
         if its engine is not in tandem, and like :meth:`TRLRun.take`.
         """
         if not self.has_begun:
-            check_trainer(trainer, self.config).log_warnings()
-            self.begin(trainer)
+            self.begin(GRPOSettings, trainer)
             trainer._tool_call_loop = functools.partial(self._tool_loop, trainer._tool_call_loop)
         prompt_ids, *_ = trainer._tokenize_prompts(prompts)
         prompt_ids = self.begin_batch(prompt_ids)
@@ -85,8 +93,9 @@ class TandemRollouts:
         response = {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": log_probs}
         if trainer.tools:  # TRL continues with its tool loop, and takes the mask from there
             return response
-        mask, response["logprobs"] = self._admitted(prompt_ids, completions, None, log_probs)
-        return {**response, "env_mask": mask}
+        masks = [[1] * len(tokens) for tokens in completions]
+        masks, response["logprobs"] = self._narrowed(prompt_ids, completions, masks, log_probs)
+        return {**response, "env_mask": masks}
 
     def _tool_loop(
         self, loop: Callable[..., Any], prompts: Any, prompt_ids: Any, *more: Any
@@ -98,30 +107,32 @@ class TandemRollouts:
         mask of the rollouts. Goes when: TRL multiplies both.
         """
         mask, messages, completions, log_probs, *counts = loop(prompts, prompt_ids, *more)
-        mask, log_probs = self._admitted(prompt_ids, completions, mask, log_probs)
+        mask, log_probs = self._narrowed(prompt_ids, completions, mask, log_probs)
         return (mask, messages, completions, log_probs, *counts)
 
-    def _admitted(
-        self, prompt_ids: Any, completions: Any, generated: Any, log_probs: Any
-    ) -> tuple[list[list[int]], list[Any]]:
-        """The masks of finished responses, and their log-probabilities under them."""
-        masks = self.finish_batch(prompt_ids, completions, generated)
-        return [mask.astype(int).tolist() for mask in masks], [
-            masked_log_probs(one, mask) for one, mask in zip(log_probs, masks, strict=True)
-        ]
+    def _narrowed(self, *columns: Any) -> tuple[list[list[int]], list[Any]]:
+        """The masks of finished responses, and their log-probabilities under them.
 
-    def begin(self, trainer: GRPOTrainer) -> None:
+        columns: of :class:`Response`'s fields.
+        """
+        responses = [Response(*each) for each in zip(*columns, strict=True)]
+        finished = self.finish_batch(responses)
+        return [one.mask_list for one in finished], [one.log_probs for one in finished]
+
+    def begin(self, kind: type[TRLSettings], trainer: GRPOTrainer) -> None:
         """Verify the engine before the first rollout, and let every loss be checked."""
         generation = trainer.vllm_generation
         if self._generation is None or generation is not self._generation:
             raise EngineError("trl-engine-not-in-tandem")
-        vocabulary = Vocabulary.from_tokenizer(trainer.processing_class)
-        self._tandem = TRLRun.start(self.config, vocabulary, trainer, self._engine)
+        resumes = bool(trainer.state.global_step)
+        self.check(kind, trainer.args, trainer.model, trainer, tools=trainer.tools, resumes=resumes)
+        rules = TandemRules.from_tokenizer(self.config, trainer.processing_class)
+        self._tandem = TRLRun.start(rules, trainer, self._engine)
         know_ends(trainer, self._tandem.engine_ends())
         note_checkpoints(self._tandem, trainer)
         options = generation.generation_kwargs
         extra = {**(options.get("extra_args") or {}), **(options.get("vllm_xargs") or {})}
-        generation.generate = functools.partial(answered, generation.generate, extra.get("tandem"))
+        generation.generate = functools.partial(answered, generation.generate, extra)
         trainer.compute_loss = functools.partial(
             checked_loss, self._tandem.check_loss, trainer.compute_loss
         )
@@ -132,21 +143,18 @@ class TandemRollouts:
         pairs = zip(prompt_ids, self._batch.trajectories, strict=True)
         return [TandemPrompt(ids, trajectory) for ids, trajectory in pairs]
 
-    def finish_batch(
-        self, prompt_ids: Any, completions: Any, generated: Any = None
-    ) -> list[NDArray[np.bool_]]:
-        """The tokens to train of each finished response: bool ``[length]``.
+    def finish_batch(self, responses: Sequence[Response]) -> list[NarrowedResponse]:
+        """The finished responses of this process, each with the senior's tokens alone to train.
 
-        generated: 1 for each token of a response that a call wrote, 0 for feedback; None if there
-        is no feedback. Raises like :meth:`TRLRun.take`.
+        Their masks are false for feedback, which no call wrote. Raises like :meth:`TRLRun.take`.
         """
         if self._batch is None:
             raise EngineError("trl-batch-taken-twice")
         batch, self._batch = self._batch, None
-        prompt_ids = [list(ids) for ids in prompt_ids]
-        rows = batch.rows(prompt_ids, completions, generated or [[1] * len(c) for c in completions])
-        self.run.take(batch, prompt_ids, rows)
-        return [row.response_mask for row in rows]
+        finished = batch.narrow(responses)
+        rows = [batch.row(number, response) for number, response in enumerate(finished)]
+        self.run.take(batch, [list(one.prompt_ids) for one in responses], rows)
+        return finished
 
     @property
     def has_begun(self) -> bool:
@@ -168,3 +176,25 @@ def know_ends(trainer: GRPOTrainer, added: Iterable[int]) -> None:
     TRL takes a response's reason to finish from the engine.
     """
     trainer.eos_token_ids = [*trainer.eos_token_ids, *sorted(added)]
+
+
+def check_grpo_trainers_at_creation() -> None:
+    """Let a ``GRPOTrainer`` with rollouts in tandem be checked before it loads a model.
+
+    Touches: ``GRPOTrainer.__init__`` (TRL 1.16); repeatable. Why: a rollout function sees the
+    trainer at its first rollout, when both models are loaded. Goes when: TRL shows a rollout
+    function its trainer at creation.
+    """
+    from trl import GRPOTrainer
+
+    names = inspect.signature(GRPOTrainer.__init__)
+
+    def created(create: Callable[..., None], trainer: Any, *args: Any, **options: Any) -> None:
+        given = names.bind_partial(trainer, *args, **options).arguments
+        if isinstance(rollouts := given.get("rollout_func"), TandemRollouts):
+            tools = given.get("tools")
+            kind = type(trainer)
+            rollouts.check(GRPOSettings, given.get("args"), given.get("model"), kind, tools=tools)
+        create(trainer, *args, **options)
+
+    wrap_once(GRPOTrainer, "__init__", created)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.wrapping import Delegate, replaced
 from tandem_plugin.rules import TandemRules
@@ -68,7 +67,7 @@ def start_client(
 
     def in_tandem(client: Callable[..., Any], **own: Any) -> TandemClient:
         plain = client(**own)
-        rules = TandemRules(config, Vocabulary.from_tokenizer(generation.processing_class))
+        rules = TandemRules.from_tokenizer(config, generation.processing_class)
         start = str(generation.model.name_or_path)
         check_server(VLLMServer(plain.base_url), plain.model, start, rules)
         made.append(TandemClient(plain))

@@ -8,17 +8,12 @@ from omegaconf import OmegaConf
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
-from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.patching.subclasses import in_tandem
-from tandem_plugin.patching.versions import running_version
-from tandem_plugin.training.checkpoint_note import check_start
-from tandem_plugin.training.refusals import Unproven, check_versions
-from tandem_plugin.training.sampling import warn_of_changed_sampling
+from tandem_plugin.training.start import start
 from tandem_verl import trainer
-from tandem_verl.lora import check_adapter
-from tandem_verl.refusals import UNPROVEN, check_run, engine_options
 from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
+from tandem_verl.start import VerlRun
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,29 +26,12 @@ def prepare(config: DictConfig) -> None:
     incompatible with tandem.
     """
     tandem = running_config(config, "A driver")
-    unproven = Unproven(tandem, UNPROVEN)
-    is_development = "dev" in (running_version("verl") or "")
-    check_versions("verl", unproven, "development_version" if is_development else "")
-    check_run(config, tandem, unproven)
-    check_adapter(config.actor_rollout_ref.model)
-    unproven.log_warnings()
-    model, options = str(config.actor_rollout_ref.model.path), engine_options(config)
-    check_before_start(tandem, model, options.get)
-    check_start(model, tandem)
-    warn_of_changed_sampling(sampling_options(config))
+    start(VerlRun(config), tandem)
     read_the_base(config, tandem)
     if (named := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
         OmegaConf.update(config, OWN_MANAGER_KEY, named, force_add=True)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
-
-
-def sampling_options(config: DictConfig) -> dict[str, Any]:
-    """How a run samples its training responses, by vLLM's names after a dot."""
-    # verl's agent loops fix the penalty of repetitions at 1.
-    names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
-    places = [f"actor_rollout_ref.rollout.{name}" for name in names]
-    return {place: OmegaConf.select(config, place) for place in places}
 
 
 def check_runner(config: DictConfig, runner: object, supported: object) -> None:

@@ -1,19 +1,43 @@
 """Adapters (LoRA) with which verl's engine would not have the actor's weights.
 
-verl sends an adapter alone, or merges it (``model.lora.merge=True``).
+verl sends an adapter's matrices and its configuration, of which vLLM reads the rank and the scaling
+alone; or it merges the adapter by PEFT (``model.lora.merge=True``), and sends the layers of LoRA.
+The options were measured by ``tests/adapters/tandem_verl/test_lora.py`` (verl 0.9.1, PEFT 0.21).
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.lora_options import unsupported_option
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+_SENT = frozenset({
+    "r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "init_lora_weights",
+    "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
+    "task_type", "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path",
+    "revision", "inference_mode", "megatron_core", "qalora_group_size", "ensure_weight_tying",
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config",
+})  # fmt: skip
+"""Options of an adapter that leave its product of two matrices, with one scaling, all there is."""
+
+_MERGED = _SENT | {
+    "bias", "use_dora", "rank_pattern", "alpha_pattern", "target_parameters", "kasa_config",
+    "monteclora_config", "velora_config", "use_bdlora",
+}  # fmt: skip
+"""Options of an adapter that PEFT merges whole into the layers of LoRA."""
+
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Ways to initialise an adapter that change the base, as ``init_lora_weights`` begins."""
+
+_ENDS = ("lm_head", "model.embed_tokens")
+
 
 _MERGE = "Set actor_rollout_ref.model.lora.merge=True, or train an adapter without it."
 _NO_REMEDY = "Train an adapter without it."
@@ -41,7 +65,45 @@ def check_adapter(model: DictConfig) -> None:
     file = Path(path or ".") / "adapter_config.json"
     if path and file.exists():
         adapter = json.loads(file.read_text(encoding="utf-8"))
-    if problem := unsupported_option(adapter, rank, is_merged, str(model.path)):
+    if problem := _unsupported_option(adapter, rank, is_merged, str(model.path)):
         raise ConfigError(
             "verl-adapter-differs", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE
         )
+
+
+def _unsupported_option(adapter: Mapping[str, Any], rank: int, is_merged: bool, base: str) -> str:
+    """What of an adapter's configuration the engine would not have; empty if it has everything.
+
+    adapter: PEFT's options. rank: the largest that the engine takes. is_merged: whether it gets
+    merged weights. base: the path or name of the model, read in a local folder.
+    """
+    known = _MERGED if is_merged else _SENT
+    for name, value in adapter.items():
+        if name not in known and value not in (None, False, "none", [], {}):
+            return f"{name}={value}"
+    initialised = str(adapter.get("init_lora_weights"))
+    if not is_merged and initialised.startswith(_CHANGES_BASE):
+        return f"init_lora_weights={initialised}"
+    if not is_merged and adapter["r"] > rank:
+        return f"r={adapter['r']}, above lora_rank={rank}"
+    ends = _ends(adapter.get("target_modules"))
+    if ends and (not is_merged or _is_tied(base)):
+        return f"target_modules with {ends}"
+    return ""
+
+
+def _ends(targets: str | Iterable[object] | None) -> str:
+    """The first of head and embedding that PEFT would adapt; empty if it adapts neither."""
+    if isinstance(targets, str):
+        return next((end for end in _ENDS if re.fullmatch(targets, end)), "")
+    names = {str(name) for name in targets or ()}
+    return next((end for end in _ENDS if names & {end, end.rpartition(".")[2]}), "")
+
+
+def _is_tied(path: str) -> bool:
+    """Whether a checkpoint in a local folder has one weight for its embedding and its head."""
+    file = Path(path) / "config.json"
+    if not file.exists():
+        return False
+    config = json.loads(file.read_text(encoding="utf-8"))
+    return bool(config.get("text_config", config).get("tie_word_embeddings"))

@@ -82,7 +82,7 @@ def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
 def _in_tandem(config: Any) -> bool:
     """Whether a run is in tandem, after a check for settings of tandem that it would ignore."""
     try:
-        importlib.import_module("tandem_plugin.training.misplaced")
+        importlib.import_module("tandem_verl.misplaced")
     except Exception as error:
         if not names_tandem(config):
             return False

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
-from tandem_plugin.training.rows import masked_log_probs
-from tandem_plugin.training.trajectory import ClientDelegate, Trajectory
+from tandem_plugin.training.calls import ClientDelegate, Place, Response, Trajectory
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
@@ -42,34 +39,32 @@ class TandemClient(ClientDelegate):
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
             raise AuthorshipError("agent-loop-samples-unsupported", count=samples)
-        extra = sampling_params.get("extra_args") or {}
-        call = self._trajectory.call(prompt_ids, extra.get("tandem"))
-        # The dictionary is shared by every sibling of the prompt: leave it as it is.
-        extra = {**extra, "tandem": call.request}
+        call = self._trajectory.call(prompt_ids, sampling_params.get("extra_args"))
         output = await self._target.generate(
             request_id,
             prompt_ids=prompt_ids,
-            sampling_params={**sampling_params, "extra_args": extra},
+            sampling_params={**sampling_params, "extra_args": call.extra_args},
             **options,
         )
         call.returned(output.token_ids)
         return output
 
 
-def narrow(output: AgentLoopOutput, trajectory: Trajectory, spare: int = 0) -> None:
-    """Restrict a response's mask to the senior's tokens, and attach its authorship facts.
+def narrow(outputs: Sequence[AgentLoopOutput], trajectory: Trajectory) -> None:
+    """Restrict the masks of a trajectory's outputs to the senior's tokens, and attach the facts.
 
-    output: verl's ``AgentLoopOutput``, which changes; its ``response_logprobs`` become zero outside
-    the mask, as in verl for tool outputs. spare: the call whose tandem seed a response without a
-    trained token has, since every response has one of its own.
+    outputs: verl's, which change, all that the agent loop made of the trajectory; their
+    ``response_logprobs`` become zero outside the mask, as in verl for tool outputs.
     """
-    facts = trajectory.facts(output.prompt_ids, output.response_ids, output.response_mask)
-    if facts is not None:
-        if not facts.segments:
-            facts = replace(facts, seed=trajectory.seed_of_call(spare))
-        output.response_mask = facts.mask.astype(int).tolist()
-        output.response_logprobs = masked_log_probs(output.response_logprobs, facts.mask)
-        output.extra_fields[AUTHORSHIP] = facts.to_wire()
+    responses = [
+        Response(one.prompt_ids, one.response_ids, one.response_mask, one.response_logprobs)
+        for one in outputs
+    ]
+    for output, narrowed in zip(outputs, trajectory.narrow(responses), strict=True):
+        if narrowed.facts is not None:
+            output.response_mask = narrowed.mask_list
+            output.response_logprobs = narrowed.log_probs
+            output.extra_fields[AUTHORSHIP] = narrowed.wire
 
 
 def make_trajectory(
@@ -89,7 +84,7 @@ def make_trajectory(
     if ROW not in sample:
         raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
-    place = "validation" if validate else "training", step, "row", row, session
+    place = Place.of("validation" if validate else "training", step, "row", row, session)
     return Trajectory.begin(rules, place, step, by_team)
 
 
@@ -106,7 +101,7 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
         """The rules that the engine, given the same settings and tokenizer, also uses."""
         if self._tandem_rules is None:
             config = running_config(self.config, "An agent-loop worker")
-            self._tandem_rules = TandemRules(config, Vocabulary.from_tokenizer(self.tokenizer))
+            self._tandem_rules = TandemRules.from_tokenizer(config, self.tokenizer)
         return self._tandem_rules
 
     async def _run_agent_loop(
@@ -130,9 +125,7 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     ) -> Any:
         if self._tandem_trajectory is not None:
             parts = output if isinstance(output, list) else [output]
-            several, started = len(parts) > 1, self._tandem_trajectory.started
-            for number, part in enumerate(parts):
-                narrow(part, self._tandem_trajectory, started + number if several else 0)
+            narrow(parts, self._tandem_trajectory)
             if len(parts) > 1 and self._tandem_trajectory.rule is not None:
                 output = await self._tandem_ordered(parts, fields)
         return await super()._agent_loop_postprocess(output, bool(validate), **fields)

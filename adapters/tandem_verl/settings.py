@@ -92,7 +92,7 @@ def check_places(config: Any) -> None:
     ``+any.path=value``, and verl ignores keys that it does not know: a run with a misplaced flag
     would train without tandem.
     """
-    from tandem_plugin.training.misplaced import Misplaced
+    from tandem_verl.misplaced import Misplaced
 
     tandem, plain = tandem_node(config), _plain(config)
     given = _at(plain, FLAG.removesuffix(".tandem"))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
-from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.metrics import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
@@ -27,9 +27,9 @@ from tandem_plugin.training.validation import (
 )
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
-from tandem_verl.refusals import TOKEN_ESTIMATORS, check_prompts
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
+from tandem_verl.start import TOKEN_ESTIMATORS, check_prompts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -53,10 +53,10 @@ def started_run(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> Tande
     """A tandem run that the driver checked, announced in its log.
 
     config: verl's whole configuration. tokenizer: the run's Hugging Face tokenizer. Raises like
-    :meth:`TandemRun.start`.
+    :class:`TandemRules`.
     """
     tandem = running_config(config, "A trainer")
-    run = TandemRun.start(tandem, Vocabulary.from_tokenizer(tokenizer))
+    run = TandemRun.start(TandemRules.from_tokenizer(tandem, tokenizer))
     correction = config.algorithm.get("rollout_correction") or {}
     # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
     run.rejects = bool(correction.get("rollout_rs")) and not correction.get("bypass_mode")
@@ -143,7 +143,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         if self.global_steps:
             named = self.config.trainer.resume_mode == "resume_path"
             folder = self.config.trainer.resume_from_path if named else self._tandem_checkpoint()
-            check_resumed(folder, self._tandem_note)
+            self._tandem_note.check_resumed(folder)
 
     def _save_checkpoint(self) -> None:
         """Put the run's settings into the checkpoint first: a callback may take things from it."""

@@ -5,7 +5,6 @@ The same command resumes a demo that was stopped; nothing of another one is remo
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin import __version__
-from tandem_plugin.files import write_file
+from tandem_plugin.files import lock_file, write_file
 
 NOTE = "demo.json"
 _LOCK = ".lock"
@@ -32,13 +31,11 @@ def claimed(out: Path, options: Mapping[str, Any]) -> Iterator[bool]:
     """
     out.mkdir(parents=True, exist_ok=True)
     with (out / _LOCK).open("ab") as lock:  # which no child inherits
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not lock_file(lock, out):
             raise FolderError(
                 f"Another demo is running in {out}. Its log is {out / 'train.log'}; give this one "
                 "a folder of its own: --out FOLDER, or make demo OUT=FOLDER."
-            ) from error
+            )
         yield _is_resumed(out, {**options, "version": __version__})
 
 

@@ -13,7 +13,7 @@ PYTHONPATH="$(tandem path without-flash-attn)""${PYTHONPATH:+:$PYTHONPATH}" \
   --data.input_key input \
   --data.label_key label \
   --data.apply_chat_template \
-  --eval.dataset "$PWD"/data/gsm8k-79aa02deda1a/heldout.jsonl \
+  --eval.dataset "$PWD"/data/gsm8k-3302734ae929/heldout.jsonl \
   --eval.steps 10 \
   --eval.n_samples_per_prompt 4 \
   --eval.temperature 0.6 \

@@ -2,7 +2,7 @@ cd the-folder-of-recipe.yaml
 tandem train recipe.yaml --prepare
 python -m accelerate.commands.launch \
   --num_processes 1 -m tandem_trl.grpo \
-  --dataset_name "$PWD"/data/gsm8k-087efeb98d6b \
+  --dataset_name "$PWD"/data/gsm8k-56bf88e9577a \
   --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct \
   --dtype float32 \
   --bf16 True \

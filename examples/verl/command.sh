@@ -8,8 +8,8 @@ python -m verl.trainer.main_ppo \
   actor_rollout_ref.actor.optim.lr=1e-06 \
   actor_rollout_ref.actor.clip_ratio=0.2 \
   actor_rollout_ref.actor.entropy_coeff=0 \
-  data.train_files="$PWD"/data/gsm8k-087efeb98d6b/train.parquet \
-  data.val_files="$PWD"/data/gsm8k-087efeb98d6b/heldout.parquet \
+  data.train_files="$PWD"/data/gsm8k-56bf88e9577a/train.parquet \
+  data.val_files="$PWD"/data/gsm8k-56bf88e9577a/heldout.parquet \
   data.train_batch_size=16 \
   data.max_prompt_length=1024 \
   data.filter_overlong_prompts=True \

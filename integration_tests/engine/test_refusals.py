@@ -257,7 +257,7 @@ def test_models_in_breakable_graphs_are_refused(
     from vllm.config import vllm as config
 
     from tandem_plugin.engine.junior import junior_model_config
-    from tandem_plugin.engine.refusals import check_config, check_junior
+    from tandem_plugin.engine.unsupported import check_config, check_junior
 
     engine = configure(checkpoints["senior"], {"junior": str(checkpoints["other"])})
     names = frozenset({"Qwen3ForCausalLM"})
@@ -369,7 +369,7 @@ def test_serving_options_that_do_not_go_with_speculative_mode_are_refused(
 
 
 def test_batch_sharded_sampling_is_refused(checkpoints: dict[str, Path]) -> None:
-    from tandem_plugin.engine.refusals import check_config
+    from tandem_plugin.engine.unsupported import check_config
 
     config = configure(checkpoints["senior"], {"schedule": "word"})
     config.parallel_config.enable_batch_sharded_sampling = True

@@ -13,7 +13,6 @@ from support.records import recorded
 from support.server import Server, vllm_server
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.request import RIGHT_FORM
 from tandem_plugin.seeds import sample_seed
 
 SETTINGS = {"schedule": "word", "cap": 4}
@@ -131,6 +130,7 @@ def test_bad_requests_get_400_with_a_sentence_and_the_server_lives_on(server: Se
 
 
 SEED = '{"seed": 1}'
+MISPLACED = "[request-field-misplaced]"
 NEAR_MISSES = [
     {"tandem": {"seed": 1}},
     {"extra_args": {"tandem": {"seed": 7}}},
@@ -158,8 +158,78 @@ def test_fields_that_are_nearly_right_are_not_answered(server: Server, path: str
         status, response = server.post(path, body | near)
         assert status == 400, (near, response)
         if "vllm_xargs" not in near:
-            assert RIGHT_FORM in response["error"]["message"], (near, response)
+            assert MISPLACED in response["error"]["message"], (near, response)
             assert server.post(path, body | near | {"stream": True})[0] == 400
+
+
+MISPLACED_FIELDS = [near for near in NEAR_MISSES if "vllm_xargs" not in near] + [
+    {"vllm_xarg": {"tandem": SEED}},
+    {"messages": [{"role": "user", "content": "x", "tandem": SEED}]},
+    {"stream_options": {"tandem": SEED}},
+]
+
+
+def test_misplaced_field_is_rejected_on_every_endpoint(server: Server):
+    """Every one that this vLLM has: see the specification of its own server."""
+    paths = [path for path, ways in server.get("/openapi.json")["paths"].items() if "post" in ways]
+    assert {"/v1/completions", "/v1/chat/completions/batch", "/v1/messages"} <= set(paths)
+    assert {"/inference/v1/generate", "/v1/responses", "/tokenize", "/invocations"} <= set(paths)
+    for path in paths:
+        wrong_place = "vllm_xargs" if "inference" in path else "sampling_params"
+        elsewhere: dict[str, Any] = {wrong_place: {"extra_args": {"tandem": SEED}, "tandem": SEED}}
+        for near in (*MISPLACED_FIELDS, elsewhere):
+            if "inference" in path and "extra_args" in near.get("sampling_params", {}):
+                continue  # its right place
+            status, response = server.post(path, {"model": "team", **near})
+            assert status == 400, (path, near, response)
+            assert MISPLACED in response["error"]["message"], (path, near, response)
+
+
+WHOLE = {
+    "/v1/completions": {"prompt": PROMPT},
+    "/v1/chat/completions": CHAT,
+    "/v1/chat/completions/batch": {"messages": [CHAT["messages"]]},
+    "/v1/responses": {"input": PROMPT},
+    "/v1/messages": CHAT | {"max_tokens": 4},
+    "/generative_scoring": {"query": "x", "items": ["y"], "label_token_ids": [5, 6]},
+    "/invocations": {"prompt": PROMPT},
+}
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_misspelt_name_in_the_right_place_is_rejected_on_every_endpoint(server: Server, path: str):
+    """Also where the endpoint drops ``vllm_xargs``, as the one for scores does."""
+    for near in ({"Tandem": SEED}, {"seed": 7, "schedule": "word"}, {"tandem": SEED, "p": 0.3}):
+        status, response = server.post(path, {"model": "team", **WHOLE[path], "vllm_xargs": near})
+        assert status == 400, (path, near, response)
+        assert "[request-field-unknown]" in response["error"]["message"], response
+
+
+def test_misspelt_name_among_sampling_parameters_is_rejected(server: Server):
+    for near in ({"Tandem": SEED}, {"seed": 7}, {"other": "x"}):
+        body = {"model": "team", "token_ids": [5, 6], "sampling_params": {"extra_args": near}}
+        status, response = server.post("/inference/v1/generate", body)
+        assert status == 400, (near, response)
+        assert "[request-field-unknown]" in response["error"]["message"], response
+
+
+def test_endpoint_that_drops_tandem_says_so(server: Server):
+    body = {"model": "team", **WHOLE["/generative_scoring"]}
+    status, response = server.post("/generative_scoring", body)
+    assert status == 200, response
+    status, response = server.post("/generative_scoring", body | {"vllm_xargs": {"tandem": SEED}})
+    assert status == 400, response
+    assert "[request-field-dropped]" in response["error"]["message"]
+
+
+def test_endpoints_without_text_keep_tandem_or_need_none(server: Server):
+    """A rendered request is sent on to ``/inference/v1/generate``."""
+    body = {"model": "team", **CHAT, "vllm_xargs": {"tandem": SEED}}
+    status, response = server.post("/tokenize", body)
+    assert (status, response["count"] > 0) == (200, True)
+    status, response = server.post("/v1/chat/completions/render", body)
+    assert status == 200, response
+    assert response["sampling_params"]["extra_args"]["tandem"] == SEED
 
 
 def test_fields_of_others_are_served(server: Server):
@@ -168,6 +238,7 @@ def test_fields_of_others_are_served(server: Server):
         {"vllm_xargs": {"kv_cache_report_mode": "x"}},
         {"extra_body": {"top_k": 2}, "sampling_params": {"n": 2}, "extra_args": {"seed": 3}},
         {"metadata": {"tandem": "the second run"}, "user": "tandem"},
+        {"vllm_xargs": {"session_id": "a"}},
     ):
         status, response = server.post("/v1/completions", body | other)
         assert status == 200, (other, response)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,9 +130,9 @@ def test_beam_searches_are_made_in_two_places() -> None:
 def test_handlers_of_text_show_the_body_to_one_check() -> None:
     from vllm.entrypoints.serve.engine.serving import BaseServing
 
-    from tandem_plugin.engine.patches.requests import wrap_model_check
+    from tandem_plugin.engine.patches.bodies import wrap_bodies
 
-    wrap_model_check()
+    wrap_bodies()
     assert BaseServing._check_model.__wrapped__.__module__ == BaseServing.__module__
     assert parameters(BaseServing._check_model) == ["self", "request"]
     assert parameters(BaseServing.create_error_response)[0] == "message"
@@ -138,6 +140,45 @@ def test_handlers_of_text_show_the_body_to_one_check() -> None:
         source = source_of(f"vllm.entrypoints.openai.{handler}.serving")
         assert "await self._check_model(request)" in source
         assert "def _check_model" not in source
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"tandem": "x"}, "[request-field-misplaced]"),
+        ({"extra_body": {"vllm_xargs": {"Tandem": "x"}}}, "[request-field-misplaced]"),
+        ({"metadata": {"tandem": "x"}, "vllm_xargs": {"tandem": "x"}}, "served"),
+    ],
+)
+def test_line_of_a_batch_file_is_checked_without_http(fields: dict[str, Any], code: str) -> None:
+    from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.serve.engine.serving import BaseServing
+
+    from tandem_plugin.engine.patches.bodies import wrap_bodies
+
+    wrap_bodies()
+    serving: Any = SimpleNamespace(
+        model_config=SimpleNamespace(architectures=["TandemQwen3ForCausalLM"]),
+        create_error_response=str,
+        _is_model_supported=lambda model: True,
+    )
+    request = CompletionRequest(model="team", prompt="x", **fields)
+    answer = asyncio.run(BaseServing._check_model(serving, request))
+    assert code in (answer or "served")
+
+
+def test_servers_build_their_middleware_once_they_have_an_engine() -> None:
+    from fastapi import FastAPI
+
+    from tandem_plugin.engine.patches.bodies import wrap_bodies
+
+    wrap_bodies()
+    assert FastAPI.build_middleware_stack.__wrapped__.__module__ == "fastapi.applications"
+    assert parameters(FastAPI.build_middleware_stack) == ["self"]
+    assert "self.user_middleware" in inspect.getsource(FastAPI.build_middleware_stack)
+    assert "state.engine_client = engine_client" in source_of(
+        "vllm.entrypoints.launchers.api_server.app_state"
+    )
 
 
 def test_every_architecture_has_a_tandem_form_with_the_same_settings() -> None:
@@ -376,7 +417,7 @@ def test_compile_ranges_are_written_into_the_compilation_config_at_every_start()
 
 def test_breakable_graphs_are_chosen_by_the_names_of_architectures() -> None:
     """Of which a tandem engine's are its own: why models of these are rejected."""
-    from tandem_plugin.engine.refusals import _BREAKABLE
+    from tandem_plugin.engine.unsupported import _BREAKABLE
 
     config = source_of("vllm.config.vllm")
     chosen = config.split('"VLLM_USE_BREAKABLE_CUDAGRAPH" not in os.environ')

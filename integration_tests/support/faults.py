@@ -23,15 +23,15 @@ def broken_adapter() -> None:
 
 def complemented_authorship() -> None:
     """The adapter takes the junior's tokens for the senior's and the other way round."""
-    from tandem_plugin.training import trajectory
+    from tandem_plugin.training import calls
 
-    author_response = trajectory.author_response
+    author_response = calls.author_response
 
     def complemented(*arguments: Any) -> Any:
         authored = author_response(*arguments)
         return dataclasses.replace(authored, senior=~authored.senior)
 
-    trajectory.author_response = complemented
+    calls.author_response = complemented
 
 
 def cut_authorship() -> None:
@@ -49,7 +49,7 @@ def cut_authorship() -> None:
 
 def foreign_fingerprint() -> None:
     """verl's requests were made for other rules than the engine's."""
-    from tandem_plugin.training.trajectory import StartedCall
+    from tandem_plugin.training.calls import StartedCall
 
     request = StartedCall.request.fget  # type: ignore[attr-defined]
 

@@ -38,6 +38,11 @@ class Server:
         assert events[-1] == "[DONE]"
         return status, [json.loads(event) for event in events[:-1]]
 
+    def get(self, path: str) -> Any:
+        """The JSON at an address."""
+        with urllib.request.urlopen(self.url + path, timeout=120) as response:
+            return json.load(response)
+
     def _send(self, path: str, body: str) -> tuple[int, str]:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, body.encode(), headers)

@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import reduce
+from operator import index
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.boundaries.vocabulary_families import foreign_code
+from tandem_plugin.boundaries.vocabulary_families import Family, declared_family, foreign_code
 from tandem_plugin.errors import TokenizerError
+from tandem_plugin.files import parse_json, read_file
 
 Tokens = dict[str | bytes, int]
 """The id of each token, which is its text, its bytes, or its piece in a Hugging Face file."""
@@ -33,6 +35,20 @@ _VOCABULARIES = (
     "tokenization_*.py",
 )
 """The names of files that hold a vocabulary, or the code that makes one."""
+
+_AS_IT_IS = ("PreTrainedTokenizer", "TokenizersBackend")
+"""Classes of transformers, without ``Fast``, that load a ``tokenizer.json`` as it is."""
+
+_CLASSES: Mapping[str, tuple[Family, tuple[str, ...]]] = {
+    "GPT2Tokenizer": ("byte-level BPE", ("<|endoftext|>",)),
+    "Qwen2Tokenizer": ("byte-level BPE", ("<|endoftext|>",)),
+    "GemmaTokenizer": ("SentencePiece", ("<unk>", "<bos>", "<eos>", "<pad>", "<mask>")),
+    "LlamaTokenizer": ("SentencePiece", ("<unk>", "<s>", "</s>")),
+}
+"""Of the most common classes, the family of their parts, and the special tokens that they add.
+
+Folders of other classes are left to transformers.
+"""
 
 _UNREAD = ("vocabulary-unreadable", "vocabulary-empty")
 """Errors that missing files can cause: a library's own, and an empty vocabulary."""
@@ -69,6 +85,83 @@ def file_to_read_alone(folder: Path) -> Path | None:
     if os.path.isdir(folder):
         _check_files(folder)
     return next((folder / name for name in READ_ALONE if (folder / name).is_file()), None)
+
+
+def whole_tokenizer(folder: Path) -> Any:
+    """The ``tokenizers.Tokenizer`` of a folder whose ``tokenizer.json`` says everything; else None.
+
+    transformers, which takes seconds to import, would read the same from such a folder. None where
+    it may read more: code or tokens of other files that ``tokenizer.json`` has not, or has
+    otherwise; and where that file cannot be read, so that the error is transformers' own.
+    """
+    file = folder / "tokenizer.json"
+    if not file.is_file() or (folder / "tekken.json").exists():
+        return None
+    try:
+        from tokenizers import Tokenizer
+
+        with foreign_code(f"{str(file)!r} is not a usable tokenizer.json"):
+            core = Tokenizer.from_file(str(file))
+        added: Mapping[int, Any] = core.get_added_tokens_decoder()
+        known = {token.content: (i, token.special) for i, token in added.items()}
+        for content, token_id, special in _tokens_beside(folder):
+            i, kind = known[content]
+            if token_id not in (None, i) or special not in (None, kind):
+                return None
+        is_whole = _keeps_family(folder, declared_family(core))
+    except (ImportError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return core if is_whole else None
+
+
+def _keeps_family(folder: Path, family: Family | None) -> bool:
+    """Whether the class that a folder names leaves the pieces of its file in their family.
+
+    transformers 5 loads a file as it is where its own class is named, and otherwise replaces the
+    file's parts by those of the class.
+    """
+    name = _object(folder / "tokenizer_config.json").get("tokenizer_class")
+    if name is None:  # config.json may name another one, by its model
+        return not (folder / "config.json").exists()
+    name = name.removesuffix("Fast")
+    return name in _AS_IT_IS or (name in _CLASSES and _CLASSES[name][0] == family)
+
+
+def _tokens_beside(folder: Path) -> Iterator[tuple[str, int | None, bool | None]]:
+    """Text, id and kind of each token in a folder's other files; None for what they do not say.
+
+    Raises ValueError for a folder with code of its own, and others for files of unknown form.
+    """
+    config = _object(folder / "tokenizer_config.json")
+    if "auto_map" in config:
+        raise ValueError("its tokenizer is code")
+    _, defaults = _CLASSES.get(str(config.get("tokenizer_class")).removesuffix("Fast"), ("", ()))
+    yield from ((token, None, True) for token in defaults)
+    for token_id, token in config.get("added_tokens_decoder", {}).items():
+        yield token["content"], int(token_id), bool(token["special"])
+    for content, token_id in _object(folder / "added_tokens.json").items():
+        yield content, index(token_id), None
+    for names in (config, _object(folder / "special_tokens_map.json")):
+        for name, value in names.items():
+            if name.endswith(("_token", "_tokens")) and not isinstance(value, bool):
+                yield from ((token, None, True) for token in _named_tokens(value))
+
+
+def _named_tokens(value: Any) -> Iterator[str]:
+    """The texts of special tokens: one, several, or several by name."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping) and "content" in value:
+        yield value["content"]
+    elif value is not None:
+        for token in value.values() if isinstance(value, Mapping) else value:
+            yield from _named_tokens(token)
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty if there is no such file."""
+    content: dict[str, Any] = parse_json(read_file(file)) if file.exists() else {}
+    return content
 
 
 def _check_files(folder: Path) -> None:

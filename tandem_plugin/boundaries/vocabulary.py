@@ -26,6 +26,7 @@ from tandem_plugin.boundaries.tokenizer_files import (
     tekkenizer,
     tekkenizer_tokens,
     tiktoken_tokens,
+    whole_tokenizer,
 )
 from tandem_plugin.boundaries.vocabulary_families import (
     Family,
@@ -105,16 +106,20 @@ class Vocabulary:
     def from_path(cls, path: str | Path) -> Vocabulary:
         """Read a tokenizer by folder, name or file.
 
-        A folder or name must be one that transformers can load; without transformers, a folder
-        needs one of the files that can be read alone: a ``tokenizer.json``, a ``tekken.json``, a
-        model of SentencePiece or tiktoken, or a JSON object that maps tokens to ids. Raises
-        :class:`TokenizerError` if there is no readable tokenizer, and what
+        A folder with a complete ``tokenizer.json`` is read without transformers, which takes
+        seconds to import; any other, and a name, must be one that transformers can load. Without
+        it, a folder needs one of the files that can be read alone: a ``tokenizer.json``, a
+        ``tekken.json``, a model of SentencePiece or tiktoken, or a JSON object that maps tokens to
+        ids. Raises :class:`TokenizerError` if there is no readable tokenizer, and what
         :meth:`from_tokenizer` raises.
         """
         if os.path.isfile(path):
             return cls._of_file(Path(path))
         if not (is_local := os.path.exists(path)) and not may_be_on_hub(str(path)):
             raise TokenizerError("tokenizer-not-found", tokenizer=path)
+        if (core := whole_tokenizer(Path(path))) is not None:
+            with loading(str(path)):
+                return cls._of_tokenizer(core, str(path))
         try:
             from transformers import AutoTokenizer
         except ImportError as error:

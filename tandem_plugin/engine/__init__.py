@@ -7,7 +7,7 @@ Startup:
 
 - ``plugin``: vLLM's entry point; applies ``patches`` and routes engine arguments to ``configure``
 - ``configure``: from engine arguments to a checked configuration, by the next five
-- ``refusals``: rejects what would generate wrong tokens
+- ``unsupported``: rejects what would generate wrong tokens
 - ``local_models``: rejects the same in a trainer's driver, without vLLM
 - ``tokenizer_check``: the rules of the engine's tokenizer, which the junior must share
 - ``compilation``: vLLM's compiler settings for two models

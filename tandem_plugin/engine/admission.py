@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import replace
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import Any
 
 from tandem_plugin.engine.token_scores import sample_name
@@ -47,11 +49,17 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
 
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
-_VLLMS_NAMES = {"kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode"}
-"""What vLLM itself reads there: ``vllm.v1.request.Request``, 0.24 to 0.33."""
+_VLLMS_NAMES = {"kv_transfer_params", "ec_transfer_params", "kv_cache_report_mode", "session_id"}
+"""What vLLM reads there, 0.24 to 0.33: ``vllm.v1.request.Request``, and its server a session."""
 
 _OF_A_REQUEST = {"seed", "schedule", "fingerprint"}
 """Fields of a tandem request that have no effect outside ``tandem``."""
+
+
+sent_to_server: ContextVar[Mapping[str, Any]] = ContextVar(
+    "sent_to_server", default=MappingProxyType({})
+)
+"""In a server's process: what the body of the current HTTP request has in its place for tandem."""
 
 
 def tandem_argument(params: Any) -> object:
@@ -64,12 +72,25 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
     if not hasattr(params, "extra_args"):
         return None
     with _clients_error():
-        _check_names(vllm_config, params.extra_args or {})
+        _check_arrival(vllm_config, params.extra_args or {}, sent_to_server.get())
         rules = engine_rules(vllm_config)
         resolved = rules.for_request(tandem_argument(params))
         if rules.config.max_drafts:
             check_sampling(params, in_tandem=resolved is not None)
         return resolved
+
+
+def _check_arrival(
+    vllm_config: Any, extra_args: Mapping[str, Any], sent: Mapping[str, Any]
+) -> None:
+    """Raise :class:`RequestError` for names that nobody reads, or that did not arrive.
+
+    sent: what the client of a server sent. An endpoint that drops it would be answered by the
+    senior alone.
+    """
+    _check_names(vllm_config, {**sent, **extra_args})
+    if "tandem" in sent and extra_args.get("tandem") != sent["tandem"]:
+        raise RequestError("request-field-dropped")
 
 
 def _check_names(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:

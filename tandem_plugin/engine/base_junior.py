@@ -7,6 +7,7 @@ change the base after startup is rejected.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from torch import nn
 
 from tandem_plugin.engine.junior import junior_config
 from tandem_plugin.engine.layer_tensors import tensors_of
+from tandem_plugin.engine.unsupported import EngineView, Row, is_older, of
 from tandem_plugin.errors import EngineError
+from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_on, is_set
 
 
 def is_shared(vllm_config: Any) -> bool:
@@ -64,6 +67,38 @@ def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
             junior._modules[name] = senior_part
 
 
+def _unshareable(kind: str, name: str, rejects: Callable[[Any, Option], bool]) -> Unsupported:
+    return Row(name, rejects, "lora-class-not-shareable", fields={"kind": kind})
+
+
+_OF_ADAPTERS = (
+    Row(
+        "vllm",
+        lambda version, _: is_older(version, (0, 29)),
+        "lora-vllm-untested",
+        fields={"version": of("vllm")},
+    ),
+)
+
+_OF_SHARED_BASE = (
+    _unshareable("a mixture of experts", "junior", lambda m, _: m.get_num_experts() > 0),
+    _unshareable("a model of latent attention", "junior.use_mla", is_on),
+    _unshareable("quantised", "config.quant_config", is_set),
+    Row("config.weight_transfer_config", is_set, "lora-full-weight-transfer"),
+    Row(
+        "config.load_config.load_format",
+        lambda load_format, _: load_format == "dummy",
+        "lora-dummy-weights",
+    ),
+    Row(
+        "config.cache_config.cache_dtype",
+        lambda dtype, _: dtype not in ("auto", "float16", "bfloat16"),
+        "lora-cache-scales",
+        fields={"dtype": of("config.cache_config.cache_dtype")},
+    ),
+)
+
+
 def check_base(vllm_config: Any, junior: Any) -> None:
     """Raise :class:`EngineError` for adapters that this vLLM or this junior does not support.
 
@@ -71,29 +106,12 @@ def check_base(vllm_config: Any, junior: Any) -> None:
     """
     if vllm_config.lora_config is None:
         return
-    from packaging.version import Version
     from vllm import __version__
 
-    if Version(__version__) < Version("0.29"):
-        raise EngineError("lora-vllm-untested", version=__version__)
-    if not is_shared(vllm_config):
-        return
-    kinds = {
-        "a mixture of experts": junior.get_num_experts() > 0,
-        "a model of latent attention": junior.use_mla,
-        "quantised": vllm_config.quant_config is not None,
-    }
-    for kind, is_so in kinds.items():
-        if is_so:
-            raise EngineError("lora-class-not-shareable", kind=kind)
-    if getattr(vllm_config, "weight_transfer_config", None) is not None:
-        raise EngineError("lora-full-weight-transfer")
-    load_format = vllm_config.load_config.load_format
-    if load_format == "dummy":
-        raise EngineError("lora-dummy-weights")
-    dtype = vllm_config.cache_config.cache_dtype
-    if dtype not in ("auto", "float16", "bfloat16"):
-        raise EngineError("lora-cache-scales", dtype=dtype)
+    view = EngineView(lambda name: None, vllm=__version__, junior=junior, config=vllm_config)
+    check_supported(_OF_ADAPTERS, view)
+    if is_shared(vllm_config):
+        check_supported(_OF_SHARED_BASE, view)
 
 
 def check_may_load(senior: Any) -> None:

@@ -74,7 +74,7 @@ def _resolved(
     if not isinstance(tandem_params, Mapping):
         tandem_params = {"seed": tandem_params}
     if tandem_params.get("schedule") == OFF:
-        return rules.for_request(OFF)
+        return rules.for_request(tandem_params)
     seeded = (
         dict(tandem_params) if "seed" in tandem_params else {**tandem_params, "seed": seeds.next()}
     )

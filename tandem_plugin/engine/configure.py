@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine import refusals
+from tandem_plugin.engine import unsupported
 from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
 from tandem_plugin.engine.junior import (
@@ -17,7 +17,8 @@ from tandem_plugin.engine.junior import (
     with_overrides,
 )
 from tandem_plugin.engine.local_models import check_junior
-from tandem_plugin.engine.patches.requests import wrap_model_check, wrap_offline_beam_search
+from tandem_plugin.engine.patches.bodies import wrap_bodies
+from tandem_plugin.engine.patches.requests import wrap_offline_beam_search
 from tandem_plugin.engine.runners import bind_runner
 from tandem_plugin.engine.speculative import configure as speculative
 from tandem_plugin.engine.speculative.configure import check_drafting
@@ -54,7 +55,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     _warn_of_version()
-    refusals.check_arguments(args)
+    unsupported.check_arguments(args)
     trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
     for trainer in trainers:
         _check_adapter(trainer)
@@ -82,15 +83,14 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     vllm_config = create(args, *rest, **options)
 
     wrap_offline_beam_search()
-    wrap_model_check()
+    wrap_bodies()
     keep_text_config(vllm_config.model_config)
-    refusals.check_config(vllm_config)
+    unsupported.check_config(vllm_config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
     vllm_config.additional_config = AdditionalConfig(args.additional_config | {"tandem": settings})
     junior_config = junior_model_config(vllm_config)
-    refusals.check_junior(vllm_config, junior_config)
-    refusals.check_experts(vllm_config, junior_config)
+    unsupported.check_junior(vllm_config, junior_config)
     check_base(vllm_config, junior_config)
     check_junior_stream(vllm_config, junior_config)
     keep_all_reduces_plain(vllm_config, junior_config)

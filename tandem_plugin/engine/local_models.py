@@ -1,58 +1,61 @@
 """What an engine would reject, seen in a trainer's driver: before a model is loaded, without vLLM.
 
-Only files of this machine are read. What they do not show is left to the engine.
+Only files of this machine are read, as a view for the engine's own tables. What they do not show is
+left to the engine.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import entry_points
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.refusals import ModelKind, check_options, check_states
-from tandem_plugin.engine.speculative.configure import check_drafting_options
+from tandem_plugin.engine.speculative.configure import DRAFTING_ARGUMENTS
+from tandem_plugin.engine.unsupported import (
+    ARGUMENTS,
+    KINDS,
+    STATES,
+    TESTED_HYBRIDS,
+    EngineView,
+)
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.checkpoints import check_model, may_be_on_hub
 from tandem_plugin.files.unified import text_architecture, text_config
 from tandem_plugin.patching.versions import running_version
+from tandem_plugin.unsupported import Option, check_supported
 
 _OVERRIDES = ("hf_overrides", "hf_config_path")
 """Options that give an engine another configuration of the senior than its checkpoint's."""
 
 
-def check_before_start(
-    tandem: TandemConfig, senior: str | None, option: Callable[[str], Any]
-) -> None:
+def check_before_start(tandem: TandemConfig, senior: str | None, option: Option) -> None:
     """Raise what an engine of this run would raise, as far as this machine's files show it.
 
     senior: its checkpoint, None if it is not known. option: an argument of vLLM by its name, None
     if it is not set. Raises :class:`ConfigError` and :class:`EngineError`.
     """
-    check_options(option)
-    version = running_version("vllm")
-    if tandem.max_drafts and version is not None:
-        check_drafting_options(option, version)
-    kind = kind_of_junior = None
+    view = EngineView(option, tandem, running_version("vllm"))
+    check_supported((*ARGUMENTS, *DRAFTING_ARGUMENTS), view)
+    junior = None
     if tandem.junior is not None:
         check_junior(tandem.junior)
         check_model(tandem.junior, "junior")
-        kind_of_junior = _check_kind(tandem.junior, _local_config(tandem.junior))
+        junior = LocalModel.read(tandem.junior)
+    model = None
     if senior is not None and not any(map(option, _OVERRIDES)):
         if os.path.isdir(os.path.expanduser(senior)):
             check_model(senior, "senior")
-        config = _local_config(senior, option("revision"))
-        _check_senior(senior, config)
-        kind = _check_kind(senior, config)
-    check_states(tandem, kind, kind if tandem.junior is None else kind_of_junior, option, version)
+        model = LocalModel.read(senior, option("revision"))
+        if model is not None and not model.architectures:
+            raise EngineError("senior-architecture-missing", model=senior)
+    view = EngineView(option, tandem, view.vllm, model, model if tandem.junior is None else junior)
+    check_supported((*KINDS["junior"], *KINDS["senior"], *STATES), view)
 
 
 def check_junior(junior: str) -> None:
@@ -61,6 +64,55 @@ def check_junior(junior: str) -> None:
     path = os.path.expanduser(junior)
     if looks_local and not os.path.isfile(os.path.join(path, "config.json")):
         raise ConfigError("junior-not-checkpoint", junior=junior)
+
+
+_ATTENTION = ("attention", "full_attention", "sliding_attention", "chunked_attention")
+"""Types of layers that have no recurrent state, in a configuration's ``layer_types``."""
+
+_OF_STATES = ("mamba_d_state", "ssm_state_size", "attn_layer_period", "linear_num_key_heads")
+"""Keys by which configurations of Hugging Face's describe recurrent states."""
+
+_OF_OTHER_INPUTS = ("vision_config", "audio_config", "thinker_config", "vision_tower", "embd_layer")
+"""Keys by which they describe what reads images or sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """What a checkpoint's ``config.json`` says of its model, by the names of ``ModelConfig``."""
+
+    model: str
+    architectures: tuple[str, ...]
+    """Its class in vLLM, without tandem's prefix, as the only one; empty without a name."""
+    is_multimodal_model: bool
+    is_attention_free: bool
+    is_encoder_decoder: bool
+    is_hybrid: bool
+
+    @classmethod
+    def read(cls, model: str, revision: str | None = None) -> LocalModel | None:
+        """Of a folder, or of the Hub's cache; None if there is none, or none that can be read."""
+        config = _local_config(model, revision)
+        if config is None:
+            return None
+        names = config.get("architectures")
+        if not names:
+            return cls(model, (), False, False, False, False)
+        if not isinstance(names, list):
+            return None
+        unified = without_prefix(str(names[0]))
+        text, architecture = text_config(config), text_architecture(unified)
+        types = text.get("layer_types")
+        has_states = architecture in TESTED_HYBRIDS or any(key in text for key in _OF_STATES)
+        if isinstance(types, list):
+            has_states = any(one not in _ATTENTION for one in types)
+        return cls(
+            model,
+            (architecture,),
+            architecture == unified and any(key in config for key in _OF_OTHER_INPUTS),
+            "state_size" in text and "num_attention_heads" not in text,
+            text.get("is_encoder_decoder") is True,
+            has_states,
+        )
 
 
 def _local_config(model: str, revision: str | None = None) -> Mapping[str, Any] | None:
@@ -76,100 +128,3 @@ def _local_config(model: str, revision: str | None = None) -> Mapping[str, Any] 
             config = json.loads(Path(file).read_text(encoding="utf-8"))
             return config if isinstance(config, dict) else None
     return None
-
-
-def _check_senior(model: str, config: Mapping[str, Any] | None) -> None:
-    """Raise :class:`EngineError` if the engine would not find the senior's architecture."""
-    if config is None:
-        return
-    if not config.get("architectures"):
-        raise EngineError("senior-architecture-missing", model=model)
-    architecture = _architecture(config)
-    others = {one.name for one in entry_points(group="vllm.general_plugins")} - _KNOWN_PLUGINS
-    known = VLLMSource.tables().get("_VLLM_MODELS")
-    if known and not others and architecture is not None and architecture not in known:
-        raise EngineError("senior-architecture-unknown", architecture=architecture)
-
-
-_KNOWN_PLUGINS = frozenset({"tandem", "lora_filesystem_resolver", "lora_hf_hub_resolver"})
-"""Ours and vLLM's own: any other may register further architectures."""
-
-
-def _check_kind(model: str, config: Mapping[str, Any] | None) -> ModelKind | None:
-    """The kind of a model, None if it is not known.
-
-    Raises :class:`EngineError` for a kind that tandem does not support.
-    """
-    architecture = _architecture(config or {})
-    if config is None or architecture is None:
-        return None
-    config, architecture = text_config(config), text_architecture(architecture)
-    if architecture in VLLMSource.tables().get("_MULTIMODAL_MODELS", {}):
-        raise EngineError("multimodal-model-unsupported", model=model)
-    types = config.get("layer_types")
-    attends = types is not None and all(one in ("attention", "full_attention") for one in types)
-    bases = VLLMSource.bases(architecture)
-    if "IsAttentionFree" in bases:
-        raise EngineError("attention-free-model-unsupported", model=model)
-    if config.get("is_encoder_decoder") is True:
-        raise EngineError("encoder-decoder-unsupported", model=model)
-    return ModelKind(model, architecture, "IsHybrid" in bases and not attends)
-
-
-def _architecture(config: Mapping[str, Any]) -> str | None:
-    names = config.get("architectures")
-    return without_prefix(str(names[0])) if isinstance(names, list) and names else None
-
-
-class VLLMSource:
-    """What vLLM says of its models, read from its source: importing it takes long, and changes the
-    environment that a driver's processes inherit.
-
-    Reads: the tables in ``vllm/model_executor/models/registry.py`` and the bases of the classes
-    that they name (vLLM 0.24 to 0.32). Where that has changed, nothing is found, and the engine
-    decides. Goes when: vLLM lists its models' kinds without being imported.
-    """
-
-    @staticmethod
-    @cache
-    def tables() -> Mapping[str, Mapping[str, ast.expr]]:
-        """Each table of models by its name: architectures, and the source of their entries."""
-        tables: dict[str, dict[str, ast.expr]] = {}
-        for node in _body("vllm.model_executor.models.registry"):
-            match node:
-                case ast.Assign([ast.Name(name)], ast.Dict(keys, values)):
-                    table = tables[name] = {}
-                    for key, value in zip(keys, values, strict=True):
-                        match key, value:
-                            case None, ast.Name(other):
-                                table |= tables.get(other, {})
-                            case ast.Constant(str(architecture)), _:
-                                table[architecture] = value
-        return tables
-
-    @staticmethod
-    @cache
-    def bases(architecture: str) -> frozenset[str]:
-        """The names of the classes that an architecture's class derives from in its own module."""
-        with suppress(KeyError, ValueError, TypeError):
-            module, kind = ast.literal_eval(VLLMSource.tables()["_VLLM_MODELS"][architecture])[:2]
-            inside = module.startswith("vllm.")
-            body = _body(module if inside else f"vllm.model_executor.models.{module}")
-            found, classes = {kind}, [node for node in body if isinstance(node, ast.ClassDef)]
-            for node in reversed(classes):  # a class comes after its bases
-                if node.name in found:
-                    found |= {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-            return frozenset(found)
-        return frozenset()
-
-
-def _body(module: str) -> list[ast.stmt]:
-    """The statements of a module of an installed package, which is not imported; or none."""
-    package, _, rest = module.partition(".")
-    with suppress(ImportError, ValueError, OSError, SyntaxError):
-        spec = find_spec(package)
-        for folder in (spec and spec.submodule_search_locations) or ():
-            place = Path(folder, *rest.split("."))
-            file = place / "__init__.py" if place.is_dir() else place.with_name(f"{place.name}.py")
-            return ast.parse(file.read_text(encoding="utf-8")).body
-    return []

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
+from tandem_plugin.engine.unsupported import EngineView, Row
 from tandem_plugin.errors import EngineError
+from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_on, is_set
 
 logger = logging.getLogger(__name__)
 
@@ -79,29 +81,52 @@ def junior_stream(vllm_config: Any, senior: Any, junior: Any) -> JuniorStream | 
     return JuniorStream(vllm_config.device_config.device)
 
 
+def _shared(what: str, name: str, rejects: Callable[[Any, Option], bool]) -> Unsupported:
+    return Row(name, rejects, "junior-stream-unsupported", fields={"what": what})
+
+
+def _of_either(what: str, rejects: Callable[[Any], bool]) -> tuple[Unsupported, ...]:
+    return tuple(
+        _shared(what, model, lambda model, _: bool(rejects(model)))
+        for model in ("senior", "junior")
+    )
+
+
+_OF_BOTH_PASSES = (
+    Row(
+        "config.parallel_config.tensor_parallel_size",
+        lambda size, _: size > 1,
+        "junior-stream-unsupported",
+        fields={
+            "what": lambda option: (
+                f"tensor_parallel_size={option('config.parallel_config.tensor_parallel_size')}"
+            )
+        },
+    ),
+    *_of_either("a mixture of experts", lambda model: model.get_num_experts()),
+    *_of_either("latent attention", lambda model: model.use_mla),
+    *_of_either("linear attention", lambda model: model.is_hybrid or model.is_attention_free),
+    *_of_either("a quantised model", lambda model: model.quantization),
+    _shared("adapters (LoRA)", "config.lora_config", is_set),
+    _shared("dual-batch overlap", "config.parallel_config.use_ubatching", is_on),
+    _shared(
+        "prefetched weights",
+        "config.offload_config.prefetch.offload_group_size",
+        lambda size, _: (size or 0) > 0,
+    ),
+)
+
+
 def check_junior_stream(vllm_config: Any, junior: Any) -> None:
     """Raise :class:`EngineError` for an engine whose passes would write to memory that they share.
 
     junior: its model configuration. Workspaces of experts and of latent attention, communicators,
     caches of quantised kernels and buffers of prefetched weights belong to the process.
     """
-    if not vllm_config.additional_config["tandem"]["junior_stream"]:
-        return
-    models, parallel = (vllm_config.model_config, junior), vllm_config.parallel_config
-    prefetch = getattr(getattr(vllm_config, "offload_config", None), "prefetch", None)
-    found = {
-        f"tensor_parallel_size={parallel.tensor_parallel_size}": parallel.tensor_parallel_size > 1,
-        "a mixture of experts": any(model.get_num_experts() for model in models),
-        "latent attention": any(model.use_mla for model in models),
-        "linear attention": any(model.is_hybrid or model.is_attention_free for model in models),
-        "a quantised model": any(model.quantization for model in models),
-        "adapters (LoRA)": vllm_config.lora_config is not None,
-        "dual-batch overlap": getattr(parallel, "use_ubatching", False),
-        "prefetched weights": getattr(prefetch, "offload_group_size", 0) > 0,
-    }
-    for what, is_so in found.items():
-        if is_so:
-            raise EngineError("junior-stream-unsupported", what=what)
+    if vllm_config.additional_config["tandem"]["junior_stream"]:
+        senior = vllm_config.model_config
+        view = EngineView(lambda name: None, senior=senior, junior=junior, config=vllm_config)
+        check_supported(_OF_BOTH_PASSES, view)
 
 
 def _attention(model: Any) -> list[Any]:

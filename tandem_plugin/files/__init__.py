@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import json
+import logging
 import os
 import secrets
 import stat
@@ -14,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import product
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import IO, Any, NamedTuple, TypeGuard
 
 from tandem_plugin.errors import OutputError
 
@@ -24,6 +26,7 @@ __all__ = [
     "check_outputs",
     "check_page",
     "is_number",
+    "lock_file",
     "open_file",
     "parse_json",
     "read_appended",
@@ -32,6 +35,11 @@ __all__ = [
     "system_reason",
     "write_file",
 ]
+
+logger = logging.getLogger(__name__)
+
+_LOCKED = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+"""What the system answers where another process has a lock; EACCES on some network mounts."""
 
 _PAGE_MARK = b"Made by tandem-plugin"
 """In the last lines of every page that `tandem view` and `tandem report` write."""
@@ -62,6 +70,25 @@ def read_file(path: str | Path) -> bytes:
         return file.read()
 
 
+def lock_file(file: IO[bytes], path: Path) -> bool:
+    """Lock a file until it is closed; False if another process has locked it.
+
+    path: what the lock protects, for the message. Where the file system has no locks, such as NFS
+    without lockd or Lustre without ``-o flock``, a warning says so, and nothing is locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _LOCKED:
+            return False
+        logger.warning(
+            "%s cannot be locked (%s): make sure that no other process writes to it.",
+            path,
+            system_reason(error),
+        )
+    return True
+
+
 class ForeignLineError(ValueError):
     """A line that the command did not write."""
 
@@ -84,8 +111,8 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
 
     begin: how every line begins. take: raises ValueError for a line that the command did not write.
     The last line may lack its end: it counts if it can be accepted, and is torn if it cannot but
-    begins like the others. Raises :class:`ForeignLineError` for any other line, so nothing else is
-    ever removed, and OSError if the file cannot be read.
+    begins like the others, or with NUL, as after a loss of power. Raises :class:`ForeignLineError`
+    for any other line, so nothing else is ever removed, and OSError if the file cannot be read.
     """
     whole = 0
     with open_file(path) as lines:
@@ -95,7 +122,8 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
                 if line.strip():
                     take(line)
             except ValueError as error:
-                if ends or not begin.startswith(line[: len(begin)]):
+                is_torn = line.startswith(b"\0") or begin.startswith(line[: len(begin)])
+                if ends or not is_torn:
                     raise ForeignLineError(number, error) from error
                 return WholeLines(whole, True)
             whole += len(line)
@@ -108,8 +136,8 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
 def replacing(path: str | Path) -> Iterator[Path]:
     """A new file to write to, which replaces ``path`` once everything is written.
 
-    If the writing is interrupted, ``path`` stays as it was. A link remains a link, and its target
-    is replaced. Raises :class:`OutputError` if it cannot be replaced.
+    If the writing is interrupted, also by a loss of power, ``path`` stays as it was. A link remains
+    a link, and its target is replaced. Raises :class:`OutputError` if it cannot be replaced.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -123,12 +151,26 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         if mode is not None:
             os.chmod(temporary, mode)
+        _store(temporary)
         os.replace(temporary, target)
     except OSError as error:
         raise _unwritable(path, error) from error
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def _store(file: Path) -> None:
+    """Write a file from the system's memory to its disk, where the file system can.
+
+    A file that is renamed before may be empty or full of NUL after a loss of power.
+    """
+    with file.open("rb") as stored:
+        try:
+            os.fsync(stored.fileno())
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+                raise
 
 
 def write_file(path: str | Path, content: str | bytes) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.files import open_file, system_reason
+from tandem_plugin.files import open_file, parse_json, read_file, system_reason
 
 _PATTERNS = (
     *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
@@ -28,14 +28,16 @@ _AT_ONCE = 4
 _LONGEST_NAME = 96
 """The most characters of an owner's or a repository's name on the Hub."""
 _FILE = re.compile(r".*\.(json|jsonl|model|parquet|safetensors|txt)")
+_SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.safetensors|\.bin)")
 _CONNECT_S = 3.0
 
 
 def check_model(model: str, what: str) -> None:
     """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
 
-    A folder's files must be readable, and no pointers of Git LFS. A name that could be one on the
-    Hub is not looked up here: the engine does that. what: the model's role, such as ``senior``.
+    A folder's files must be readable, no pointers of Git LFS, and all shards of its weights. A name
+    that could be one on the Hub is not looked up here: the engine does that. what: the model's
+    role, such as ``senior``.
     """
     model = os.path.expanduser(model)
     if os.path.isdir(model):
@@ -49,8 +51,45 @@ def check_model(model: str, what: str) -> None:
                 raise ConfigError(
                     "model-file-unreadable", what=what, model=model, file=file.name, reason=reason
                 ) from error
+        if missing := missing_shards(Path(model)):
+            raise ConfigError("model-shard-missing", what=what, model=model, file=missing[0])
     elif not (os.path.exists(model) or "://" in model or may_be_on_hub(model)):
         raise ConfigError("model-missing", what=what, model=model)
+
+
+def missing_shards(folder: Path) -> list[str]:
+    """The files of a checkpoint's weights that its index, or the names of its shards, promise.
+
+    Empty for a checkpoint that is whole, has one file of weights, or none. An index that cannot be
+    read promises nothing.
+    """
+    for weights, single in (("*.safetensors", "model.safetensors"), ("*.bin", "pytorch_model.bin")):
+        files = {file.name for file in folder.glob(weights)}
+        index = _index(folder / f"{single}.index.json")
+        if single in files:
+            return []
+        if files or index:
+            return sorted((index or _numbered(files)) - files)
+    return []
+
+
+def _index(file: Path) -> set[str]:
+    """The files of weights that an index lists; empty if it lists none."""
+    try:
+        listed = parse_json(read_file(file))["weight_map"].values()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return set()
+    return {name for name in listed if isinstance(name, str)}
+
+
+def _numbered(files: set[str]) -> set[str]:
+    """All names of the sets of shards of which these are some: ``model-00001-of-00003.bin``."""
+    sets = {match.groups() for file in files if (match := _SHARD.fullmatch(file))}
+    return {
+        f"{stem}-{number:05}-of-{count}{kind}"
+        for stem, count, kind in sets
+        for number in range(1, int(count) + 1)
+    }
 
 
 def is_hub_name(name: str) -> bool:

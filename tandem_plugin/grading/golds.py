@@ -1,4 +1,4 @@
-"""The gold answers of a problem: where a record has them, and how they are read.
+"""The gold answers of a problem: where a row has them, and how they are read.
 
 Every door uses this reader: the rewards of all trainers, ``Grader``, evaluations and
 ``tandem data prepare``. What it has read it reads again as the same.
@@ -18,16 +18,15 @@ from tandem_plugin.errors import shown
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated
 
-GOLD_FIELDS = (
+ANSWER_FIELDS = (
+    "reward_model.ground_truth",  # verl
+    "reward_spec.ground_truth",  # SkyRL
     "answer",
-    "final_answer",
     "ground_truth",
-    "gold",
-    "target",
-    "label",
-    "expected_answer",
+    "label",  # OpenRLHF
+    "solution",  # TRL; a worked one is read as the answer that it marks
 )
-SOLUTION_FIELDS = ("solution", "solutions", "response")
+"""Where the rows of data sets have their answers, the first that holds something first."""
 
 _MARK = "####"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -46,20 +45,22 @@ _MAX_DIGITS = 1_000
 _NO_NUMBER = ("nan", "<na>")
 
 
-def given_answer(record: Mapping[str, Any]) -> Any:
-    """The value of a record's first non-blank answer field; None if all are blank."""
-    reward_model = record.get("reward_model")
-    values = [record.get(name) for name in GOLD_FIELDS]
-    if isinstance(reward_model, Mapping):
-        values.insert(0, reward_model.get("ground_truth"))
+def answer_of(record: Mapping[str, Any], field: str | None = None) -> Any:
+    """The answers of a data set's row, unread; None if it has none.
+
+    field: where they are, with a dot before what an object holds; None looks in ``ANSWER_FIELDS``.
+    """
+    values = (value_at(record, name) for name in ([field] if field else ANSWER_FIELDS))
     return next((value for value in values if is_present(value)), None)
 
 
-def solved_answer(record: Mapping[str, Any]) -> str | None:
-    """The final answer that a record's first worked solution marks as such, or None."""
-    solutions = (record.get(name) for name in SOLUTION_FIELDS)
-    answers = (final_answer(one) for one in solutions if isinstance(one, str))
-    return next((answer for answer in answers if answer), None)
+def value_at(record: Mapping[str, Any], path: str) -> Any:
+    """The value of a field, or of ``outer.inner``; None where it is missing."""
+    outer, _, inner = path.partition(".")
+    if path in record or not inner:
+        return record.get(path)
+    value = record.get(outer)
+    return value_at(value, inner) if isinstance(value, Mapping) else None
 
 
 def is_present(value: Any) -> bool:

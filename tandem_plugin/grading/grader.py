@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
@@ -155,6 +155,14 @@ def _is_read(text: str) -> bool:
 def _unread(golds: Iterable[str]) -> str | None:
     """The first gold of which no reading is known, or None."""
     return next((gold for gold in golds if not any(map(_is_read, readings(gold)))), None)
+
+
+def unread_gold(golds: Sequence[str]) -> str | None:
+    """The first of a problem's golds that cannot be read: only its own text is right for it."""
+    if golds and is_generated(golds[0]):
+        return None
+    too_long = (gold for gold in golds if len(gold) > _MAX_CHARS)
+    return next(too_long, None) or _unread(golds)
 
 
 def _replied(reply: Reply, answer: str, golds: list[str]) -> Grade:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +55,7 @@ class Reply:
 
 
 class WorkerPool:
-    """At most ``limits.workers`` processes that decide whether answers equal golds.
+    """At most ``limits.workers`` processes that decide whether answers equal golds, in turn.
 
     For use from any thread. A forked child has workers and threads of its own.
 
@@ -71,10 +71,7 @@ class WorkerPool:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self._places: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
-        """An idle worker, or None where one may be started."""
-        for _ in range(self._limits.worker_count):
-            self._places.put(None)
+        self._places = _Places(self._limits.worker_count)
         self._forkserver: _Forkserver | None = None
         self.deaths: Counter[str] = Counter()
         """How many workers were lost, by cause."""
@@ -99,7 +96,7 @@ class WorkerPool:
         Raises :class:`GradingError` if no worker can be started.
         """
         asked = time.monotonic()
-        worker, kept = self._places.get(), None
+        worker, kept = self._places.take(), None
         try:
             if worker is None or worker.is_gone:
                 worker = self._new_worker()
@@ -109,17 +106,14 @@ class WorkerPool:
         finally:
             if kept is None and worker is not None:
                 worker.end()
-            self._places.put(kept)
+            self._places.give(kept)
         return self._reply(said, waited)
 
     def close(self) -> None:
         """End all processes and threads. A later question starts them again."""
         self.threads.shutdown()
         self.threads = self._new_threads()
-        for _ in range(self._places.qsize()):
-            if (worker := self._places.get()) is not None:
-                worker.end()
-            self._places.put(None)
+        self._places.end_idle()
         with self._lock:
             self._end(self._forkserver)
 
@@ -149,6 +143,52 @@ class WorkerPool:
         if forkserver is not None and forkserver is self._forkserver:
             forkserver.close()
             self._forkserver = None
+
+
+class _Places:
+    """The workers that are idle, and None for each that may be started: first come, first served.
+
+    A place that is given back goes straight to whoever waits longest, so that no caller who asks
+    again at once is before the others.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Worker | None] = [None] * count
+        self._waiting: deque[queue.SimpleQueue[_Worker | None]] = deque()
+
+    def take(self) -> _Worker | None:
+        """Wait for a place; the one that was used last comes first."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            ticket: queue.SimpleQueue[_Worker | None] = queue.SimpleQueue()
+            self._waiting.append(ticket)
+        try:
+            return ticket.get()
+        except BaseException:  # interrupted: nobody else may wait for this ticket's place
+            with self._lock:
+                is_served = ticket not in self._waiting
+                if not is_served:
+                    self._waiting.remove(ticket)
+            if is_served:
+                self.give(ticket.get())
+            raise
+
+    def give(self, place: _Worker | None) -> None:
+        """Return a place, with its worker or without one."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().put(place)
+            else:
+                self._idle.append(place)
+
+    def end_idle(self) -> None:
+        """End the workers that nobody uses."""
+        with self._lock:
+            idle, self._idle = self._idle, [None] * len(self._idle)
+        for worker in filter(None, idle):
+            worker.end()
 
 
 class _Worker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_left
 from collections import Counter
@@ -10,14 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.files import open_file, parse_json, read_file
-from tandem_plugin.files.checkpoints import check_model, hub_access
+from tandem_plugin.files import open_file, parse_json, read_file, system_reason
+from tandem_plugin.files.checkpoints import check_model, hub_access, missing_shards
 from tandem_plugin.files.unified import VISION_PREFIXES, text_config
 
-_LONGEST_HEADER = 2**27
+_LONGEST_HEADER = 10**8
+"""The limit of the safetensors library, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,30 +330,62 @@ def _on_hub(name: str) -> tuple[int, int] | None:
 
 
 def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, int]:
-    tensors: dict[str, Any] = {}
+    if missing := missing_shards(folder):  # of a model on the Hub, its cache may have some
+        raise ConfigError("model-shard-missing", what="checkpoint", model=name, file=missing[0])
+    tensors: dict[str, _Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         tensors |= _header(file)
     if not tensors:
         raise ConfigError("plan-weights-missing", given=name)
     if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
-    tensors = {name: t for name, t in tensors.items() if not name.startswith(_UNREAD)}
-    offsets = [tensor["data_offsets"] for tensor in tensors.values()]
-    return (
-        sum(prod(tensor["shape"]) for tensor in tensors.values()),
-        sum(stop - start for start, stop in offsets),
-    )
+    used = [tensor for name, tensor in tensors.items() if not name.startswith(_UNREAD)]
+    return sum(tensor.values for tensor in used), sum(tensor.size for tensor in used)
 
 
-def _header(file: Path) -> dict[str, Any]:
+class _Tensor(NamedTuple):
+    values: int
+    size: int
+    """In bytes."""
+
+
+def _header(file: Path) -> dict[str, _Tensor]:
+    """The tensors of a file, by name; :class:`ConfigError` if it cannot have them."""
     try:
         with open_file(file) as stream:
-            length = min(int.from_bytes(stream.read(8), "little"), _LONGEST_HEADER)
-            header: dict[str, Any] = json.loads(stream.read(length))
-    except ValueError as error:
-        raise ConfigError("plan-safetensors-invalid", file=file) from error
-    header.pop("__metadata__", None)
-    return header
+            length = int.from_bytes(stream.read(8), "little")
+            behind = os.fstat(stream.fileno()).st_size - 8 - length
+            if behind < 0 or length > _LONGEST_HEADER:
+                raise ValueError(f"its header would have {length:,} bytes")
+            header = parse_json(stream.read(length))
+        if not isinstance(header, dict):
+            raise ValueError("its header is no JSON object")
+        header.pop("__metadata__", None)
+        return {name: _tensor(name, entry, behind) for name, entry in header.items()}
+    except (OSError, ValueError) as error:
+        reason = system_reason(error) if isinstance(error, OSError) else error
+        raise ConfigError("plan-safetensors-invalid", file=file, reason=reason) from error
+
+
+def _tensor(name: str, entry: object, behind: int) -> _Tensor:
+    """A header's entry; behind: the bytes behind the header. ValueError if no tensor is like it."""
+    entry = entry if isinstance(entry, dict) else {}
+    shape, offsets = entry.get("shape"), entry.get("data_offsets")
+    if not (_are_counts(shape) and _are_counts(offsets) and len(offsets) == 2):
+        raise ValueError(f"the tensor {name[:60]!r} has no shape or no place in it")
+    begin, end = offsets
+    if not begin <= end <= behind:
+        raise ValueError(f"it ends before the tensor {name[:60]!r} does")
+    values, most = 1, 8 * (end - begin)  # no type is smaller than a bit
+    for count in sorted(shape):  # zeros first: then no product grows beyond all bounds
+        values *= count
+        if values > most:
+            raise ValueError(f"the tensor {name[:60]!r} has more values than bits")
+    return _Tensor(values, end - begin)
+
+
+def _are_counts(numbers: object) -> TypeGuard[list[int]]:
+    return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
 
 
 # An engine on this machine's CPU.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
+
+from packaging.version import InvalidVersion, Version
 
 from tandem_plugin.errors import ConfigError
 
@@ -41,7 +42,7 @@ def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
     """
     first, last = MADE_FOR[name]
     label = label or found
-    here, least, most = (_numbers(text) for text in (found, first, last))
+    here, least, most = (release(text) for text in (found, first, last))
     if least <= here and here[: len(most)] <= most:
         return VersionVerdict("ok", label)
     made_for = first if first == last else f"{first} to {last}"
@@ -81,6 +82,9 @@ def running_version(name: str) -> str | None:
     return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
+def release(text: str) -> tuple[int, ...]:
+    """The numbers of a version, so that a candidate counts as its release; empty if it has none."""
+    try:
+        return Version(text).release
+    except InvalidVersion:  # such as "dev", of vLLM's own sources
+        return ()

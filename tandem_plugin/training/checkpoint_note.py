@@ -88,30 +88,29 @@ class CheckpointNote:
             if _shown(new, name) != _shown(old, name)
         ]
 
+    def check_resumed(self, folder: str | Path, before: CheckpointNote | None = None) -> None:
+        """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
 
-def check_resumed(
-    folder: str | Path, now: CheckpointNote, before: CheckpointNote | None = None
-) -> None:
-    """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
-
-    before: the checkpoint's note, if it is known without the folder. Raises :class:`ConfigError` if
-    the junior would change although no setting names one: it would be the model that the senior now
-    starts from.
-    """
-    before = before or CheckpointNote.read(Path(folder))
-    if before is None:
-        print(
-            f"tandem: the checkpoint {str(folder)!r} has no {NOTE}: it does not say whether, and "
-            "with which settings, tandem wrote it.",
-            flush=True,
-        )
-        return
-    if now.junior != before.junior and now.settings.get("junior") is None:
-        raise ConfigError(
-            "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=now.junior
-        )
-    if changes := now.changes(before):
-        print(f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True)
+        before: the checkpoint's note, if it is known without the folder. Raises
+        :class:`ConfigError` if the junior would change although no setting names one: it would be
+        the model that the senior now starts from.
+        """
+        before = before or CheckpointNote.read(Path(folder))
+        if before is None:
+            print(
+                f"tandem: the checkpoint {str(folder)!r} has no {NOTE}: it does not say whether, "
+                "and with which settings, tandem wrote it.",
+                flush=True,
+            )
+            return
+        if self.junior != before.junior and self.settings.get("junior") is None:
+            raise ConfigError(
+                "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=self.junior
+            )
+        if changes := self.changes(before):
+            print(
+                f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True
+            )
 
 
 def check_start(model: str, config: TandemConfig) -> None:

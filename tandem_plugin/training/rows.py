@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.files import write_file
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
 
@@ -87,17 +86,3 @@ def write_step(
     """
     lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))
-
-
-def masked_log_probs(log_probs: Sequence[float] | None, senior: NDArray[np.bool_]) -> Any:
-    """An agent's log-probabilities, zero where ``senior`` is false; None if it returned none.
-
-    Raises :class:`AuthorshipError` if their number differs from the tokens'.
-    """
-    if log_probs is None:
-        return None
-    if len(log_probs) != len(senior):
-        raise AuthorshipError(
-            "rollout-logprobs-count-differs", log_probs=len(log_probs), tokens=len(senior)
-        )
-    return [value if mine else 0.0 for value, mine in zip(log_probs, senior, strict=True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import EngineError
@@ -55,24 +54,22 @@ class TandemRun:
     rejects = False
     """Whether the trainer may drop tokens before an update, as rejection sampling does."""
 
-    def __init__(self, config: TandemConfig, rules: TandemRules) -> None:
-        self.config = config
-        self.rules = rules
+    def __init__(self, rules: TandemRules) -> None:
+        self.config, self.rules = rules.config, rules
         self._admitted = AdmittedBatch()
         self._singly = RowChecks(rules)
         self._drafting = EngineLog(DraftStats)
         self._measuring = EngineLog(MeasureSums)
 
     @classmethod
-    def start(cls, config: TandemConfig, vocabulary: Vocabulary, *more: Any) -> Self:
+    def start(cls, rules: TandemRules, *more: Any) -> Self:
         """A run with the rules of its tokenizer; announced in its log.
 
-        more: further arguments of a subclass. Raises :class:`ConfigError` or
-        :class:`TokenizerError` for a schedule that is incompatible with the vocabulary.
+        more: further arguments of a subclass.
         """
-        run = cls(config, TandemRules(config, vocabulary), *more)
+        run = cls(rules, *more)
         # Not logging: a trainer's level hides it, and this line is the user's proof.
-        print(announcement(config, run.rules.default), flush=True)
+        print(announcement(run.config, run.rules.default), flush=True)
         return run
 
     def note(self, start: str) -> CheckpointNote:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 from refused import refused
-from small_tokenizers import byte_level_bpe
+from small_tokenizers import byte_level_bpe, gpt2, llama_like_bpe, unigram_with_byte_fallback
 
 from tandem_plugin import TokenizerError, Vocabulary, resolve_boundaries
+from tandem_plugin.boundaries.tokenizer_files import whole_tokenizer
 
 TEXTS = [b"\n\n", b" the", b" a", b".\n\n", b"\xe3\x80", b"a", b" "]
 SPECIALS = ["<unk>", "<s>", "</s>"]
@@ -204,3 +207,192 @@ def test_spoiled_tokenizer_file_ends_in_a_sentence(tmp_path: Path, spoiled: int)
         with suppress(TokenizerError):
             assert len(Vocabulary.from_path(file))
         part[key] = before
+
+
+RESOLVERS = ("word", "sentence", "step", "newline", "every")
+ADDED = {
+    "plain": ["<tool>", " two words", "\n\nnext", "\u2581piece"],
+    "special": ["<|end|>", "<pad>"],
+}
+
+
+def saved(core: Any, folder: Path, *, added: bool, **names: str) -> Path:
+    """A folder that transformers writes, perhaps with tokens that were added afterwards."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    if added:
+        tokenizer.add_tokens(ADDED["plain"])
+        tokenizer.add_tokens(ADDED["special"], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def table_of(name: str, vocabulary: Vocabulary) -> list[bool] | str | None:
+    """A resolver's table; where it has none, the code of its error."""
+    try:
+        return resolve_boundaries(name, vocabulary).table.tolist()
+    except TokenizerError as error:
+        return error.code
+
+
+def the_same(folder: Path) -> Vocabulary:
+    """The vocabulary of a folder, after it was compared with that of transformers' tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    reference = Vocabulary.from_tokenizer(transformers.AutoTokenizer.from_pretrained(str(folder)))
+    vocabulary = Vocabulary.from_path(folder)
+    for field in ("pieces", "special", "family"):
+        assert getattr(vocabulary, field) == getattr(reference, field), field
+    assert vocabulary.texts() == reference.texts()
+    for name in RESOLVERS:
+        assert table_of(name, vocabulary) == table_of(name, reference), name
+    return vocabulary
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("make", [byte_level_bpe, llama_like_bpe, unigram_with_byte_fallback])
+def test_whole_tokenizer_json_is_read_as_transformers_reads_its_folder(
+    tmp_path: Path, make: Callable[[], Any], added: bool
+) -> None:
+    folder = saved(make(), tmp_path, added=added)
+    vocabulary = the_same(folder)
+    assert whole_tokenizer(folder) is not None
+    texts = [text.decode(errors="replace") for text in vocabulary.texts()]
+    assert not added or set(ADDED["special"]) <= {texts[i] for i in vocabulary.special}
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("name", ["qwen", "t5", "gpt2"])
+def test_real_vocabularies_are_read_as_transformers_reads_their_folders(
+    tmp_path: Path, real_tokenizer: Callable[[str], Path], name: str, added: bool
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    if name == "gpt2":
+        folder = real_tokenizer(name)
+        files = str(folder / "encoder.json"), str(folder / "vocab.bpe")
+        tokenizer = transformers.GPT2Tokenizer(*files)
+    elif name == "qwen":
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(real_tokenizer(name)))
+    else:
+        file = str(real_tokenizer("t5/tokenizer.json"))
+        tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=file)
+    if added:
+        tokenizer.add_tokens(ADDED["plain"])
+        tokenizer.add_tokens(ADDED["special"], special_tokens=True)
+    tokenizer.save_pretrained(tmp_path)
+    assert whole_tokenizer(tmp_path) is not None
+    the_same(tmp_path)
+
+
+CLASSES: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "GPT2Tokenizer": (lambda: byte_level_bpe([gpt2()]), ["<|endoftext|>"]),
+    "Qwen2Tokenizer": (byte_level_bpe, ["<|endoftext|>"]),
+    "Qwen2TokenizerFast": (byte_level_bpe, ["<|endoftext|>"]),
+    "LlamaTokenizer": (llama_like_bpe, ["<unk>", "<s>", "</s>"]),
+    "LlamaTokenizerFast": (llama_like_bpe, ["<unk>", "<s>", "</s>"]),
+    "GemmaTokenizer": (llama_like_bpe, ["<unk>", "<bos>", "<eos>", "<pad>", "<mask>"]),
+}
+
+
+@pytest.mark.parametrize("has_specials", [False, True])
+@pytest.mark.parametrize("name", CLASSES)
+def test_class_of_the_files_family_keeps_its_vocabulary(
+    tmp_path: Path, name: str, has_specials: bool
+) -> None:
+    """It adds special tokens of its own where the file has none."""
+    make, specials = CLASSES[name]
+    core = make()
+    if has_specials:
+        core.add_special_tokens(specials)
+    folder = saved(core, tmp_path, added=True)
+    edited(folder, "tokenizer_config.json", tokenizer_class=name)
+    assert (whole_tokenizer(folder) is not None) is has_specials
+    the_same(folder)
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "T5TokenizerFast", "BloomTokenizer", "Mine"])
+def test_class_of_another_family_is_left_to_transformers(tmp_path: Path, name: str) -> None:
+    folder = saved(byte_level_bpe(), tmp_path, added=False)
+    edited(folder, "tokenizer_config.json", tokenizer_class=name)
+    assert whole_tokenizer(folder) is None
+
+
+def test_class_that_the_model_names_is_left_to_transformers(tmp_path: Path) -> None:
+    folder = saved(byte_level_bpe(), tmp_path, added=False)
+    (folder / "tokenizer_config.json").unlink()
+    assert whole_tokenizer(folder) is not None
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    assert whole_tokenizer(folder) is None
+
+
+def edited(folder: Path, name: str, **changes: Any) -> None:
+    file = folder / name
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(content | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("tokenizer_config.json", {"eos_token": "<new end>"}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"image_token": "<image>"}}),
+        ("tokenizer_config.json", {"extra_special_tokens": ["<image>"]}),
+        ("tokenizer_config.json", {"pad_token": "q"}),
+        ("special_tokens_map.json", {"eos_token": "<new end>"}),
+        ("added_tokens.json", {"<new>": 300}),
+    ],
+)
+def test_tokens_of_other_files_are_read_by_transformers(
+    tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
+    folder = saved(byte_level_bpe(), tmp_path / "saved", added=True)
+    edited(folder, name, **changes)
+    assert whole_tokenizer(folder) is None
+    the_same(folder)
+
+
+def test_tokens_that_other_files_repeat_are_no_reason_to_import_transformers(
+    tmp_path: Path,
+) -> None:
+    names = {"eos_token": "<|end|>", "pad_token": "<pad>"}
+    folder = saved(byte_level_bpe(), tmp_path / "saved", added=True, **names)
+    edited(folder, "special_tokens_map.json", **names, additional_special_tokens=["<pad>"])
+    vocabulary = the_same(folder)
+    tokens = {vocabulary.pieces[i]: i for i in vocabulary.special}
+    assert set(tokens) == {"<|end|>", "<pad>"}
+    edited(folder, "added_tokens.json", **tokens)
+    assert whole_tokenizer(folder) is not None
+    edited(folder, "added_tokens.json", **{"<pad>": tokens["<pad>"] + 1})
+    assert whole_tokenizer(folder) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", '{"auto_map": {"AutoTokenizer": ["mine.Mine", null]}}'),
+        ("tokenizer_config.json", "[1]"),
+        ("tokenizer_config.json", "{"),
+        ("tokenizer_config.json", '{"eos_token": {"content": "<new end>", "lstrip": false}}'),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": {}}}'),
+        ("added_tokens.json", '{"<new>": "x"}'),
+        ("tekken.json", "{}"),
+        ("tokenizer.json", "{}"),
+    ],
+)
+def test_files_of_another_form_are_left_to_transformers(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    folder = saved(byte_level_bpe(), tmp_path / "saved", added=False)
+    assert whole_tokenizer(folder) is not None
+    (folder / name).write_text(content)
+    assert whole_tokenizer(folder) is None
+
+
+def test_folder_of_a_tokenizer_imports_neither_transformers_nor_torch(tmp_path: Path) -> None:
+    folder = saved(byte_level_bpe(), tmp_path / "saved", added=True)
+    program = f"""
+import sys
+from tandem_plugin import Vocabulary
+assert len(Vocabulary.from_path({str(folder)!r})) > 256
+assert not {{"torch", "transformers"}} & {{*sys.modules}}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

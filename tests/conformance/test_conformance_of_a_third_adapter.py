@@ -31,6 +31,7 @@ from tandem_plugin.training.authorship_wire import (  # noqa: E402
     ResponseAuthorship,
     ranges_of,
 )
+from tandem_plugin.training.calls import Trajectory  # noqa: E402
 
 page = adapter_of_the_page()
 VOCABULARY = Vocabulary(PIECES, "the conformance suite")
@@ -56,8 +57,10 @@ class Trainer(page.TandemTrainer):  # type: ignore[misc, name-defined]
         self._every = every
         super().__init__(SETTINGS, VOCABULARY, Scripted(every), tiny_model(), LONGEST)
 
-    def seed(self, number: int, call: int) -> int:
-        return [one.seed for turn in self._every[number].calls for one in turn][call]
+    def trajectory(self, number: int) -> Trajectory:
+        calls = [call for turn in self._every[number].calls for call in turn]
+        trajectory: Trajectory = super().trajectory(number)
+        return replace(trajectory, seed_of_call=lambda call: calls[call].seed)
 
     def samples(self) -> list[Sample]:
         loops = [loop_of(one, number) for number, one in enumerate(self._every)]

@@ -38,7 +38,7 @@ from tandem_openrlhf.patches.loss import (  # noqa: E402
 )
 from tandem_openrlhf.rollouts import RolloutActorInTandem, SharedCalls, narrowed  # noqa: E402
 from tandem_plugin.training.authorship_wire import AUTHORSHIP  # noqa: E402
-from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_plugin.training.calls import Trajectory  # noqa: E402
 
 LAMBDA_JUN = 0.2
 

@@ -19,7 +19,7 @@ import pytest
 
 from tandem_plugin.grading import default_grader
 from tandem_plugin.lab.data import prepare
-from tandem_plugin.lab.data.rows import problems_of
+from tandem_plugin.lab.data.sources import problems_of
 
 pytest.importorskip("sympy")
 pytest.importorskip("pyarrow")
@@ -117,8 +117,7 @@ def by_trl(response: str, prompt: Any, **columns: Any) -> str:
 def by_openrlhf(response: str, turns: list[dict[str, str]], gold: Any) -> str:
     prompt = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in turns)
     prompt += "<|im_start|>assistant\n"
-    query = prompt.replace("<|im_end|>\n", "<|im_end|>") + response + "<|im_end|>"
-    result = reward_func([query], [prompt], [gold])
+    result = reward_func([f"{prompt}{response}<|im_end|>"], [prompt], [gold])
     logs = {name: one[0] for name, one in result["extra_logs"].items() if "outcome_" in name}
     return outcome_in(logs)
 

@@ -31,8 +31,8 @@ from skyrl.backends.skyrl_train.utils.ppo_utils import (  # noqa: E402
 )
 from skyrl.train.config import AlgorithmConfig  # noqa: E402
 
+from tandem_plugin.training.calls import Trajectory  # noqa: E402
 from tandem_plugin.training.rows import Row  # noqa: E402
-from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 from tandem_skyrl.batch import Generation  # noqa: E402
 from tandem_skyrl.rollouts import TandemClient  # noqa: E402
 
@@ -67,7 +67,7 @@ def row_of(rollout: Rollout) -> Row:
         "response_ids": [rollout.response[:LONGEST]],
         "loss_masks": [rollout.generated[:LONGEST]],
     }
-    (row,) = generation.rows(output)
+    (row,) = generation.rows(output, generation.narrowed(output))
     return row
 
 

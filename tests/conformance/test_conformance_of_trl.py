@@ -29,8 +29,8 @@ from shared_rollouts import (  # noqa: E402
 from trl.experimental.async_grpo.async_rollout_worker import TrainingSequence  # noqa: E402
 from trl_trainer import grpo_trainer  # noqa: E402
 
+from tandem_plugin.training.calls import Response, Trajectory  # noqa: E402
 from tandem_plugin.training.rows import Row  # noqa: E402
-from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
 from tandem_trl.async_rollouts import TandemSequence, narrowed  # noqa: E402
 from tandem_trl.batch import Batch  # noqa: E402
 from tandem_trl.engine import LLMInTandem, TandemPrompt, answered  # noqa: E402
@@ -70,13 +70,13 @@ def row_of(rollout: Rollout) -> Row:
 
     for turn, sampled in zip(rollout.turns, rollout.calls, strict=True):
         for _ in sampled:
-            answered(generate, None, [sent])
+            answered(generate, {}, [sent])
         more = [*turn.tokens, *turn.feedback]
         sent = sent + more
     batch = Batch("training", 1, True, 8, 0, [trajectory])
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
-    (row,) = batch.rows([rollout.prompt], [response], [generated])
-    return row
+    (narrowed,) = batch.narrow([Response(rollout.prompt, response, generated)])
+    return batch.row(0, narrowed)
 
 
 def padded(rows: Sequence[Any], side: str = "right", dtype: Any = torch.long) -> Any:
@@ -145,7 +145,8 @@ def sequence_of(rollout: Rollout) -> TandemSequence:
         sent = [*sent, *turn.tokens, *turn.feedback]
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
     ids, mask = [*rollout.prompt, *response], [0] * len(rollout.prompt) + list(generated)
-    return narrowed(trajectory, TrainingSequence(ids, mask, [-1.0] * len(ids), "a rollout"))
+    (row,) = narrowed(trajectory, [TrainingSequence(ids, mask, [-1.0] * len(ids), "a rollout")])
+    return row
 
 
 @pytest.mark.parametrize("rollout", rollouts(), ids=lambda one: one.name)

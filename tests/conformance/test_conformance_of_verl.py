@@ -36,7 +36,7 @@ from tandem_plugin.training.authorship_wire import (  # noqa: E402
     AUTHORSHIP,
     ResponseAuthorship,
 )
-from tandem_plugin.training.trajectory import Trajectory  # noqa: E402
+from tandem_plugin.training.calls import Trajectory  # noqa: E402
 from tandem_verl import loss as imitation  # noqa: E402
 from tandem_verl.rollouts import TandemClient, narrow  # noqa: E402
 
@@ -87,7 +87,7 @@ def output_of(rollout: Rollout) -> Any:
         response_logprobs=None,
         extra_fields={},
     )
-    narrow(output, trajectory)
+    narrow([output], trajectory)
     return output
 
 

@@ -18,7 +18,7 @@ from skyrl.train.config import AlgorithmConfig  # noqa: E402
 from skyrl.train.config.config import OffPolicyCorrectionConfig  # noqa: E402
 from skyrl.train.trainer import RayPPOTrainer  # noqa: E402
 
-from tandem_skyrl.refusals import SOUND_ESTIMATORS, SOUND_LOSSES  # noqa: E402
+from tandem_skyrl.start import SOUND_ESTIMATORS, SOUND_LOSSES  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 
 ROWS, LENGTH, MICRO, LONGEST = 8, 10, 2, 16

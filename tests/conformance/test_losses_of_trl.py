@@ -12,7 +12,7 @@ pytest.importorskip("trl.scripts", reason="TRL is not installed")
 from shared_rollouts import tiny_model  # noqa: E402
 from trl_trainer import grpo_trainer  # noqa: E402
 
-from tandem_trl.refusals import SOUND_LOSSES  # noqa: E402
+from tandem_trl.start import SOUND_LOSSES  # noqa: E402
 
 ROWS, LENGTH, LOW, HIGH, DELTA, BETA, LONGEST = 6, 9, 0.2, 0.28, 1.5, 0.05, 16
 SHAPES = {"plain": {}, "kl": {"beta": BETA}, "two-sided": {"delta": DELTA}}

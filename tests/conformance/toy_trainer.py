@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import torch
 
+__version__ = "1.0"
+
 CLIP, DUAL_CLIP, EPSILON = 0.2, 3.0, 1e-6
 
 

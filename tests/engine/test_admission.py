@@ -11,7 +11,6 @@ from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
-from tandem_plugin.engine.patches import requests
 from tandem_plugin.engine.wire import AUTHORS_PROCESSOR
 from tandem_plugin.seeds import sample_seed
 
@@ -149,7 +148,7 @@ def test_names_that_are_nearly_tandems_are_refused(
 
 
 @pytest.mark.parametrize(
-    "extra", [{"p": 0.3}, {"session_id": "a"}, {"seed": 3}, {"\ud800": 1}, {"": 1}]
+    "extra", [{"p": 0.3}, {"session": "a"}, {"seed": 3}, {"\ud800": 1}, {"": 1}]
 )
 def test_names_that_nobody_knows_are_refused_with_and_without_tandem(
     admitted: Any, extra: dict[str, Any]
@@ -160,13 +159,52 @@ def test_names_that_nobody_knows_are_refused_with_and_without_tandem(
         str(error.value).encode()
 
 
-@pytest.mark.parametrize("extra", [None, {}, {"kv_transfer_params": {}, "ec_transfer_params": {}}])
+@pytest.mark.parametrize(
+    "extra",
+    [None, {}, {"kv_transfer_params": {}, "ec_transfer_params": {}}, {"session_id": "a"}],
+)
 def test_names_of_vllm_pass_by(admitted: Any, extra: dict[str, Any] | None):
     assert admission.check_request(admitted, SimpleNamespace(extra_args=extra)) is None
     asked = {**(extra or {}), "tandem": '{"seed": 7}'}
     resolved = admission.check_request(admitted, SimpleNamespace(extra_args=asked))
     assert resolved is not None
     assert resolved.seed == 7
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        ({"tandem": '{"seed": 7}'}, "request-field-dropped"),
+        ({"tandem": "off"}, "request-field-dropped"),
+        ({"Tandem": '{"seed": 7}'}, "request-field-unknown"),
+        ({"seed": 7, "schedule": "word"}, "request-field-unknown"),
+    ],
+)
+@pytest.mark.parametrize("extra", [None, {"kv_transfer_params": {}}])
+def test_endpoint_that_drops_what_its_client_sent_is_not_answered(
+    admitted: Any, sent: dict[str, Any], code: str, extra: dict[str, Any] | None
+):
+    remembered = admission.sent_to_server.set(sent)
+    try:
+        with refused(code):
+            admission.check_request(admitted, SimpleNamespace(extra_args=extra))
+    finally:
+        admission.sent_to_server.reset(remembered)
+
+
+def test_what_a_client_sent_and_the_engine_received_is_admitted(admitted: Any):
+    sent = {"tandem": '{"seed": 7}', "session_id": "a"}
+    remembered = admission.sent_to_server.set(sent)
+    try:
+        params = SimpleNamespace(extra_args={"tandem": '{"seed": 7}', "kv_transfer_params": {}})
+        resolved = admission.check_request(admitted, params)
+        assert resolved is not None
+        assert resolved.seed == 7
+        with refused("request-field-dropped"):
+            params.extra_args["tandem"] = '{"seed": 8}'
+            admission.check_request(admitted, params)
+    finally:
+        admission.sent_to_server.reset(remembered)
 
 
 def test_names_of_the_users_own_readers_pass_by(admitted: Any, monkeypatch: pytest.MonkeyPatch):
@@ -217,13 +255,3 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     }  # fmt: skip
     assert isinstance(given["tandem"], str)  # the user's own
     assert admission.check_request(admitted, params) == resolved
-
-
-def test_misplaced_fields_of_a_servers_body_are_found_and_those_of_others_are_not():
-    """vLLM would ignore them, and the senior alone would answer."""
-    for name in ("Tandem", "tandam", "t\u0430ndem"):
-        misplaced = {"extra_body": {"vllm_xargs": {name: "x"}}}
-        path = ("extra_body", "vllm_xargs", name)
-        assert requests._ignored(SimpleNamespace(model_extra=misplaced)) == path
-    for extra in ({"metadata": {"tandem": 1}}, {"vllm_xargs": {"tandem": "x"}}, {"a": {}}, None):
-        assert requests._ignored(SimpleNamespace(model_extra=extra)) == ()

@@ -9,13 +9,16 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from refused import refused
 from vllm.outputs import CompletionOutput
 
 from tandem_plugin import Span, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.completion import (
     NOTHING,
+    SeedSource,
     SentRequest,
     TandemCompletion,
+    resolve_requests,
     signed_completion,
 )
 from tandem_plugin.seeds import sample_seed
@@ -42,6 +45,13 @@ def signed(output: CompletionOutput, rules: TandemRules) -> TandemCompletion:
     seed = next(s for s in seeds if rules.default.replay(IDS, seeds[s]).tolist() == authors)
     asked = SentRequest(rules.for_request({"seed": seed}), None, 3)
     return signed_completion(output, [], asked, TokenBytes(rules.vocabulary), {})
+
+
+def test_parameters_beside_off_are_refused(rules: TandemRules):
+    several = ["off", {"schedule": "off"}, {"schedule": "off", "seed": 1}]
+    assert resolve_requests(rules, several, 3, SeedSource(None)) == [None] * 3
+    with refused("request-off-with-parameters", name="p"):
+        resolve_requests(rules, {"schedule": "off", "p": 0.3}, 1, SeedSource(None))
 
 
 def test_signed_output_is_vllms_own_whose_spans_carry_their_text(

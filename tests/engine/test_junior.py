@@ -9,7 +9,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
-from tandem_plugin.engine.refusals import AttentionShape, check_attention_shapes, check_config
+from tandem_plugin.engine.unsupported import AttentionShape, check_attention_shapes, check_config
 
 QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
 QWEN3_17B = AttentionShape(16, 8, 128, is_latent=False)

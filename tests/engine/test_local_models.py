@@ -8,7 +8,6 @@ import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from refused import refused
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.engine import local_models
-from tandem_plugin.engine.local_models import VLLMSource, check_before_start
+from tandem_plugin.engine.local_models import LocalModel, check_before_start
+from tandem_plugin.files.unified import TEXT_CLASSES
 
 pytestmark = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 
@@ -48,19 +48,22 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("Gemma3nForConditionalGeneration", {"vision_config": {}}, "multimodal-model-unsupported"),
     ("InternVLChatModel", {"vision_config": {}}, "multimodal-model-unsupported"),
-    ("Phi4MMForCausalLM", {}, "multimodal-model-unsupported"),
-    ("LlavaNextVideoForConditionalGeneration", {}, "multimodal-model-unsupported"),
+    ("Phi4MMForCausalLM", {"embd_layer": {}}, "multimodal-model-unsupported"),
+    ("Phi3VForCausalLM", {"embd_layer": {}}, "multimodal-model-unsupported"),
+    ("Qwen2AudioForConditionalGeneration", {"audio_config": {}}, "multimodal-model-unsupported"),
     (
         "WhisperForConditionalGeneration",
         {"is_encoder_decoder": True},
-        "multimodal-model-unsupported",
+        "encoder-decoder-unsupported",
     ),
-    ("Qwen3VLForConditionalGeneration", {"text_config": LINEAR}, "multimodal-model-unsupported"),
-    ("MambaForCausalLM", {}, "attention-free-model-unsupported"),
+    ("MambaForCausalLM", {"state_size": 16}, "attention-free-model-unsupported"),
     ("Qwen3ForCausalLM", {"is_encoder_decoder": True}, "encoder-decoder-unsupported"),
-    ("MyOwnForCausalLM", {}, "senior-architecture-unknown"),
     ("", {}, "senior-architecture-missing"),
 ]
+
+
+UNIFIED = TEXT_CLASSES.keys()
+"""Checkpoints whose text models are read alone."""
 
 
 def checkpoint(folder: Path, architecture: str, **settings: Any) -> str:
@@ -88,10 +91,7 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
     model = checkpoint(tmp_path / "model", architecture, **settings)
     with refused(code):
         check(model)
-    if code not in (
-        "senior-architecture-missing",
-        "senior-architecture-unknown",
-    ):  # of the senior alone
+    if code != "senior-architecture-missing":  # of the senior alone
         with refused(code):
             check(None, model)
     check(model, hf_overrides={"architectures": ["Qwen3ForCausalLM"]})
@@ -105,13 +105,20 @@ DRAFTS: dict[str, Any] = {"mode": "speculative"}
 ALLOWED = {**DRAFTS, "unproven": ["drafts_for_delta_net"]}
 
 
-@pytest.mark.parametrize("architecture", ["JambaForCausalLM", "Zamba2ForCausalLM"])
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        ("JambaForCausalLM", {"attn_layer_period": 8, "mamba_d_state": 16}),
+        ("Zamba2ForCausalLM", {"mamba_d_state": 64}),
+        ("OwnHybridForCausalLM", LINEAR),
+    ],
+)
 def test_states_of_a_family_that_was_not_tested_are_rejected(
-    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    architecture: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
     senior = checkpoint(tmp_path / "senior", *DELTA[:1], **DELTA[1])
-    other = checkpoint(tmp_path / "other", architecture)
+    other = checkpoint(tmp_path / "other", architecture, **settings)
     for models in ((other, None), (senior, other)):
         with refused("hybrid-family-untested", architecture=architecture, model=other):
             check(*models)
@@ -223,7 +230,7 @@ def test_weights_cloned_without_git_lfs_are_rejected(role: str, tmp_path: Path) 
 
 
 def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     for model in ("nobody/model", "hdfs://models/vl", "/nowhere", "gpt2", "a--b/c..d", "~nobody/m"):
         check(model)
@@ -231,13 +238,6 @@ def test_what_is_not_on_this_machine_or_cannot_be_read_is_left_to_the_engine(
     for text in ("", "[]", "{", '{"architectures": "Qwen2VLForConditionalGeneration"}'):
         (tmp_path / "config.json").write_text(text)
         check(str(tmp_path))
-    monkeypatch.setattr(local_models, "_body", lambda module: [])  # a vLLM that moved its tables
-    VLLMSource.tables.cache_clear()
-    VLLMSource.bases.cache_clear()
-    try:
-        check(checkpoint(tmp_path / "model", "Qwen3VLForConditionalGeneration"))
-    finally:
-        VLLMSource.tables.cache_clear()
 
 
 def test_model_of_the_hub_is_read_from_the_cache_alone(
@@ -248,7 +248,7 @@ def test_model_of_the_hub_is_read_from_the_cache_alone(
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123")
-    checkpoint(snapshot, "Qwen3VLForConditionalGeneration")
+    checkpoint(snapshot, "Qwen3VLForConditionalGeneration", vision_config={})
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     for senior, junior in (("owner/vl", None), (None, "owner/vl")):
@@ -258,20 +258,11 @@ def test_model_of_the_hub_is_read_from_the_cache_alone(
     check("owner/other")
 
 
-def test_another_plugin_of_vllms_may_register_architectures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = checkpoint(tmp_path / "model", "MyOwnForCausalLM")
-    mine = SimpleNamespace(name="my_models")
-    monkeypatch.setattr(local_models, "entry_points", lambda group: [mine])
-    check(model)
-
-
-def test_vllm_is_read_and_not_imported(tmp_path: Path) -> None:
+def test_vllm_is_not_imported(tmp_path: Path) -> None:
     model = checkpoint(tmp_path / "model", "Qwen3ForCausalLM")
     program = (
         "import sys; from tandem_plugin import TandemConfig\n"
-        "from tandem_plugin.engine.local_models import check_before_start\n"
+        "from tandem_plugin.engine.local_models import LocalModel, check_before_start\n"
         f"check_before_start(TandemConfig(), {model!r}, {{}}.get)\n"
         "print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules])"
     )
@@ -279,9 +270,15 @@ def test_vllm_is_read_and_not_imported(tmp_path: Path) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_tables_are_those_that_vllm_has_in_memory() -> None:
+def test_what_files_say_of_a_model_is_what_vllm_says_of_it(tmp_path: Path) -> None:
     from vllm.model_executor.models import registry
 
-    tables = VLLMSource.tables()
-    assert tables["_VLLM_MODELS"].keys() == registry._VLLM_MODELS.keys()
-    assert tables["_MULTIMODAL_MODELS"].keys() == registry._MULTIMODAL_MODELS.keys()
+    kinds = [*SOUND, *((name, settings) for name, settings, _ in REFUSED)]
+    known = [one for one in kinds if one[0] in registry._VLLM_MODELS and one[0] not in UNIFIED]
+    assert len(known) > 10
+    for architecture, settings in known:
+        model = LocalModel.read(checkpoint(tmp_path / "model", architecture, **settings))
+        assert model is not None
+        if not model.is_encoder_decoder:
+            is_multimodal = architecture in registry._MULTIMODAL_MODELS
+            assert model.is_multimodal_model == is_multimodal, architecture

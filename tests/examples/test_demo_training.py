@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import json
 import os
@@ -90,6 +92,19 @@ def test_second_demo_in_the_folder_of_a_running_one_is_refused(tmp_path: Path) -
             pytest.fail("it was claimed twice")
     with claimed(tmp_path, options) as is_resumed:
         assert is_resumed
+
+
+def test_demo_runs_where_the_file_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from folder import claimed
+
+    def failing(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    with claimed(tmp_path, {"seed": 7}) as is_resumed:
+        assert not is_resumed
 
 
 def test_folder_of_another_demo_is_left_as_it_is(tmp_path: Path) -> None:

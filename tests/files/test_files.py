@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import os
 import socket
 from pathlib import Path
@@ -10,10 +13,14 @@ from refused import refused
 from tandem_plugin.boundaries.vocabulary import Vocabulary
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import (
+    ForeignLineError,
+    WholeLines,
     check_outputs,
     is_number,
+    lock_file,
     open_file,
     parse_json,
+    read_appended,
     read_file,
     replacing,
     write_file,
@@ -149,6 +156,56 @@ def test_checkpoint_cloned_without_git_lfs_is_refused(models: None, name: str):
     assert "git lfs pull" in str(caught.value)
 
 
+SHARDS = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
+INDEX = "model.safetensors.index.json"
+
+
+def index_of(names: list[str]) -> str:
+    return json.dumps({"weight_map": {f"w.{n}": name for n, name in enumerate(names)}})
+
+
+@pytest.mark.parametrize(
+    ("files", "missing"),
+    [
+        ({SHARDS[0]: "", SHARDS[2]: ""}, SHARDS[1]),  # without an index
+        ({SHARDS[0]: "", SHARDS[1]: "", INDEX: index_of(SHARDS)}, SHARDS[2]),
+        (
+            {"a.safetensors": "", INDEX: index_of(["a.safetensors", "b.safetensors"])},
+            "b.safetensors",
+        ),
+        ({INDEX: index_of(SHARDS)}, SHARDS[0]),  # no shard at all
+        ({SHARDS[0]: "", INDEX: "{}"}, SHARDS[1]),  # an index that promises nothing
+        ({"pytorch_model-00002-of-00002.bin": ""}, "pytorch_model-00001-of-00002.bin"),
+    ],
+)
+def test_checkpoint_that_lacks_a_shard_is_refused(
+    models: None, files: dict[str, str], missing: str
+):
+    for name, content in files.items():
+        Path("models/senior", name).write_text(content)
+    with refused("model-shard-missing", file=missing, what="senior"):
+        check_model("models/senior", "senior")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        dict.fromkeys(SHARDS, "") | {INDEX: index_of(SHARDS)},
+        dict.fromkeys(SHARDS, ""),
+        {"model.safetensors": "", INDEX: index_of(SHARDS)},  # a stale index
+        {"model.safetensors": "", SHARDS[1]: ""},  # a stale shard
+        dict.fromkeys(SHARDS, "") | {"consolidated.safetensors": ""},
+        {INDEX: "[]"},
+        {INDEX: '{"weight_map": [1]}'},
+        {"adapter.bin": ""},
+    ],
+)
+def test_checkpoint_that_is_whole_is_accepted(models: None, files: dict[str, str]):
+    for name, content in files.items():
+        Path("models/senior", name).write_text(content)
+    check_model("models/senior", "senior")
+
+
 def test_folders_beside_the_files_of_a_checkpoint_are_none_of_them(models: None):
     Path("models/senior/evaluation.json").mkdir()
     check_model("models/senior", "senior")
@@ -185,3 +242,93 @@ def test_the_hub_is_asked_only_where_it_can_be_reached(
     assert ("no such model" in str(caught.value)) is listens
     assert ("the Hub cannot be reached from here" in str(caught.value)) is not listens
     assert constants.HF_HUB_OFFLINE is False
+
+
+def test_file_that_is_locked_belongs_to_the_first_until_it_is_closed(tmp_path: Path):
+    path = tmp_path / "lock"
+    with path.open("ab") as first, path.open("ab") as second:
+        assert lock_file(first, path)
+        assert not lock_file(second, path)
+        first.close()
+        assert lock_file(second, path)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_ours"),
+    [
+        *((number, False) for number in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)),
+        *((number, True) for number in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)),
+        *((number, True) for number in (errno.EINVAL, errno.EIO)),
+    ],
+)
+def test_file_system_without_locks_is_a_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    is_ours: bool,
+):
+    def failing(file: object, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    with (tmp_path / "lock").open("ab") as file:
+        assert lock_file(file, tmp_path / "run") is is_ours
+    assert [str(tmp_path / "run") in text for text in caplog.messages] == [True] * is_ours
+    assert os.strerror(number) in caplog.text or not is_ours
+
+
+BEGIN = b'{"n": '
+LINE = b'{"n": 1}\n'
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b"\0", b"\0" * 5000, b'{"n": 2', b'{"n": 2' + b"\0" * 9, b"\0" * 9 + b"2}"]
+)
+def test_what_a_loss_of_power_leaves_behind_whole_lines_is_torn(tmp_path: Path, tail: bytes):
+    path = tmp_path / "rows"
+    path.write_bytes(LINE * 2 + tail)
+    assert read_appended(path, BEGIN, parse_json) == WholeLines(len(LINE) * 2, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"\0\n" + LINE, 1), (LINE + b"\0\0" + LINE + LINE, 2), (LINE + b"other", 2), (b"\0\n", 1)],
+)
+def test_whole_lines_that_nobody_wrote_are_not_torn(tmp_path: Path, content: bytes, line: int):
+    path = tmp_path / "rows"
+    path.write_bytes(content)
+    with pytest.raises(ForeignLineError) as error:
+        read_appended(path, BEGIN, parse_json)
+    assert error.value.line == line
+
+
+def test_content_is_on_the_disk_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stored: list[bytes] = []
+
+    def fsync(descriptor: int) -> None:
+        stored.append(os.pread(descriptor, 99, 0))
+        assert not path.exists()
+        raise OSError(errno.EINVAL, "a file system that has none")
+
+    path = tmp_path / "note.json"
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_file(path, "{}")
+    assert (stored, path.read_text()) == ([b"{}"], "{}")
+
+
+def test_content_that_cannot_be_stored_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "note.json"
+    path.write_text("before")
+    monkeypatch.setattr(os, "fsync", fsync)
+    with refused("file-unwritable"):
+        write_file(path, "{}")
+    assert path.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [path]

@@ -23,7 +23,7 @@ import torch
 from torch import distributed
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.calls import Trajectory
 
 VOCABULARY = (
     "Ġa", "Ġb", "Ġc", "Ġd", "x", "y", "z", ".", "Ċ", "Ġthe", "ing", "Ġ1", "2", "t", "u", "q"
@@ -99,7 +99,7 @@ def responses() -> list[Response]:
             metrics=AgentLoopMetrics(),
             extra_fields={},
         )
-        narrow(output, trajectory)
+        narrow([output], trajectory)
         senior = np.array(output.response_mask, dtype=bool)
         junior = np.array(mask, dtype=bool) & ~senior
         old = [chosen.gauss(-2.5, 0.3) for _ in written]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def checkpoint(folder: Path, config: dict[str, Any], parameters: int = PARAMETER
 
 
 def shard(file: Path, tensors: dict[str, tuple[list[int], int]]) -> None:
-    """A file of safetensors without its data. tensors: shape and bytes by name."""
+    """A file of safetensors whose data is a hole. tensors: shape and bytes by name."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, (shape, size) in tensors.items():
@@ -143,3 +144,4 @@ def shard(file: Path, tensors: dict[str, tuple[list[int], int]]) -> None:
         start += size
     written = json.dumps(header).encode()
     file.write_bytes(len(written).to_bytes(8, "little") + written)
+    os.truncate(file, file.stat().st_size + start)

@@ -50,7 +50,8 @@ def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
     """Whether tandem accepts what a script asks for, and by which line or why not."""
     from tandem_plugin import TandemConfig
     from tandem_plugin.errors import ConfigError
-    from tandem_trl.refusals import check_trainer
+    from tandem_plugin.training.start import start
+    from tandem_trl.start import GRPOSettings
 
     if script["images"]:
         return "no", "its model reads images, and the engine rejects such models"
@@ -60,20 +61,16 @@ def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
         return "yes", "`rollout_worker=TandemRolloutWorker(...)`"
     from trl import GRPOTrainer
 
-    asked = SimpleNamespace(
-        args=SimpleNamespace(
-            use_vllm=not script["own_engine"],
-            vllm_mode="colocate",
-            vllm_tensor_parallel_size=1,
-            world_size=1,
-            loss_type="dapo",
-        ),
-        tools=[print] if script["tools"] or script["environments"] else [],
-        compute_loss=GRPOTrainer.compute_loss,
-        _compute_loss=GRPOTrainer._compute_loss,
+    args = SimpleNamespace(
+        use_vllm=not script["own_engine"],
+        vllm_mode="colocate",
+        vllm_tensor_parallel_size=1,
+        world_size=1,
+        loss_type="dapo",
     )
+    tools = [print] if script["tools"] or script["environments"] else []
     try:
-        check_trainer(asked, TandemConfig())
+        start(GRPOSettings(args, {}, None, GRPOTrainer, tools), TandemConfig())
     except ConfigError as error:
         return "no", error.message.rstrip(".").split(": ")[-1]
     return "yes", "`rollout_func=tandem_rollouts(...)`"

@@ -119,12 +119,12 @@ def reason(config: Any) -> str:
     """Why tandem's driver rejects a configuration; empty if it accepts it."""
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import TandemError
-    from tandem_plugin.training.refusals import Unproven
-    from tandem_verl.refusals import UNPROVEN, check_run
+    from tandem_plugin.training.start import start
+    from tandem_verl.start import VerlRun
 
     tandem = TandemConfig.from_mapping({"schedule": "word"})
     try:
-        check_run(config, tandem, Unproven(tandem, UNPROVEN))
+        start(VerlRun(config), tandem)
     except TandemError as error:
         return re.split(r" was not| does not| without|: |\. ", str(error))[0]
     return ""

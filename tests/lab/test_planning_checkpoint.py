@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +41,70 @@ def test_parameters_are_those_of_the_headers(tmp_path: Path) -> None:
     (folder / "model-2.safetensors").write_bytes(b"\xff" * 64)
     with refused("plan-safetensors-invalid"):
         read_checkpoint(str(folder))
+
+
+def headed(header: bytes, length: int | None = None, data: bytes = b"\0" * 8) -> bytes:
+    """A file of safetensors with this header, which may say another length."""
+    return (len(header) if length is None else length).to_bytes(8, "little") + header + data
+
+
+def tensor(shape: object, offsets: object) -> bytes:
+    return json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": offsets}}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0\0",
+        headed(b"[" * 10_000),
+        headed(b'{"w": ' * 5000),
+        headed(b"[]"),
+        headed(b"7"),
+        headed(b'"w"'),
+        headed(b'{"w": 1}'),
+        headed(b'{"w": {}}'),
+        headed(b'{"w": {}, "w": {}}'),
+        headed(b"\xff{}"),
+        headed(tensor([1], [0, 4]), 2**63),
+        headed(tensor([1], [0, 4]), 2**64 - 1),
+        headed(tensor([1], [0, 4]), 10_000),
+        headed(tensor([2**62] * 6, [0, 8])),
+        headed(tensor([2**62] * 50_000, [0, 8])),
+        headed(tensor([-1, -2], [0, 8])),
+        headed(tensor([2.5], [0, 8])),
+        headed(tensor([True], [0, 8])),
+        headed(tensor("2", [0, 8])),
+        headed(tensor([2], [8, 0])),
+        headed(tensor([2], [0])),
+        headed(tensor([2], None)),
+        headed(tensor([2], [-8, 0])),
+        headed(tensor([2], [0, 9])),
+        headed(tensor([2], [0, 8]), data=b""),
+    ],
+)
+def test_header_that_cannot_be_is_a_sentence(tmp_path: Path, content: bytes) -> None:
+    folder = checkpoint(tmp_path / "model", QWEN3_2B, 0)
+    (folder / "model.safetensors").write_bytes(content)
+    with refused("plan-safetensors-invalid", file=str(folder / "model.safetensors")) as caught:
+        read_checkpoint(str(folder))
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("shape", [[2], [0, 2**62, 2**62], [2**62, 2**62, 0], [], [64]])
+def test_header_that_is_odd_but_right_is_read(tmp_path: Path, shape: list[int]) -> None:
+    folder = checkpoint(tmp_path / "model", QWEN3_2B, 0)
+    (folder / "model.safetensors").write_bytes(headed(tensor(shape, [0, 8])))
+    assert read_checkpoint(str(folder)).parameters == math.prod(shape)
+
+
+def test_checkpoint_without_one_of_its_shards_is_not_planned(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", QWEN3_2B, 0)
+    shard(folder / "model-00001-of-00002.safetensors", {"model.a": ([7, 11], 154)})
+    with refused("model-shard-missing", file="model-00002-of-00002.safetensors"):
+        read_checkpoint(str(folder))
+    shard(folder / "model-00002-of-00002.safetensors", {"model.b": ([2], 4)})
+    assert read_checkpoint(str(folder)).parameters == 79
 
 
 @pytest.mark.parametrize("config", [QWEN3_2B, QWEN3_5_9B])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from refused import refused
 
-from tandem_plugin.patching.versions import MADE_FOR, check_version, judge_version
+from tandem_plugin.patching.versions import MADE_FOR, check_version, judge_version, release
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,20 @@ def test_extra_of_vllm_installs_the_versions_that_this_release_is_made_for() -> 
 @pytest.mark.parametrize("name", MADE_FOR)
 def test_first_and_last_version_that_this_release_is_made_for_are_well(name: str) -> None:
     assert [check_version(name, found) for found in MADE_FOR[name]] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("0.29.0", (0, 29, 0)),
+        ("0.29", (0, 29)),
+        ("0.29.0rc1+cpu", (0, 29, 0)),
+        ("0.30.1.dev7+g0a1b2c3d4.d20261105", (0, 30, 1)),
+        ("v0.31", (0, 31)),
+        ("dev", ()),
+        ("", ()),
+    ],
+)
+def test_release_is_that_of_candidates_and_builds_too(text: str, numbers: tuple[int, ...]):
+    assert release(text) == numbers
+    assert release("0.9.2") < release("0.10") < release("0.29.0rc1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tandem_plugin._interrupts import is_command
 from tandem_plugin.cli import app
 from tandem_plugin.errors import printable
 
@@ -114,15 +112,10 @@ def test_json_stays_json(inputs: Path) -> None:
     assert json.loads(done.stdout)["error"]
 
 
-def started(
-    *arguments: str, path: Path | None = None, **options: Any
-) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with modules of a folder first."""
-    folders = [str(path)] if path else []
-    given = os.environ.get("PYTHONPATH")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*folders, *([given] if given else [])])}
+def started(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
     command = [sys.executable, "-m", "tandem_plugin", *arguments]
-    return subprocess.run(command, env=env, text=True, stderr=subprocess.PIPE, **options)
+    return subprocess.run(command, text=True, stderr=subprocess.PIPE, **options)
 
 
 @pytest.mark.parametrize(
@@ -159,45 +152,6 @@ def test_module_is_the_command_and_its_output_may_be_closed(inputs: Path) -> Non
     assert done.stdout.startswith("Usage: tandem ")
     closed = started("plugins", preexec_fn=lambda: os.close(1))
     assert (closed.returncode, closed.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    "interrupted",
-    [
-        "raise KeyboardInterrupt",
-        "class A:\n    def __del__(self):\n        raise KeyboardInterrupt\nA()\nimport time\n"
-        "time.sleep(9)",
-    ],
-    ids=["code", "callback"],
-)
-def test_interrupted_imports_of_a_command_are_a_sentence(tmp_path: Path, interrupted: str) -> None:
-    """Also where Python could only print that it ignores the interrupt."""
-    (tmp_path / "pydantic.py").write_text(interrupted)
-    done = started("plugins", path=tmp_path, stdout=subprocess.PIPE)
-    assert (done.stdout, done.stderr) == ("", "Error: Interrupted.\n")
-    assert done.returncode in (-signal.SIGINT, 130)
-    (tmp_path / "pydantic.py").write_text("raise ValueError\n")
-    assert "Traceback" in started("plugins", path=tmp_path, stdout=subprocess.PIPE).stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["python", "/env/bin/tandem", "plugins"], True),
-        (["C:/python.exe", "C:/Scripts/tandem.exe"], True),
-        (["python", "-m", "tandem_plugin", "plugins"], True),
-        (["python", "-X", "dev", "-m", "tandem_plugin"], True),
-        (["python", "-m", "tandem_verl.keep_seniors", "run"], True),
-        (["python", "-m", "tandem_plugin.lab.protocols", "paper"], False),
-        (["python", "train.py", "tandem"], False),
-        (["python", "-m", "verl.trainer.main_ppo", "tandem_plugin"], False),
-        (["python", "-m", "tandem_trl.grpo"], False),
-        (["python", "-c", "import tandem_plugin"], False),
-        (["python"], False),
-    ],
-)
-def test_command_is_told_from_other_programs(arguments: list[str], expected: bool) -> None:
-    assert is_command(arguments) is expected
 
 
 def test_missing_package_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin import TandemConfig, Vocabulary, __version__
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary, __version__
 from tandem_plugin.training.checkpoint_note import (
     NOTE,
     CheckpointNote,
-    check_resumed,
     check_start,
 )
 from tandem_plugin.training.run import TandemRun
@@ -26,7 +25,7 @@ def config(**settings: Any) -> TandemConfig:
 
 
 def note(start: str, **settings: Any) -> CheckpointNote:
-    return TandemRun.start(config(**settings), VOCABULARY).note(start)
+    return TandemRun.start(TandemRules(config(**settings), VOCABULARY)).note(start)
 
 
 @pytest.fixture
@@ -61,14 +60,14 @@ def test_same_settings_resume_without_a_word(
     checkpoint: Path, base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative")
-    check_resumed(checkpoint, now)
+    now.check_resumed(checkpoint)
     assert said(capsys) == ""
 
 
 def test_resumed_run_names_every_setting_that_it_changes(
     checkpoint: Path, base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_resumed(checkpoint, note(base, p=0.25, seed=4, schedule="token"))
+    note(base, p=0.25, seed=4, schedule="token").check_resumed(checkpoint)
     line = said(capsys)
     for change in (
         'schedule="token" (was "word")', "p=0.25 (was null)", "seed=4 (was 3)",
@@ -85,7 +84,7 @@ def test_changed_default_of_a_schedule_shows_in_its_fingerprint(
     before = CheckpointNote.read(checkpoint)
     assert before is not None
     CheckpointNote(before.start, before.settings, "0" * 16, before.version).write(checkpoint)
-    check_resumed(checkpoint, note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative"))
+    note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative").check_resumed(checkpoint)
     assert 'fingerprint="' in said(capsys)
 
 
@@ -95,10 +94,10 @@ def test_resuming_from_another_start_may_not_move_the_junior_there(
     trained = tmp_path / "trained"
     trained.mkdir()
     with refused("checkpoint-tandem-dropped", junior=base, now=str(trained)):
-        check_resumed(checkpoint, note(str(trained)))
-    check_resumed(checkpoint, note(str(trained), junior=base))
+        note(str(trained)).check_resumed(checkpoint)
+    note(str(trained), junior=base).check_resumed(checkpoint)
     assert "senior's start=" in said(capsys)
-    check_resumed(checkpoint, note(base, junior=str(trained)))  # a junior that somebody named
+    note(base, junior=str(trained)).check_resumed(checkpoint)  # a junior that somebody named
     assert 'junior="' in said(capsys)
 
 
@@ -108,7 +107,7 @@ def test_checkpoint_without_a_readable_note_is_resumed_with_a_word(
 ) -> None:
     if content is not None:
         (tmp_path / NOTE).write_text(content)
-    check_resumed(tmp_path, note(base))
+    note(base).check_resumed(tmp_path)
     assert f"has no {NOTE}" in said(capsys)
 
 

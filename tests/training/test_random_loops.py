@@ -22,9 +22,9 @@ from philox import draws
 from tandem_plugin import AuthorshipError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training import response_authorship
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
+from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.checks import check_rows
 from tandem_plugin.training.rows import Row
-from tandem_plugin.training.trajectory import Trajectory
 
 PIECES = ("Ġa", "b", "Ġc", "d")
 BOUNDARIES, P, CAP = frozenset({0, 2}), 0.5, 2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_plugin import TandemConfig, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import counters_of_engines
@@ -23,7 +23,7 @@ VOCABULARY = Vocabulary(tuple("abcdefgh"), "a test")
 
 def started(**settings: Any) -> TandemRun:
     config = TandemConfig.from_mapping({"schedule": "solo", "seed": 3, **settings})
-    return TandemRun.start(config, VOCABULARY)
+    return TandemRun.start(TandemRules(config, VOCABULARY))
 
 
 def test_start_says_in_the_log_what_is_on(capsys: pytest.CaptureFixture[str]) -> None:

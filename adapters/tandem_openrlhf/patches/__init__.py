@@ -9,15 +9,15 @@ from functools import partial
 
 from tandem_openrlhf.patches import generation, training
 from tandem_openrlhf.ray_workers import confirmed_actor
-from tandem_openrlhf.refusals import UNPROVEN
+from tandem_openrlhf.start import OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.subclasses import Patch, in_place_of
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.refusals import Unproven, check_versions
+from tandem_plugin.training.start import Start
 
-__all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of"]
+__all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of", "put"]
 
 FRAMEWORK = "OpenRLHF"
 """As :mod:`tandem_plugin.patching.in_place` knows it."""
@@ -55,15 +55,21 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
 
 
 def apply() -> None:
-    """Apply every patch of the run, now or when its module is imported; repeatable.
+    """Apply every patch in a worker process of a run, whose node may have other versions.
 
-    Raises :class:`ConfigError` for an OpenRLHF version that the adapter was not tested with, and
-    :class:`EngineError` if a patched module is missing.
+    Repeatable. Raises :class:`ConfigError` for an OpenRLHF version that the adapter was not tested
+    with, and like :func:`put`.
     """
     config = running_config()
-    unproven = Unproven(config, UNPROVEN)
-    check_versions("openrlhf", unproven)
-    unproven.log_warnings()
+    Start(OpenRLHFCommand, config)
+    put(config)
+
+
+def put(config: TandemConfig) -> None:
+    """Apply every patch of a run, now or when its module is imported; repeatable.
+
+    Raises :class:`EngineError` if a patched module is missing.
+    """
     put_in_place(FRAMEWORK, patches_of(config), REMEDY)
 
 

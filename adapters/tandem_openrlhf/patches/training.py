@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
-from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
-from tandem_plugin.training.checkpoint_note import CheckpointNote, check_resumed
+from tandem_plugin.rules import TandemRules
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.metrics import counters_of_engines
 
@@ -33,8 +33,8 @@ class Maker(ForeignBase):  # type: ignore[misc]
 
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
-        vocabulary = Vocabulary.from_tokenizer(self.tokenizer)
-        self.tandem = OpenRLHFRun.start(running_config(), vocabulary, self.args)
+        rules = TandemRules.from_tokenizer(running_config(), self.tokenizer)
+        self.tandem = OpenRLHFRun.start(rules, self.args)
 
     def make_experience_batch(self, rollout_samples: Sequence[Experience]) -> Any:
         import torch
@@ -112,7 +112,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         actor = Path(self.args.ckpt.path) / "_actor"
         latest = actor / "latest"  # DeepSpeed's
         tag = latest.read_text().strip() if latest.exists() else ""
-        check_resumed(actor / tag, self._tandem_note)
+        self._tandem_note.check_resumed(actor / tag)
 
 
 class SynchronousTrainer(Trainer):

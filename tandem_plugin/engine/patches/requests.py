@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.engine.wire import PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import asks_for_tandem
 from tandem_plugin.patching.wrapping import wrap_once
-from tandem_plugin.request import RIGHT_FORM, resembles_tandem
 
 
 def wrap_request_admission() -> None:
@@ -109,42 +108,3 @@ def _refuse_beams(search: Callable[..., Any], owner: Any, *rest: Any, **options:
 
         refuse_beam_search()
     return search(owner, *rest, **options)
-
-
-def wrap_model_check() -> None:
-    """Reject a request body that has ``tandem`` where vLLM would ignore it.
-
-    Touches: ``BaseServing._check_model``, which every text handler calls first with the parsed
-    body. Versions: 0.24 to 0.32. Why: vLLM accepts unknown fields, and the senior alone would
-    answer with status 200. Goes when: vLLM rejects unknown fields.
-    """
-    from vllm.entrypoints.serve.engine.serving import BaseServing
-
-    async def wrapper(check: Callable[..., Any], serving: Any, request: Any) -> Any:
-        architecture = next(iter(serving.model_config.architectures), "")
-        if architecture.startswith(PREFIX) and (path := _ignored(request)):
-            return serving.create_error_response(
-                f"vLLM ignores the field {path[0]!r} of the body, including {'.'.join(path)!r}: "
-                f"the senior alone would answer. {RIGHT_FORM}"
-            )
-        return await check(serving, request)
-
-    wrap_once(BaseServing, "_check_model", wrapper)
-
-
-def _ignored(request: Any) -> tuple[str, ...]:
-    """The path of a misplaced ``tandem`` field in a body; empty if there is none.
-
-    ``metadata`` is skipped, because OpenAI's API leaves its keys to the user, and ``vllm_xargs``,
-    which a batch of chats passes on without declaring it, because the engine checks it.
-    """
-    apart = dict.fromkeys(("metadata", "vllm_xargs"))
-    fields = {**(getattr(request, "model_extra", None) or {}), **apart}
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), fields)]
-    while waiting:
-        above, value = waiting.pop()
-        for name, inner in value.items() if isinstance(value, dict) else ():
-            if resembles_tandem(str(name)):
-                return (*above, str(name))
-            waiting.append(((*above, str(name)), inner))
-    return ()

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
-from tandem_plugin.errors import EngineError
+from tandem_plugin.engine.unsupported import EngineView, Row, is_older, of
+from tandem_plugin.unsupported import (
+    Option,
+    Unsupported,
+    check_supported,
+    is_on,
+    is_set,
+    option_of,
+)
 
 if TYPE_CHECKING:
     from vllm.config import ModelConfig, VllmConfig
     from vllm.engine.arg_utils import EngineArgs
 
-_OLDEST = (0, 29)
-"""The first vLLM whose Model Runner V2 and rejection sampler support this mode."""
+
+def _drafts(value: Any, option: Option) -> bool:
+    return bool(option("tandem.max_drafts")) and bool(value)
 
 
-def check_drafting_options(option: Callable[[str], Any], version: str) -> None:
-    """Raise :class:`EngineError` for a vLLM or one of its options that this mode does not support.
+def _unverified(name: str, rejects: Callable[[Any, Option], bool]) -> Unsupported:
+    short = name.rpartition(".")[2]
+    return Row(name, rejects, "speculative-setting-unsupported", fields={"name": short})
 
-    option: its value by its name; None if it is not set. version: vLLM's.
-    """
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _OLDEST:
-        raise EngineError("speculative-vllm-too-old", version=version)
-    if option("logits_processors"):
-        raise EngineError("speculative-logits-processors")
-    for name in ("enable_lora", "enable_dbo"):
-        if option(name):
-            raise EngineError("speculative-setting-unsupported", name=name)
+
+DRAFTING_ARGUMENTS = (
+    Row(
+        "vllm",
+        # The first whose Model Runner V2 and rejection sampler support this mode.
+        lambda version, option: _drafts(version, option) and is_older(version, (0, 29)),
+        "speculative-vllm-too-old",
+        fields={"version": of("vllm")},
+    ),
+    Row("logits_processors", _drafts, "speculative-logits-processors"),
+    _unverified("enable_lora", _drafts),
+    _unverified("enable_dbo", _drafts),
+)
+"""Of vLLM and its arguments, in the speculative mode."""
 
 
 def ask_for_drafts(
@@ -42,12 +56,13 @@ def ask_for_drafts(
 ) -> None:
     """Configure the junior as vLLM's draft model, in engine arguments with the speculative mode.
 
-    revision, code_revision: the junior's, if not its newest. Raises like
-    :func:`check_drafting_options`.
+    revision, code_revision: the junior's, if not its newest. Raises :class:`EngineError` for a vLLM
+    or an argument that this mode does not support.
     """
     import vllm
 
-    check_drafting_options(lambda name: getattr(args, name, None), vllm.__version__)
+    view = EngineView(option_of(args), config, vllm.__version__)
+    check_supported(DRAFTING_ARGUMENTS, view)
     give_drafts_their_targets_ids()
     args.speculative_config = {
         "method": "draft_model",
@@ -84,33 +99,58 @@ def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] |
     return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
 
 
+def _has_experts_in_ranks(size: Any, option: Option) -> bool:
+    return size > 1 and bool(option("senior.is_moe") or option("junior.is_moe"))
+
+
+def _is_above_1(size: Any, option: Option) -> bool:
+    return (size or 1) > 1
+
+
+_DRAFTING = (
+    Row("config.use_v2_model_runner", lambda value, _: not value, "speculative-runner-v1"),
+    _unverified("config.parallel_config.enable_dbo", is_on),
+    _unverified("config.parallel_config.decode_context_parallel_size", _is_above_1),
+    _unverified("config.parallel_config.prefill_context_parallel_size", _is_above_1),
+    Row(
+        "config.lora_config",
+        is_set,
+        "speculative-setting-unsupported",
+        fields={"name": "enable_lora"},
+    ),
+    _unverified("config.watermark_config", is_set),
+    _unverified("config.model_config.return_sampling_mask", is_on),
+    _unverified("config.model_config.enable_trace_replay", is_on),
+    _unverified("config.cache_config.kv_sharing_fast_prefill", is_on),
+    Row(
+        "config.parallel_config.data_parallel_size",
+        _has_experts_in_ranks,
+        "speculative-data-parallel-experts",
+    ),
+    Row(
+        "config.scheduler_config",
+        lambda scheduler, _: scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs,
+        "speculative-batched-tokens-too-few",
+        fields={
+            "max_num_batched_tokens": of("config.scheduler_config.max_num_batched_tokens"),
+            "max_num_seqs": of("config.scheduler_config.max_num_seqs"),
+        },
+    ),
+    Row(
+        "tandem.drafts",
+        lambda drafts, option: (
+            isinstance(drafts, dict) and option("config.parallel_config.data_parallel_size") > 1
+        ),
+        "drafts-data-parallel",
+        fields={"drafts": of("tandem.max_drafts")},
+    ),
+)
+"""Of a finished configuration of the speculative mode."""
+
+
 def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
-    if not getattr(vllm_config, "use_v2_model_runner", False):
-        raise EngineError("speculative-runner-v1")
-    model, parallel = vllm_config.model_config, vllm_config.parallel_config
-    draft = vllm_config.speculative_config.draft_model_config
-    unsupported = {
-        "enable_dbo": getattr(parallel, "enable_dbo", False),
-        "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
-        "prefill_context_parallel_size": getattr(parallel, "prefill_context_parallel_size", 1) > 1,
-        "enable_lora": vllm_config.lora_config is not None,
-        "watermark_config": getattr(vllm_config, "watermark_config", None) is not None,
-        "return_sampling_mask": getattr(model, "return_sampling_mask", False),
-        "enable_trace_replay": getattr(model, "enable_trace_replay", False),
-        "kv_sharing_fast_prefill": vllm_config.cache_config.kv_sharing_fast_prefill,
-    }
-    for name, is_set in unsupported.items():
-        if is_set:
-            raise EngineError("speculative-setting-unsupported", name=name)
-    if parallel.data_parallel_size > 1 and (model.is_moe or draft.is_moe):
-        raise EngineError("speculative-data-parallel-experts")
-    scheduler = vllm_config.scheduler_config
-    if scheduler.max_num_batched_tokens < 2 * scheduler.max_num_seqs:
-        raise EngineError(
-            "speculative-batched-tokens-too-few",
-            max_num_batched_tokens=scheduler.max_num_batched_tokens,
-            max_num_seqs=scheduler.max_num_seqs,
-        )
-    if isinstance(config.drafts, dict) and parallel.data_parallel_size > 1:
-        raise EngineError("drafts-data-parallel", drafts=config.max_drafts)
+    junior = vllm_config.speculative_config.draft_model_config
+    senior = vllm_config.model_config
+    view = EngineView(lambda name: None, config, None, senior, junior, vllm_config)
+    check_supported(_DRAFTING, view)

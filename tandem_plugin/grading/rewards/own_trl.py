@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tandem_plugin.errors import GradingError
+from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.grading.rewards import text_of
 from tandem_plugin.grading.rewards.own import OwnReward, own_rewards, problem_of
-from tandem_plugin.grading.rewards.trl_reward import answer_of, gold_of
+from tandem_plugin.grading.rewards.trl_reward import said_in
 
 
 def __getattr__(name: str) -> Callable[..., list[float]]:
@@ -36,10 +37,10 @@ def reward_function(reward: OwnReward) -> Callable[..., list[float]]:
             for row in range(len(completions))
         ]
         problems = [
-            problem_of(text_of(prompt), gold_of(row), _flat(row))
+            problem_of(text_of(prompt), answer_of(row), _flat(row))
             for prompt, row in zip(prompts, rows, strict=True)
         ]
-        return reward.scores([answer_of(completion) for completion in completions], problems)
+        return reward.scores([said_in(completion) for completion in completions], problems)
 
     scores.__name__ = reward.function
     return scores

@@ -8,21 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading import OUTCOMES, default_grader
-from tandem_plugin.grading.golds import (
-    GOLD_FIELDS,
-    SOLUTION_FIELDS,
-    given_answer,
-    is_present,
-    solved_answer,
-)
+from tandem_plugin.grading.golds import ANSWER_FIELDS, answer_of
 from tandem_plugin.grading.rewards import prompt_of, text_of
 
-_COLUMNS = ("reward_model", *GOLD_FIELDS, *SOLUTION_FIELDS)
+_COLUMNS = tuple(name.partition(".")[0] for name in ANSWER_FIELDS)
 """Where a data set may have the right answers: first as ``tandem data prepare`` writes them."""
 
 default_grader()  # raises at startup if SymPy is missing
@@ -38,22 +32,22 @@ def math_reward(
     """Grade a batch: 1.0 for each right answer, else 0.0; logs the share of each outcome.
 
     completions, prompts: texts, or conversations; the answer is the assistant's last turn. The
-    right answer of a row is its first that is not blank among the columns ``reward_model`` (a
-    mapping with ``ground_truth``), ``answer`` and the others that ``tandem data prepare`` reads. A
-    row without one gets None, which TRL leaves out. Raises :class:`DataError` for a data set
-    without any of these columns.
+    right answer of a row is found as by ``tandem data prepare``, in the first of
+    :data:`~tandem_plugin.grading.golds.ANSWER_FIELDS` that is not blank. A row without one gets
+    None, which TRL leaves out. Raises :class:`DataError` for a data set without any of these
+    columns.
     """
-    names = [one for one in _COLUMNS if one in columns]
+    names = [name for name in _COLUMNS if name in columns]
     if not names:
         raise DataError(
             "answers-column-missing", columns=", ".join(sorted(columns)), known=", ".join(_COLUMNS)
         )
     rows = range(len(completions))
-    golds = [gold_of({name: columns[name][row] for name in names}) for row in rows]
+    golds = [answer_of({name: columns[name][row] for name in names}) for row in rows]
     asked = [_prompt(prompts, extra_info, row) for row in rows]
     graded = [row for row in rows if golds[row] is not None]
     grades = default_grader().grade_batch(
-        (answer_of(completions[row]), golds[row], asked[row]) for row in graded
+        (said_in(completions[row]), golds[row], asked[row]) for row in graded
     )
     if log_metric is not None and grades:
         for outcome in OUTCOMES:
@@ -61,14 +55,6 @@ def math_reward(
             log_metric(f"grading/{outcome}", share)
     rewards = {row: grade.reward for row, grade in zip(graded, grades, strict=True)}
     return [rewards.get(row) for row in rows]
-
-
-def gold_of(row: Mapping[str, Any]) -> Any:
-    """The right answer of a row, or None; a ``solution`` that marks none is the answer itself."""
-    answer, solution = given_answer(row), row.get("solution")
-    if answer is None and (answer := solved_answer(row)) is None and is_present(solution):
-        return solution
-    return answer
 
 
 def _prompt(
@@ -79,7 +65,7 @@ def _prompt(
     return None if extra_info is None else prompt_of(extra_info[row])
 
 
-def answer_of(completion: Any) -> str:
+def said_in(completion: Any) -> str:
     """The text of a completion, or of the assistant's last turn; empty where there is none."""
     if not isinstance(completion, list | tuple):
         return text_of(completion)

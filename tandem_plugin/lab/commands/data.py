@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tandem_plugin.lab.commands.options import ProtocolOption, complete_problems
+from tandem_plugin.lab.commands.options import (
+    FieldsOption,
+    MapOption,
+    ProtocolOption,
+    complete_problems,
+)
 from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
@@ -21,6 +26,7 @@ data = typer.Typer(
     rich_markup_mode=None,
 )
 
+_MOST_LISTED = 10
 _SOURCE = (
     "A .jsonl, .json or .parquet file, - for JSON Lines from standard input, "
     "owner/name[:config][#split] on the Hub, or a named set: deepscaler, aime24, aime25, aime26, "
@@ -48,6 +54,8 @@ def prepare(
             help="A local file of a named set, used instead of downloading it. Can be repeated."
         ),
     ] = None,
+    field: FieldsOption = None,
+    map: MapOption = None,
     bad_rows: Annotated[
         Literal["stop", "skip"],
         typer.Option(help="How to handle invalid rows: stop at the first, or skip and list them."),
@@ -64,19 +72,19 @@ def prepare(
 ) -> None:
     """Write a problem set in a trainer's format, with the instruction to answer in a box.
 
-    A problem that already says how to answer keeps its own instruction. Everything that belongs to
-    a problem is in its prompt: choices, context, a system message. Fields that are not read are
-    listed. The folder contains train, heldout if requested, and manifest.json, of one set for one
+    A problem that already says how to answer keeps its own instruction. Fields that are not read
+    are listed, and rows whose layout is not known are rejected: --field or --map says how they are
+    read. The folder contains train, heldout if requested, and manifest.json, of one set for one
     trainer; the same source, settings and seed produce the same files.
     """
-    from tandem_plugin.lab.data import INSTRUCTION, PromptTemplate
+    from tandem_plugin.lab.data import PromptTemplate, layout_of, read_problems
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
 
     stated = {} if protocol is None else defaults(protocol)
     always, draws_rows = bool(stated.get("always_instructed")), bool(stated.get("draws_rows"))
-    text = INSTRUCTION if instruction is None else instruction
+    text = _instruction(template) if instruction is None else instruction
     used = {
         "heldout": heldout,
         "template": template,
@@ -85,16 +93,18 @@ def prepare(
         "draws_rows": draws_rows,
     }
     noted = record(protocol, used)
-    problems = _read(source, file, bad_rows)
+    with waiting(f"read {source}", bar=True):
+        problems = read_problems(
+            source, bad_rows, layout=layout_of(field or (), map), files=file or ()
+        )
     with waiting(f"prepare {len(problems):,} problems", bar=True):
         prepared = write(
             problems,
-            "openrlhf" if to == "openrlhf" else "verl",
+            to,
             out,
             heldout=heldout,
             seed=seed,
             template=PromptTemplate(template, text, system, always),
-            inputs=[source, *(file or ())],
             draws_rows=draws_rows,
             protocol=noted,
         )
@@ -106,9 +116,11 @@ def prepare(
         "checksums": prepared.checksums,
         **{
             name: contents[name]
-            for name in ("duplicates", "contradictions", "bad_rows", "unread_fields")
+            for name in (
+                *("duplicates", "near_duplicates", "contradictions", "unreadable_golds"),
+                *("bad_rows", "unread_fields", "without_box"),
+            )
         },
-        "without_box": contents["without_box"],
         "replaced": prepared.replaced,
         "manifest": str(prepared.manifest),
         "protocol": noted,
@@ -125,6 +137,15 @@ def prepare(
         echo(line)
 
 
+def _instruction(template: str) -> str:
+    """The common instruction, unless a template says itself how to answer."""
+    from tandem_plugin.lab.data import INSTRUCTION
+    from tandem_plugin.lab.data.instructions import says_how_to_answer
+
+    is_own = "{instruction}" not in template and says_how_to_answer(template)
+    return "" if is_own else INSTRUCTION
+
+
 def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
     """What the files do not have, and what they replaced."""
     from tandem_plugin.lab.data.instructions import without_box_note
@@ -137,21 +158,24 @@ def _notes(problems: ProblemSet, prepared: Prepared) -> Iterator[str]:
     if count := contents["contradictions"]:
         yield f"contradictions: {count:,} with the text of an earlier problem and another answer"
     yield from filter(None, [problems.unread_note(), without_box_note(contents["without_box"])])
-    for bad in problems.bad_rows[:10]:
-        yield f"skipped: row {bad.row}: {bad.reason}"
-    if len(problems.bad_rows) > 10:
-        yield f"skipped: {len(problems.bad_rows) - 10:,} more rows"
+    yield from _listed(
+        "golds that the grader cannot read",
+        [f"row {gold['row']}: {gold['gold']!r}" for gold in contents["unreadable_golds"]],
+    )
+    yield from _listed(
+        "near duplicates on both sides",
+        [
+            f"held-out row {pair['heldout']} is like row {pair['train']} ({pair['likeness']})"
+            for pair in contents["near_duplicates"]
+        ],
+    )
+    yield from _listed("skipped", [f"row {bad.row}: {bad.reason}" for bad in problems.bad_rows])
 
 
-def _read(source: str, files: list[Path] | None, bad_rows: Literal["stop", "skip"]) -> ProblemSet:
-    from tandem_plugin.lab.data import DataError, load_named, read_problems
-    from tandem_plugin.lab.data.named import check_source, is_named
-    from tandem_plugin.progress import waiting
-
-    with waiting(f"read {source}", bar=True):
-        if is_named(source):
-            return load_named(source, tuple(files or ()), bad_rows)
-        if files:
-            raise DataError("file-of-unnamed-set", source=source)
-        check_source(source)
-        return read_problems(source, bad_rows)
+def _listed(title: str, entries: Sequence[str]) -> Iterator[str]:
+    """A line for each of the first entries, and how many there are."""
+    if entries:
+        yield f"{title}: {len(entries):,}"
+    yield from (f"  {entry}" for entry in entries[:_MOST_LISTED])
+    if len(entries) > _MOST_LISTED:
+        yield f"  and {len(entries) - _MOST_LISTED:,} more, in the manifest"

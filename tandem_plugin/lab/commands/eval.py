@@ -14,6 +14,8 @@ from tandem_plugin.lab.commands.options import (
     MOST_SAMPLES,
     ContextOption,
     EngineOption,
+    FieldsOption,
+    MapOption,
     MaxTokensOption,
     OverOption,
     ProtocolOption,
@@ -34,6 +36,7 @@ from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
+    from tandem_plugin.lab.data import Layout
     from tandem_plugin.lab.evaluation.generation import Sampling
     from tandem_plugin.lab.evaluation.graders import FileGrader
     from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
@@ -146,9 +149,9 @@ _TEAM = {
 _SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
 _SAMPLING |= {"template_args"}
 _OPTIONS: dict[Part, set[str]] = {
-    "solo": {*_SAMPLING, "protocol", "benchmark", "samples", "grader"},
+    "solo": {*_SAMPLING, "protocol", "benchmark", "field", "map", "samples", "grader"},
     "handoff": {
-        *(*_SAMPLING, "protocol", "benchmark", "grader"),
+        *(*_SAMPLING, "protocol", "benchmark", "field", "map", "grader"),
         *("junior", "schedule", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
@@ -165,6 +168,8 @@ def evaluate(
     out: ResultsOption,
     junior: JuniorsOption = None,
     benchmark: BenchmarksOption = None,
+    field: FieldsOption = None,
+    map: MapOption = None,
     schedule: SchedulesOption = None,
     parameters: SettingsOption = None,
     samples: AloneSamplesOption = 32,
@@ -196,6 +201,7 @@ def evaluate(
     distributions of both models are compared, a few positions at a time. The first junior is the
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
+    from tandem_plugin.lab.data import layout_of
     from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
     from tandem_plugin.lab.evaluation.graders import read_grader
 
@@ -203,7 +209,8 @@ def evaluate(
     alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k, context)
     team = replace(alone, **_teams_own(settings))
     rendering, arguments = template_arguments(template_args), engine_arguments(engine)
-    benchmarks = _benchmarks(benchmark or (), protocol, rendering)
+    layout = layout_of(field or (), map)
+    benchmarks = _benchmarks(benchmark or (), protocol, rendering, layout)
     graders = [read_grader(one) for one in grader or ()]
     _check_names([one.name for one in graders], "--grader")
     noted = _noted(settings, part, benchmarks)
@@ -377,7 +384,7 @@ def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _benchmarks(
-    given: Sequence[str], protocol: str | None, template_args: Mapping[str, Any]
+    given: Sequence[str], protocol: str | None, template_args: Mapping[str, Any], layout: Layout
 ) -> list[Benchmark]:
     from tandem_plugin.lab.data import PromptTemplate
     from tandem_plugin.lab.evaluation.inputs import read_benchmark
@@ -388,7 +395,7 @@ def _benchmarks(
         template = PromptTemplate(
             stated["template"], stated["instruction"], always=stated["always_instructed"]
         )
-    read = [read_benchmark(one, template) for one in given]
+    read = [read_benchmark(benchmark, template, layout) for benchmark in given]
     benchmarks = [replace(one, template_args=template_args) for one in read]
     _check_names([one.name for one in benchmarks], "--benchmark")
     for note in (note for one in benchmarks for note in one.notes()):

@@ -42,6 +42,26 @@ def complete_problems(incomplete: str) -> list[str]:
     return [name for name in NAMED_SETS if incomplete and name.startswith(incomplete)]
 
 
+FieldsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="PART=FIELD",
+        help="Where the rows have a part of the problem: problem, messages, answer or choices, as "
+        "in problem=question or answer=meta.final. Can be repeated.",
+    ),
+]
+MapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        metavar="FILE:FUNCTION",
+        help="A Python function from a row to its parts, for what --field cannot say: a dict with "
+        "problem or messages, answer, and choices if it has any; None leaves the row out.",
+    ),
+]
+
+
 def _take_protocol(ctx: typer.Context, name: str | None) -> str | None:
     """The protocol's settings become the defaults of the other options."""
     if name is not None:

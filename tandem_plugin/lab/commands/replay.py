@@ -74,8 +74,9 @@ def replay(
     response that the senior wrote alone has "tandem_seed": null. Its settings are in
     tandem_schedule; --schedule, --boundaries and --set apply to rows without. Tokens that two calls
     could have written with different authors (tandem_unknown) are counted separately, and so are
-    rows of nothing else. The exit code is 1 if any row differs, has a token id that the model lacks
-    or is malformed, or if the authors of all rows are unknown.
+    rows of nothing else. Other fields are not recomputed: a row with row_sha256, as `tandem
+    rollout` writes it, is compared with that digest. The exit code is 1 if any row differs, has a
+    token id that the model lacks or is malformed, or if the authors of all rows are unknown.
 
     With --without-seed, a row contains token_ids and tandem_model_mask (or model_mask), as in the
     paper's release and a reproduction of it (their cap of 32 is `--set cap=31` here), or
@@ -190,7 +191,7 @@ def _print(result: Mapping[str, Any]) -> None:
     elif unknown := not result["differing_rows"] and result["unknown_rows"]:
         echo(f"No row differs, but the authors of {unknown:,} are all unknown: these do not count.")
     elif result["ok"]:
-        echo("Every row matches its replay.")
+        echo("The authorship of every row matches its replay.")
     else:
         echo(f"Rows that differ from their replay: {result['differing_rows']:,}.")
         if result["rows"] <= result["differences"]["fingerprint"] > 0:

@@ -11,17 +11,18 @@ from itertools import product
 from json import dumps
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tandem_plugin._version import __version__
-from tandem_plugin.errors import DataError
 from tandem_plugin.lab.commands.options import (
     RESOLVERS,
     SCHEDULES,
     EngineOption,
+    FieldsOption,
     JuniorOption,
+    MapOption,
     MaxTokensOption,
     SamplesOption,
     SeedOption,
@@ -40,8 +41,9 @@ from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_j
 
 if TYPE_CHECKING:
     from tandem_plugin.config import TandemConfig
-    from tandem_plugin.lab.data import Problem
+    from tandem_plugin.lab.data import Layout, Problem
     from tandem_plugin.lab.data.problem import Message
+    from tandem_plugin.lab.data.rows import NeedsAnswer
     from tandem_plugin.lab.rollouts.generate import Question
 
 
@@ -72,6 +74,8 @@ def rollout(
         ),
     ] = None,
     settings: SettingsOption = None,
+    field: FieldsOption = None,
+    map: MapOption = None,
     samples: SamplesOption = 1,
     seed: SeedOption = 0,
     max_tokens: MaxTokensOption = 2048,
@@ -110,7 +114,7 @@ def rollout(
     from tandem_plugin.files import check_outputs
     from tandem_plugin.files.checkpoints import check_model, model_files
     from tandem_plugin.grading import Grader
-    from tandem_plugin.lab.data import INSTRUCTION
+    from tandem_plugin.lab.data import INSTRUCTION, layout_of
     from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
     from tandem_plugin.lab.data.preparation import written_template
     from tandem_plugin.lab.rollouts.engine import deciding, report_unused, start_engine
@@ -121,8 +125,8 @@ def rollout(
         sampling_parameters,
         write_rows,
     )
-    from tandem_plugin.lab.rollouts.rollout import check_row
-    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file, text_digest
+    from tandem_plugin.lab.rollouts.rollout import check_row, text_digest
+    from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, run_file
     from tandem_plugin.schedules import schedule_parameters
 
     check_seed(seed)
@@ -139,7 +143,8 @@ def rollout(
     }
     if grade and instruction is None and written_template(Path(problems)) is None:
         instruction = INSTRUCTION
-    listed = read_prompts(problems, "required" if grade else "optional")
+    layout = layout_of(field or (), map)
+    listed = read_prompts(problems, "required" if grade else "optional", layout)
     asked_otherwise = [asks_for_no_box(_turns(prompt_of(one, instruction))) for one in listed]
     if grade and (note := without_box_note(sum(asked_otherwise))):
         echo(note, err=True)
@@ -245,29 +250,18 @@ def _check_graded(row: Mapping[str, Any]) -> None:
 
 
 def read_prompts(
-    source: str, golds: Literal["required", "optional"] = "optional"
+    source: str, golds: NeedsAnswer = "optional", layout: Layout | None = None
 ) -> tuple[Problem, ...]:
-    """The problems of a source or of a named set.
+    """The problems of a source, read as :func:`~tandem_plugin.lab.data.read_problems` does.
 
-    golds: whether each needs its answer. Raises :class:`DataError` naming the source and the row
-    for an invalid row.
+    Fields that are not read are said on stderr.
     """
-    from tandem_plugin.lab.data import load_named, read_problems
-    from tandem_plugin.lab.data.named import check_source, is_named
+    from tandem_plugin.lab.data import Layout, read_problems
 
-    if is_named(source):
-        return load_named(source).problems
-    check_source(source)
-    found = read_problems(source, bad_rows="skip", name=source, golds=golds)
-    if found.bad_rows:
-        bad, *more = found.bad_rows
-        others = f" {len(more):,} more rows are invalid." if more else ""
-        raise DataError(
-            "source-row-invalid", source=source, row=bad.row, reason=bad.reason, others=others
-        )
-    if note := found.unread_note():
+    problems = read_problems(source, golds=golds, layout=layout or Layout())
+    if note := problems.unread_note():
         echo(note, err=True)
-    return found.problems
+    return problems.problems
 
 
 def prompt_of(problem: Problem, instruction: str | None = None) -> str | list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError, OutputError
-from tandem_plugin.files import parse_json, read_file, system_reason
+from tandem_plugin.files import lock_file, parse_json, read_file, system_reason
 
 MANIFEST = "manifest.json"
 _LOCK = ".prepare.lock"
@@ -64,8 +63,9 @@ def _locked(folder: Path) -> Iterator[None]:
     path = folder / _LOCK
     with path.open("ab") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_current = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+            is_current = lock_file(lock, folder) and os.path.samestat(
+                os.fstat(lock.fileno()), path.stat()
+            )
         except OSError:
             is_current = False
         if not is_current:  # the other process holds it, or has just removed it
@@ -73,7 +73,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            path.unlink()
+            path.unlink(missing_ok=True)  # without locks, another process may have removed it
 
 
 @contextmanager

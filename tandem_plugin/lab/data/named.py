@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
 
-from tandem_plugin.errors import DataError
-from tandem_plugin.grading.golds import GOLD_FIELDS, SOLUTION_FIELDS, given_answer
-from tandem_plugin.lab.data.fields import TEXT_FIELDS, named_fields
-from tandem_plugin.lab.data.problem import BadRow, ProblemSet
-from tandem_plugin.lab.data.records import HubSource, is_hub_source, read_hub, read_records
-from tandem_plugin.lab.data.rows import is_generated_source, problems_of
+from tandem_plugin.lab.data.records import HubSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +16,8 @@ class NamedSet:
     """The number of its problems, without the rows that are left out."""
     homes: tuple[HubSource, ...]
     """On the Hugging Face Hub, joined in this order; none for a set that comes as a file."""
-    skips_unanswered: bool = False
-    """Whether rows with a blank answer are left out, even if their solution has a box."""
+    answer: str | None = None
+    """The field without which a row is left out, even if its solution has a box."""
     drops: tuple[tuple[str, ...], ...] = ()
     """Answers whose problems are left out, for each home or given file."""
     evaluate_on: str | None = None
@@ -49,7 +40,7 @@ _GSM8K_TEST = replace(_GSM8K, split="test")
 
 NAMED_SETS: dict[str, NamedSet] = {
     # 40,315 rows; six have an empty answer, and the paper's authors omit those.
-    "deepscaler": NamedSet(40_309, (_DEEPSCALER,), skips_unanswered=True),
+    "deepscaler": NamedSet(40_309, (_DEEPSCALER,), answer="answer"),
     "aime24": NamedSet(30, (_AIME24,)),
     "aime25": NamedSet(30, (_AIME25,)),
     "aime26": NamedSet(30, (_AIME26,)),
@@ -79,95 +70,3 @@ NAMED_SETS: dict[str, NamedSet] = {
 def is_named(source: str) -> bool:
     """Whether a source is the name of a named set, and not an existing file."""
     return source in NAMED_SETS and not os.path.exists(source)
-
-
-def check_source(source: str) -> None:
-    """Raise :class:`DataError` for a mere word that is neither a file nor a named set."""
-    is_file = Path(source).suffix or os.path.exists(source)
-    if is_file or is_named(source) or is_hub_source(source) or is_generated_source(source):
-        return
-    near = difflib.get_close_matches(source.lower(), NAMED_SETS, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
-    raise DataError(
-        "problem-source-missing", source=source, known=", ".join(NAMED_SETS), meant=meant
-    )
-
-
-def load_named(
-    name: str, files: tuple[Path, ...] = (), bad_rows: Literal["stop", "skip"] = "stop"
-) -> ProblemSet:
-    """A named set, from its source or from local files, joined in their order.
-
-    Rows that the set is known to exclude are among the ``bad_rows`` of the result. Raises
-    :class:`DataError` for a set that cannot be downloaded, or a wrong number of problems.
-    """
-    known = NAMED_SETS[name]
-    parts = []
-    if not files and not known.homes:
-        raise DataError("set-comes-as-file", name=name, count=known.count)
-    sources: tuple[Path | HubSource, ...] = files or known.homes
-    for place, source in enumerate(sources):
-        drops = known.drops[place] if place < len(known.drops) else ()
-        records = read_records(source) if isinstance(source, Path) else _fetched(name, source)
-        parts.append(_problems(records, str(source), known, bad_rows, drops))
-    problems = [problem for part in parts for problem in part.problems]
-    if len(parts) > 1:  # rows are numbered through
-        problems = [replace(problem, row=row) for row, problem in enumerate(problems, 1)]
-    left_out = tuple(bad for part in parts for bad in part.bad_rows)
-    if len(problems) != known.count:
-        raise DataError(
-            "set-size-differs",
-            name=name,
-            count=known.count,
-            where="the given file" if files else ", ".join(map(_described, known.homes)),
-            rows=len(problems),
-            left_out=f", and {len(left_out):,} rows excluded" if left_out else "",
-        )
-    return ProblemSet(name, tuple(problems), left_out)
-
-
-def _fetched(name: str, home: HubSource) -> Iterator[tuple[int, Any]]:
-    try:
-        return read_hub(home)
-    except DataError as error:
-        reason = error.fields.get("reason", error.message)
-        raise DataError("set-download-failed", name=name, error=reason, home=home.name) from error
-
-
-def _described(home: HubSource) -> str:
-    return f"{home} at revision {home.revision[:7]}" if home.revision else str(home)
-
-
-def _problems(
-    records: Iterable[tuple[int, Any]],
-    name: str,
-    known: NamedSet,
-    bad_rows: Literal["stop", "skip"],
-    drops: Collection[str],
-) -> ProblemSet:
-    """The problems of records; rows that the set excludes are bad rows, whatever bad_rows is."""
-    left_out: list[BadRow] = []
-
-    def kept() -> Iterator[tuple[int, Any]]:
-        for row, record in records:
-            answer = given_answer(record) if isinstance(record, Mapping) else record
-            if known.skips_unanswered and answer is None:
-                left_out.append(BadRow(row, "It has no answer."))
-            elif str(answer) in drops:
-                left_out.append(BadRow(row, f"Its answer is {answer}, which the set excludes."))
-            else:
-                yield row, _asked(record)
-
-    read = problems_of(kept(), name, bad_rows)
-    bad = sorted((*read.bad_rows, *left_out), key=lambda one: one.row)
-    return ProblemSet(name, read.problems, tuple(bad))
-
-
-def _asked(record: Any) -> Any:
-    """The text and the answer of a row, which are all that the set is made of."""
-    if not isinstance(record, Mapping):
-        return record
-    fields = named_fields(record)
-    texts = [name for name in TEXT_FIELDS if name in fields]
-    kept = {*texts[:1], *GOLD_FIELDS, *SOLUTION_FIELDS, "reward_model"}
-    return {name: value for name, value in fields.items() if name in kept}

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from tandem_plugin._version import __version__
 from tandem_plugin.errors import DataError, OutputError
 from tandem_plugin.files import check_outputs
+from tandem_plugin.grading.grader import unread_gold
 from tandem_plugin.grading.rewards import text_of
+from tandem_plugin.lab.data.duplicates import near_duplicates, spelling_of, words_of
 from tandem_plugin.lab.data.folder import (
     MANIFEST,
     file_digest,
@@ -27,25 +30,26 @@ from tandem_plugin.lab.data.problem import (
     Problem,
     ProblemSet,
     PromptTemplate,
-    words_of,
 )
 
-Trainer: TypeAlias = Literal["verl", "openrlhf"]
+Trainer: TypeAlias = Literal["verl", "openrlhf", "trl", "skyrl"]
+"""TRL and SkyRL read verl's files."""
+Form: TypeAlias = Literal["verl", "openrlhf"]
+_MOST_GOLD = 200
+"""Characters of a gold in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The files that were written. The same set, settings and seed produce the same files."""
 
-    files: dict[str, Path]
+    files: Mapping[str, Path]
     """By split: ``train``, and ``heldout`` if requested."""
-    rows: dict[str, int]
-    checksums: dict[str, str]
+    rows: Mapping[str, int]
+    checksums: Mapping[str, str]
     """SHA-256 of each split's problems and golds, whatever the file format."""
     contents: Mapping[str, Any]
-    """The manifest. ``duplicates``: problems with the same words as an earlier one, kept in the
-    same split. ``contradictions``: those of the same text with other golds. ``without_box``:
-    prompts that ask for the answer in another form than a box."""
+    """The manifest: see :func:`prepare`."""
     replaced: Mapping[str, Any] | None
     """The manifest of an earlier preparation of other problems, which is gone."""
     manifest: Path
@@ -58,55 +62,88 @@ def prepare(
     heldout: int = 0,
     seed: int = 0,
     template: PromptTemplate | None = None,
-    inputs: Iterable[str | Path] = (),
     draws_rows: bool = False,
     protocol: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Write a problem set in the format of ``verl`` or ``openrlhf``, with a manifest.
+    """Write a problem set in a trainer's format, with a manifest.
 
-    The folder has one preparation: see :func:`tandem_plugin.lab.data.folder.preparing`.
+    The folder has one preparation: see :func:`tandem_plugin.lab.data.folder.preparing`. The files
+    that the problems were read from are never overwritten.
 
-    verl: Parquet with chat messages. OpenRLHF: JSONL with chat messages in ``input``, for
-    ``--data.apply_chat_template``. inputs: the files the problems were read from, which are never
-    overwritten. draws_rows: see :func:`split`. protocol: the manifest's record of the protocol.
+    verl, TRL, SkyRL: Parquet with chat messages. OpenRLHF: JSONL with chat messages in ``input``,
+    for ``--data.apply_chat_template``. draws_rows: see :func:`split`. protocol: the manifest's
+    record of the protocol.
+
+    The manifest has the version of this package; ``source``: the name, the files' SHA-256 and the
+    fields or function that they were read with; ``checksums`` of what was written; ``seed`` of the
+    held-out problems; the prompt's ``template``, ``instruction`` and ``system`` turn; and what a
+    reader should know, by row: ``unreadable_golds``, ``near_duplicates`` of held-out problems,
+    ``bad_rows``; and in numbers ``duplicates`` (other spellings of an earlier problem, kept in the
+    same split), ``contradictions`` (the same text with other golds), ``unread_fields`` and
+    ``without_box`` (prompts that ask for the answer in another form).
+
     Raises :class:`DataError` if no problems would be left to train on, :class:`OutputError` if a
     file cannot be written.
     """
     template = template or PromptTemplate()
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
-    ending = {"verl": ".parquet", "openrlhf": ".jsonl"}[trainer]
-    names = {name: f"{name}{ending}" for name in parts}
+    form: Form = "openrlhf" if trainer == "openrlhf" else "verl"
+    names = {name: f"{name}{_FORMS[form][0]}" for name in parts}
+    inputs = problems.origin.files if problems.origin else ()
     check_outputs({"problems": inputs}, out / MANIFEST, *(out / name for name in names.values()))
-    write = _write_verl if trainer == "verl" else _write_openrlhf
-    rows = {name: len(part) for name, part in parts.items()}
-    checksums = {name: checksum(part) for name, part in parts.items()}
     manifest: dict[str, Any] = {
         "name": problems.name,
-        "trainer": trainer,
+        "trainer": form,
+        "tandem_plugin": __version__,
+        "source": problems.origin.record() if problems.origin else None,
         "files": names,
-        "rows": rows,
-        "checksums": checksums,
+        "rows": {name: len(part) for name, part in parts.items()},
+        "checksums": {name: checksum(part) for name, part in parts.items()},
         "seed": seed if heldout else None,
-        "duplicates": duplicates,
-        "contradictions": _contradictions(problems.problems),
-        **_omitted(problems),
-        "without_box": sum(asks_for_no_box(template.messages(one)) for one in problems.problems),
         "template": template.template,
         "instruction": template.instruction,
         "system": template.system,
         "always_instructed": template.always,
         **({} if protocol is None else {"protocol": dict(protocol)}),
+        "duplicates": duplicates,
+        **_noticed(problems, parts, template),
     }
     before = read_manifest(out)
-    with preparing(out, problems.name, trainer) as folder:
+    with preparing(out, problems.name, form) as folder:
         _check_left(out, parts)
         for name, part in parts.items():
-            write(problems.name, name, part, folder / names[name], template)
+            _FORMS[form][1](problems.name, name, part, folder / names[name], template)
         manifest["sha256"] = {file: file_digest(folder / file) for file in names.values()}
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    replaced = None if before is None or before["checksums"] == checksums else before
-    files = {name: out / file for name, file in names.items()}
-    return Prepared(files, rows, checksums, manifest, replaced, out / MANIFEST)
+    is_same = before is None or before["checksums"] == manifest["checksums"]
+    return Prepared(
+        files={name: out / file for name, file in names.items()},
+        rows=manifest["rows"],
+        checksums=manifest["checksums"],
+        contents=manifest,
+        replaced=None if is_same else before,
+        manifest=out / MANIFEST,
+    )
+
+
+def _noticed(
+    problems: ProblemSet, parts: Mapping[str, Sequence[Problem]], template: PromptTemplate
+) -> dict[str, Any]:
+    """What a reader of the files should know of the problems."""
+    unreadable = [(problem.row, unread_gold(problem.golds)) for problem in problems.problems]
+    nearly = near_duplicates(parts["train"], parts.get("heldout", ()))
+    return {
+        "contradictions": _contradictions(problems.problems),
+        "unreadable_golds": [
+            {"row": row, "gold": gold[:_MOST_GOLD]} for row, gold in unreadable if gold is not None
+        ],
+        "near_duplicates": [pair._asdict() for pair in nearly],
+        "bad_rows": [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows],
+        "unread_fields": dict(problems.unread),
+        "without_box": sum(
+            asks_for_no_box(template.messages(problem)) for problem in problems.problems
+        ),
+    }
 
 
 def written_template(file: Path) -> PromptTemplate | None:
@@ -125,12 +162,6 @@ def written_template(file: Path) -> PromptTemplate | None:
     return PromptTemplate(template, instruction, manifest.get("system"), always)
 
 
-def _omitted(problems: ProblemSet) -> dict[str, Any]:
-    """What of the source is in no file."""
-    bad_rows = [{"row": bad.row, "reason": bad.reason} for bad in problems.bad_rows]
-    return {"bad_rows": bad_rows, "unread_fields": dict(problems.unread)}
-
-
 def _check_left(out: Path, parts: Mapping[str, object]) -> None:
     """Raise for problems held out before: without holding out, they would be trained on as well."""
     for ending in (".parquet", ".jsonl"):
@@ -145,14 +176,15 @@ def split(
     """Problems by split, in their order, and how many repeat an earlier one.
 
     Which problems are held out depends only on the seed and their words, not on their order.
-    Problems with the same words are never on both sides, so slightly more may be held out.
-    draws_rows: hold out the rows that pandas' ``DataFrame.sample`` draws with that seed instead, as
-    the paper's release does; problems with the same words may then be on both sides. Raises
+    Spellings of one problem (:func:`~tandem_plugin.lab.data.duplicates.spelling_of`) are never on
+    both sides, so slightly more may be held out. draws_rows: hold out the rows that pandas'
+    ``DataFrame.sample`` draws with that seed instead, as the paper's release does; spellings of one
+    problem may then be on both sides. Raises
     :class:`DataError` if ``heldout`` leaves nothing to train on.
     """
-    groups: dict[tuple[str, ...], list[Problem]] = {}
+    groups: dict[str, list[Problem]] = {}
     for problem in problems:
-        groups.setdefault(words_of(problem), []).append(problem)
+        groups.setdefault(spelling_of(problem), []).append(problem)
     duplicates = len(problems) - len(groups)
     if heldout == 0:
         return {"train": list(problems)}, duplicates
@@ -163,12 +195,16 @@ def split(
         out = set(rows)
         train = [problem for row, problem in enumerate(problems) if row not in out]
         return {"train": train, "heldout": [problems[row] for row in rows]}, duplicates
-    drawn = sorted(groups, key=lambda words: _digest(f"{seed}\n{' '.join(words)}"))
-    kept_out = set(drawn[:heldout])
-    parts: dict[str, list[Problem]] = {"train": [], "heldout": []}
-    for problem in problems:
-        parts["heldout" if words_of(problem) in kept_out else "train"].append(problem)
-    return parts, duplicates
+    order = {
+        spelling: min(_digest(f"{seed}\n{' '.join(words_of(problem))}") for problem in group)
+        for spelling, group in groups.items()
+    }
+    drawn = set(sorted(order, key=order.__getitem__)[:heldout])
+    held_out = {id(problem) for spelling in drawn for problem in groups[spelling]}
+    return {
+        "train": [problem for problem in problems if id(problem) not in held_out],
+        "heldout": [problem for problem in problems if id(problem) in held_out],
+    }, duplicates
 
 
 def _contradictions(problems: Sequence[Problem]) -> int:
@@ -239,3 +275,11 @@ def _write_openrlhf(
         for problem, label in zip(problems, _labels(problems), strict=True):
             row = {"input": template.messages(problem), "label": label, "datasource": source}
             lines.write(json.dumps(row) + "\n")
+
+
+_Write: TypeAlias = Callable[[str, str, Sequence[Problem], Path, PromptTemplate], None]
+_FORMS: Mapping[Form, tuple[str, _Write]] = {
+    "verl": (".parquet", _write_verl),
+    "openrlhf": (".jsonl", _write_openrlhf),
+}
+"""The ending of the files, and the function that writes one."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,7 @@ INSTRUCTION = "Please reason step by step, and put your final answer within \\bo
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which a text can hold, and which no tokenizer takes."""
-_WORD = re.compile(r"[^\W_]+")
+_PLACES = ("problem", "instruction")
 
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -53,6 +53,23 @@ class BadRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where problems are from."""
+
+    source: str
+    """As a user names it; of a file its name alone."""
+    files: Mapping[Path, str] = field(default_factory=dict)
+    """The files that were read, with their SHA-256."""
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    """The fields that a user named, or the function that made rows of the records."""
+
+    def record(self) -> dict[str, Any]:
+        """What a manifest notes: equal for equal files, wherever they are."""
+        digests = {file.name: digest for file, digest in self.files.items()}
+        return {"name": self.source, "sha256": digests, **self.layout}
+
+
+@dataclass(frozen=True, slots=True)
 class ProblemSet:
     """The problems of one source, in order, and its invalid rows."""
 
@@ -60,13 +77,14 @@ class ProblemSet:
     problems: tuple[Problem, ...]
     bad_rows: tuple[BadRow, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)
-    """Fields of which nothing is known, and in how many problems they stand; no prompt has them."""
+    """The fields that no prompt and no gold has, and in how many problems they stand."""
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         return len(self.problems)
 
     def unread_note(self) -> str | None:
-        """A line that counts and names the fields of which nothing is known, if there are any."""
+        """A line that counts and names the fields that are not read, if there are any."""
         counts = [f"{name} ({rows:,} rows)" for name, rows in self.unread.items()]
         more = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
         return f"not in the prompts: {', '.join(counts[:10])}{more}" if counts else None
@@ -74,7 +92,11 @@ class ProblemSet:
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """The prompt around a problem; :class:`DataError` for a template without ``{problem}``."""
+    """The prompt around a problem.
+
+    Raises :class:`DataError` for a template without ``{problem}``, without ``{instruction}`` where
+    there is an instruction, or with another name in braces.
+    """
 
     template: str = "{problem}\n{instruction}"
     """The template of the user's turn, with ``{problem}`` and ``{instruction}``."""
@@ -86,11 +108,20 @@ class PromptTemplate:
     text's white space. A problem that already has this instruction never gets it twice."""
 
     def __post_init__(self) -> None:
-        if "{problem}" not in self.template:
-            raise DataError("template-without-problem", template=self.template)
         for text in (self.template, self.instruction, self.system or ""):
             if SURROGATE.search(text):
                 raise DataError("text-lone-surrogate", text=text)
+        if "{problem}" not in self.template:
+            raise DataError("template-without-problem", template=self.template)
+        for name in _names(self.template):
+            if name not in _PLACES:
+                raise DataError("template-name-unknown", template=self.template, name=name)
+        if self.instruction.strip() and "{instruction}" not in self.template:
+            raise DataError(
+                "template-without-instruction",
+                template=self.template,
+                instruction=self.instruction,
+            )
 
     def messages(self, problem: Problem) -> list[Message]:
         """The problem as a chat.
@@ -109,6 +140,15 @@ class PromptTemplate:
         elif not any(says_how_to_answer(turn["content"]) for turn in [*before, last]):
             last["content"] = text.replace("{problem}", last["content"]).strip()
         return [*before, last]
+
+
+_TEX = re.compile(r"(?:\\[A-Za-z]+\s*|[\^_])(?:\[\w*\])?(?:\{\w*\})+")
+"""A command with its arguments."""
+
+
+def _names(template: str) -> list[str]:
+    """The names in a template's braces, without the arguments of TeX commands."""
+    return re.findall(r"\{(\w+)\}", _TEX.sub("", template))
 
 
 def prompt_ids(
@@ -171,12 +211,3 @@ def _variables(template: str) -> set[str]:
         )
     except TemplateError:
         return set(re.findall(r"\w+", template))
-
-
-def words_of(problem: Problem) -> tuple[str, ...]:
-    """The words and numbers of a problem in lower case, without lines that say how to answer."""
-    turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
-    lines = "\n".join(turns or [problem.text]).split("\n")
-    kept = [line for line in lines if not says_how_to_answer(line)]
-    text = "\n".join(kept or lines).replace(INSTRUCTION, "").strip()
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

@@ -13,8 +13,6 @@ from tandem_plugin.errors import DataError
 from tandem_plugin.files import open_file, parse_json, read_file, system_reason
 from tandem_plugin.files.checkpoints import hub_access, is_hub_name
 
-_LISTS = ("data", "rows", "problems", "examples", "train", "test")
-
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
@@ -87,17 +85,17 @@ def read_hub(source: HubSource) -> Iterator[tuple[int, Any]]:
     with hub_access(
         lambda reason: DataError("hub-download-failed", source=str(source), reason=reason)
     ):
-        found = load_dataset(
+        rows = load_dataset(
             source.name, name=source.config, split=source.split, revision=source.revision
         )
-    if hasattr(found, "keys"):
-        splits = list(found.keys())
+    if hasattr(rows, "keys"):
+        splits = list(rows.keys())
         if len(splits) != 1:
             raise DataError(
                 "split-unknown", name=str(source), splits=", ".join(splits), split=splits[0]
             )
-        found = found[splits[0]]
-    return enumerate(found, 1)
+        rows = rows[splits[0]]
+    return enumerate(rows, 1)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
@@ -120,7 +118,7 @@ def _json(path: Path) -> list[Any]:
     except ValueError as error:
         raise DataError("problem-file-not-json", path=path, error=error) from error
     if isinstance(records, dict):
-        lists = [records[name] for name in _LISTS if isinstance(records.get(name), list)]
+        lists = [value for value in records.values() if isinstance(value, list)]
         if len(lists) == 1:
             return list(lists[0])
     if not isinstance(records, list):

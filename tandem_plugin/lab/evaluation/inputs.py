@@ -11,11 +11,12 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError
 from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, fingerprint_checkpoint
-from tandem_plugin.lab.data import Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data import Layout, Problem, PromptTemplate, read_problems
+from tandem_plugin.lab.data.generated import PREFIX
 from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
-from tandem_plugin.lab.data.named import NAMED_SETS, is_named, load_named
+from tandem_plugin.lab.data.named import NAMED_SETS, is_named
 from tandem_plugin.lab.data.preparation import checksum, written_template
-from tandem_plugin.lab.data.rows import is_generated_source
+from tandem_plugin.lab.data.sources import takes_layout
 
 _UNCHANGED = PromptTemplate("{problem}", instruction="", always=True)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
@@ -61,27 +62,29 @@ class Benchmark:
         ]
 
 
-def read_benchmark(given: str, template: PromptTemplate | None = None) -> Benchmark:
+def read_benchmark(
+    given: str, template: PromptTemplate | None = None, layout: Layout | None = None
+) -> Benchmark:
     """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
     SOURCE is a source of :func:`tandem_plugin.lab.data.read_problems`, or the name of a set. A file
     that `tandem data prepare` wrote keeps its prompts, which are those of the training, whatever
-    the template. Raises :class:`EvaluationError` for an unusable name or a set that is the
+    the template. layout: how the rows of a source that is no named set are read. Raises
+    :class:`EvaluationError` for an unusable name or a set that is the
     training split of another named set, and :class:`DataError` for an unusable source.
     """
     name, _, source = given.partition("=")
-    if not source or is_generated_source(given):  # whose settings contain =
+    if not source or given.startswith(PREFIX):  # whose settings contain =
         name, source = "", given
     if is_named(source):
-        known = NAMED_SETS[source]
-        if known.evaluate_on:
-            home = known.homes[0]
+        named = NAMED_SETS[source]
+        if named.evaluate_on:
+            home = named.homes[0]
             raise EvaluationError(
-                "evaluation-on-training-split", source=source, test=known.evaluate_on, home=home
+                "evaluation-on-training-split", source=source, test=named.evaluate_on, home=home
             )
-        problems = load_named(source)
-    else:
-        problems = read_problems(source)
+    chosen_layout = layout if layout and takes_layout(source) else Layout()
+    problems = read_problems(source, layout=chosen_layout)
     chosen = checked_name(name or problems.name, "benchmark")
     written = written_template(Path(source))
     asked = _UNCHANGED if written else template or PromptTemplate()

@@ -31,12 +31,12 @@ from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.evaluation.measures import pass_rates, powers_of_two
 from tandem_plugin.lab.evaluation.results import run_folder, versions, write_summary
 from tandem_plugin.lab.rollouts.engine import deciding
+from tandem_plugin.lab.rollouts.rollout import text_digest
 from tandem_plugin.lab.rollouts.rollout_file import (
     RolloutFile,
     grades_file,
     input_digest,
     placed_rows,
-    text_digest,
 )
 from tandem_plugin.progress import ShownProgress
 from tandem_plugin.rules import TandemRules

@@ -18,9 +18,9 @@ from typing import Any
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import DataError
 from tandem_plugin.files import parse_json, read_file, write_file
-from tandem_plugin.lab.data import ProblemSet, PromptTemplate, load_named, prepare, read_problems
+from tandem_plugin.lab.data import Layout, PromptTemplate, layout_of, prepare, read_problems
 from tandem_plugin.lab.data.folder import file_digest, read_manifest
-from tandem_plugin.lab.data.named import check_source, is_named
+from tandem_plugin.lab.data.sources import check_source
 from tandem_plugin.lab.recipes.run import MATH, file_of, place, trainer_of
 from tandem_plugin.lab.recipes.settings import Recipe
 
@@ -39,6 +39,8 @@ class RunData:
     validation: Path | None
     source: str = ""
     """A file, or the name of a set; empty for files of the user's own."""
+    layout: Layout = field(default_factory=Layout)
+    """Where its rows have their parts."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """What decides what is in the prepared files, but for a set that changes on the Hub."""
 
@@ -110,11 +112,15 @@ def data_of(recipe: Recipe, base: Path) -> RunData:
         return RunData(train.stem, train, validation)
     source = source_of(str(recipe.problems), base)
     ending = trainer_of(recipe.trainer).FORMAT
-    origin = _origin(recipe, source, ending)
+    origin = _origin(recipe, base, source, ending)
     key = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:_SHOWN]
     folder = base / "data" / f"{_stem(source)}-{key}"
     validation = folder / f"heldout.{ending}" if recipe.heldout else None
-    return RunData(_stem(source), folder / f"train.{ending}", validation, source, origin)
+    layout = layout_of(
+        [f"{part}={name}" for part, name in recipe.field.items()], _map(recipe, base)
+    )
+    train = folder / f"train.{ending}"
+    return RunData(_stem(source), train, validation, source, layout, origin)
 
 
 def source_of(problems: str, base: Path) -> str:
@@ -132,12 +138,23 @@ def source_of(problems: str, base: Path) -> str:
     return problems
 
 
-def _origin(recipe: Recipe, source: str, ending: str) -> dict[str, Any]:
+def _map(recipe: Recipe, base: Path) -> str | None:
+    """The function of the user's that makes rows, with its file absolute."""
+    if recipe.map is None:
+        return None
+    file, _, function = recipe.map.rpartition(":")
+    return f"{file_of(file, 'map', base)}:{function}"
+
+
+def _origin(recipe: Recipe, base: Path, source: str, ending: str) -> dict[str, Any]:
+    made_by = _map(recipe, base)
     is_file = os.path.isabs(source)
     template = _template(recipe)
     return {
         "source": Path(source).name if is_file else source,
         "sha256": file_digest(Path(source)) if is_file else None,
+        "field": dict(recipe.field),
+        "map": made_by and [recipe.map, file_digest(Path(made_by.rpartition(":")[0]))],
         "heldout": recipe.heldout,
         "golds": "required" if recipe.reward == (MATH,) else "optional",
         "template": template.template,
@@ -161,17 +178,12 @@ def _stem(source: str) -> str:
 def _write(data: RunData) -> None:
     """The call of the data's own package; everything else here is names and digests."""
     origin = data.origin
-    problems = _read(data.source, origin)
+    problems = read_problems(data.source, golds=origin["golds"], layout=data.layout)
     prepare(
         problems,
         "openrlhf" if origin["format"] == "jsonl" else "verl",
         data.folder,
         heldout=origin["heldout"],
         template=PromptTemplate(origin["template"], origin["instruction"]),
-        inputs=[data.source],
     )
     write_file(data.folder / ORIGIN, json.dumps(dict(origin), indent=2) + "\n")
-
-
-def _read(source: str, origin: Mapping[str, Any]) -> ProblemSet:
-    return load_named(source) if is_named(source) else read_problems(source, golds=origin["golds"])

@@ -7,8 +7,6 @@ has the steps of a run that has ended, ``senior`` leads to its best senior. ``co
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,17 +19,28 @@ from pathlib import Path
 from typing import IO, Any
 
 from tandem_plugin.errors import ConfigError, OutputError
-from tandem_plugin.files import parse_json, read_file, system_reason, write_file
+from tandem_plugin.files import lock_file, parse_json, read_file, system_reason, write_file
 from tandem_plugin.files.checkpoints import mark_checkpoint
 from tandem_plugin.lab.recipes.data import RunData
 from tandem_plugin.lab.recipes.run import Run
 
 NOTE, DONE, SENIOR, LOG = "run.json", "done", "senior", "train.log"
 _LOCK = ".lock"
-_LOCKED = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 _FREE = frozenset(
-    {"version", "model", "junior", "train", "validation", "problems", "heldout", "reward", "steps"}
+    {
+        "version",
+        "model",
+        "junior",
+        "train",
+        "validation",
+        "problems",
+        "heldout",
+        "field",
+        "map",
+        "reward",
+        "steps",
+    }
     | {"gpus", "micro_batch", "save_every", "out", "benchmarks", "arguments", "tandem", "protocol"}
 )
 """Settings that are noted as what they lead to, or may change between two parts of a run."""
@@ -87,7 +96,7 @@ class RunFolder:
         """Keep other starts from this folder; the lock is held while any process has the file.
 
         Raises :class:`OutputError` for a folder that cannot be written, or that a run is writing
-        to. Where the file system has no locks nothing is locked.
+        to; see :func:`~tandem_plugin.files.lock_file`.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -96,11 +105,8 @@ class RunFolder:
             reason = system_reason(error)
             raise OutputError("file-unwritable", path=self.path, reason=reason) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in _LOCKED:
-                    raise OutputError("run-folder-locked", folder=self.path) from error
+            if not lock_file(lock, self.path):
+                raise OutputError("run-folder-locked", folder=self.path)
             yield lock
 
     def check(self, note: Mapping[str, Any], steps: int) -> None:

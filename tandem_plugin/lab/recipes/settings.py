@@ -66,6 +66,10 @@ class Recipe(BaseModel):
     heldout: Annotated[int, Field(strict=True, ge=0, le=_MOST)] = Field(
         200, description="problems that choose the best checkpoint"
     )
+    field: Mapping[str, str] = Field(
+        {}, description="where rows have their parts: {problem: question, answer: solution}"
+    )
+    map: str | None = Field(None, description="or a function that makes them: my_map.py:row")
     train: str | None = Field(
         None, description="in place of problems: a file in the trainer's own format"
     )
@@ -136,6 +140,8 @@ class Recipe(BaseModel):
             raise ConfigError("recipe-data-ambiguous", problems=self.problems, train=self.train)
         if self.train is None and self.validation is not None:
             raise ConfigError("recipe-validation-alone", validation=self.validation)
+        if self.field and self.map is not None:
+            raise ConfigError("layout-given-twice")
         self._check_tandem()
         self._check_rewards()
         self._check_sizes()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,8 @@ from tandem_plugin.errors import TandemError, validation_reason
 from tandem_plugin.files import open_file, parse_json, system_reason
 
 MAX_TOKEN_ID = 2**31 - 1
+ROW_DIGEST = "row_sha256"
+"""The field in which a row has the digest of its other fields, if its writer recorded one."""
 
 
 class RolloutError(TandemError, ValueError):
@@ -124,11 +128,35 @@ def _row(line: bytes, number: int, offset: int) -> Rollout | MalformedRow:
         row = parse_json(line)
         if not isinstance(row, dict):
             raise RolloutError("rollout-not-object")
+        if was_edited(row):
+            raise RolloutError("rollout-row-edited")
         return _rollout(row, number, offset)
     except TandemError as error:
         return MalformedRow(number, str(error))
     except ValueError as error:
         return MalformedRow(number, str(RolloutError("rollout-not-json", error=error)))
+
+
+def was_edited(row: Mapping[str, Any]) -> bool:
+    """Whether a row has a digest that is not its own."""
+    return ROW_DIGEST in row and row[ROW_DIGEST] != row_digest(row)
+
+
+def row_digest(row: Mapping[str, Any]) -> str:
+    """A digest of a row's content but itself, whatever the order and the spelling of its JSON.
+
+    Raises ValueError for a row that is nested too deeply.
+    """
+    content = {name: value for name, value in row.items() if name != ROW_DIGEST}
+    try:
+        return text_digest(json.dumps(content, sort_keys=True))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def text_digest(text: str) -> str:
+    """16 hexadecimal digits of SHA-256, such as those that tie a grade to its response."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def check_row(row: Mapping[str, Any]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import io
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from tandem_plugin.errors import OutputError, TokenizerError
 from tandem_plugin.files import (
     ForeignLineError,
     WholeLines,
+    lock_file,
     open_file,
     parse_json,
     read_appended,
@@ -27,7 +27,18 @@ from tandem_plugin.files import (
 )
 from tandem_plugin.files.checkpoints import is_hub_name
 from tandem_plugin.grading import OUTCOMES
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, read_rollouts
+from tandem_plugin.lab.rollouts.rollout import (
+    ROW_DIGEST,
+    MalformedRow,
+    Rollout,
+    RolloutError,
+    read_rollouts,
+    row_digest,
+    text_digest,
+    was_edited,
+)
+
+logger = logging.getLogger(__name__)
 
 _FOLDERS = ("tokenizer", "checkpoint")
 _OF_RUN = "rollouts"
@@ -54,9 +65,6 @@ def run_file(path: Path) -> Path:
 
 RowCheck: TypeAlias = Callable[[Mapping[str, Any]], None]
 """Raises ValueError for a row that is not of this kind of file."""
-
-_DIGEST = "row_sha256"
-"""The field with a digest of the rest of its row, by which a row that was edited is told."""
 
 
 class RolloutFile:
@@ -93,7 +101,7 @@ class RolloutFile:
     def append(self, problem: int, sample: int, row: Mapping[str, Any]) -> None:
         """Write one rollout."""
         content = {"problem": problem, "sample": sample, **row}
-        line = json.dumps({**content, _DIGEST: _digest(content)})
+        line = json.dumps({**content, ROW_DIGEST: row_digest(content)})
         self._write(line.encode() + b"\n")
         self.done.add((problem, sample))
 
@@ -116,10 +124,8 @@ class RolloutFile:
             ) from error
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OutputError("file-locked", path=self.path) from error
+        if not lock_file(self._file, self.path):
+            raise OutputError("file-locked", path=self.path)
 
     def _read(self, settings: Mapping[str, Any]) -> WholeLines:
         """Take in what is there."""
@@ -148,7 +154,7 @@ class RolloutFile:
         if self.path.stat().st_size > 0:
             if not os.path.exists(note):
                 raise OutputError("rollout-note-missing", path=self.path, note=note.name)
-            noted = _noted(note)
+            noted = _noted(note, given)
             for name in [*given, *noted]:
                 before, now = noted.get(name), given.get(name)
                 if before != now:
@@ -173,9 +179,19 @@ class RolloutFile:
             ) from error
 
 
-def _noted(note: Path) -> dict[str, Any]:
+def _noted(note: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The noted settings; ``settings`` where a loss of power left nothing of the note."""
     try:
-        noted = parse_json(read_file(note))
+        content = read_file(note)
+        if not content.strip(b"\0"):
+            logger.warning(
+                "%s is empty, as after a loss of power. The rollouts beside it are kept: make sure "
+                "that they were made with the options of this command.",
+                note,
+            )
+            write_file(note, json.dumps(settings, indent=2) + "\n")
+            return settings
+        noted = parse_json(content)
         if not isinstance(noted, dict):
             raise ValueError("it contains no settings")
     except (OSError, ValueError) as error:
@@ -197,21 +213,13 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
     row = parse_json(line)
     if not isinstance(row, dict):
         raise ValueError("it is not a JSON object")
-    digest = row.pop(_DIGEST, None)
-    if digest is not None and digest != _digest(row):
-        raise ValueError(f"it was edited: its {_DIGEST} is that of another row")
+    if was_edited(row):
+        raise ValueError(f"it was edited: its {ROW_DIGEST} is that of another row")
+    row.pop(ROW_DIGEST, None)
     problem, sample = row.get("problem"), row.get("sample")
     if type(problem) is not int or type(sample) is not int or problem < 0 or sample < 0:
         raise ValueError("it lacks the integers problem and sample")
     return problem, sample, row
-
-
-def _digest(row: Mapping[str, Any]) -> str:
-    """A digest of a row's content, whatever the order and the spelling of its JSON."""
-    try:
-        return text_digest(json.dumps(row, sort_keys=True))
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def rollout_files(path: Path) -> list[Path]:
@@ -289,11 +297,6 @@ def _noted_senior(rollouts: Path) -> str | None:
         return None
     known = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
     return senior if known else None
-
-
-def text_digest(text: str) -> str:
-    """16 hexadecimal digits of SHA-256, such as those that tie a grade to its response."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def input_digest(response: str, gold: object) -> str:

@@ -31,7 +31,7 @@ PROMPT, LENGTH, SAMPLES = [1, 2, 3], 30, 4
 def trainer(**settings: Any) -> Any:
     config = TandemConfig.from_mapping(settings or {"schedule": "word", "cap": 4})
     args = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=SAMPLES))
-    return OpenRLHFRun(config, TandemRules(config, Vocabulary(PIECES, "a test")), args)
+    return OpenRLHFRun(TandemRules(config, Vocabulary(PIECES, "a test")), args)
 
 
 def sample(

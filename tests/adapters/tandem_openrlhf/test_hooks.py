@@ -10,7 +10,7 @@ import pytest
 from foreign_source import function_of, source_of
 
 from tandem_openrlhf.patches import patches_of
-from tandem_openrlhf.refusals import ARGUMENTS
+from tandem_openrlhf.start import ARGUMENTS
 from tandem_plugin import TandemConfig
 from tandem_plugin.patching.after_import import missing_modules
 from tandem_plugin.patching.versions import check_version

@@ -16,7 +16,7 @@ from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
 from tandem_openrlhf.rollouts import TandemExecutor
-from tandem_plugin import TandemConfig, Vocabulary
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE
 
@@ -59,7 +59,7 @@ def test_generator_and_policy_that_are_not_tandems_stop() -> None:
 def started(**settings: Any) -> OpenRLHFRun:
     arguments = SimpleNamespace(rollout=SimpleNamespace(n_samples_per_prompt=4))
     config = TandemConfig.from_mapping({"schedule": "word", "seed": 3, **settings})
-    return OpenRLHFRun.start(config, Vocabulary(("a", "Ġb"), "a test"), arguments)
+    return OpenRLHFRun.start(TandemRules(config, Vocabulary(("a", "Ġb"), "a test")), arguments)
 
 
 class Resumed:

@@ -27,7 +27,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """As if OpenRLHF were there, and nothing in the environment; what ``ray.init`` was given."""
     given: dict[str, Any] = {}
     versions = {"openrlhf": "0.11.2", "vllm": "0.29.0"}
-    monkeypatch.setattr("tandem_plugin.training.refusals.running_version", versions.get)
+    monkeypatch.setattr("tandem_plugin.training.start.running_version", versions.get)
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     ray = ModuleType("ray")
@@ -76,7 +76,7 @@ def ray_init(*args: Any, **more: Any) -> None:
 def test_job_is_started_with_what_makes_its_workers_ready(
     installed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train_ppo_ray.prepare(["--tandem.schedule", "chunk"])
+    train_ppo_ray.prepare(TandemConfig(schedule="chunk"))
     given = {"env_vars": {"A": "1"}}
     ray_init("local", runtime_env=given, num_cpus=2)
     assert given == {"env_vars": {"A": "1"}}
@@ -100,7 +100,7 @@ def test_worker_that_cannot_be_made_ready_starts_and_says_why(
 ) -> None:
     """Ray would start workers for ever, were its hook to fail."""
     monkeypatch.setenv(FAILURE, "")
-    train_ppo_ray.prepare(WORD)
+    train_ppo_ray.prepare(TandemConfig())
     ray_init()
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", [("openrlhf.renamed", print)])
     installed["runtime_env"]["worker_process_setup_hook"]()

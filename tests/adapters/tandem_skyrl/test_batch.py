@@ -27,11 +27,11 @@ from skyrl.train.dataset.preprocess import (  # noqa: E402
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E402
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 from tandem_plugin.request import OFF  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
 from tandem_skyrl.batch import SkyRLRun, WrittenResponse  # noqa: E402
-from tandem_skyrl.experiment import _in_tandem  # noqa: E402
 from tandem_skyrl.rollouts import TandemGenerator  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 
@@ -59,7 +59,7 @@ def made() -> Any:
             {"schedule": "word", "cap": 4, "measure_every": 0, **settings}
         )
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return SkyRLRun(config, rules, cfg or made_cfg(), servers or [], "senior")
+        return SkyRLRun(rules, cfg or made_cfg(), servers or [], "senior")
 
     return make
 
@@ -112,7 +112,7 @@ class Loops:
 
 def generator_of(run: SkyRLRun) -> tuple[Any, Client]:
     client = Client()
-    kind = _in_tandem(TandemGenerator, Loops)
+    kind = in_tandem(Loops, TandemGenerator)
     return kind(inference_engine_client=client, tandem=run), client
 
 
@@ -245,7 +245,7 @@ def test_call_of_several_prompts_is_rejected(made: Any) -> None:
             return await self.inference_engine_client.generate(asked)
 
     run = made()
-    kind = _in_tandem(TandemGenerator, Together)
+    kind = in_tandem(Together, TandemGenerator)
     with refused("skyrl-call-of-several-prompts", prompts=2):
         generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
 
@@ -255,8 +255,8 @@ def test_class_without_what_is_extended_is_rejected(extension: type) -> None:
     class Moved:
         pass
 
-    with refused("skyrl-hook-moved"):
-        _in_tandem(extension, Moved)
+    with refused("patched-symbol-changed"):
+        in_tandem(Moved, extension)
 
 
 def admitted(run: SkyRLRun) -> tuple[dict[str, Any], Any]:
@@ -410,7 +410,7 @@ class Plain:
 def trainer(made: Any, tmp_path: Path) -> Any:
     def make(cfg: Any = None, **settings: Any) -> Any:
         cfg = cfg or made_cfg()
-        return _in_tandem(TandemTrainer, Plain)(cfg, tmp_path, tandem=made(cfg, **settings))
+        return in_tandem(Plain, TandemTrainer)(cfg, tmp_path, tandem=made(cfg, **settings))
 
     return make
 

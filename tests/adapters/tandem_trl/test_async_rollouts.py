@@ -24,6 +24,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from shared_rollouts import PIECES
 from trl.experimental.async_grpo import AsyncGRPOConfig
 from trl.experimental.async_grpo.async_rollout_worker import (
+    AsyncRolloutWorker,
     RolloutSample,
     TurnRecord,
     _AsyncRolloutLoop,
@@ -32,9 +33,9 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 from trl_trainer import word_tokenizer
 
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.training.calls import Place, Trajectory
 from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.server import VLLMServer
-from tandem_plugin.training.trajectory import Trajectory
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
     TandemLoop,
@@ -44,7 +45,7 @@ from tandem_trl.async_rollouts import (
 )
 
 TANDEM = {"schedule": "word", "cap": 4, "measure_every": 0}
-PLACE = ("training", 3, 1)
+PLACE = Place.of("training", 3, 1)
 
 
 VOCABULARY = Vocabulary(PIECES, "a test")
@@ -68,7 +69,7 @@ def conversation(*turns: tuple[list[int], list[int]]) -> tuple[Trajectory, list[
         trajectory.call(prompt).returned(tokens)
         records.append(TurnRecord(prompt, tokens, [-1.5] * len(tokens)))
     sequences, _ = _chain_to_sequences(records, "a rollout", 1024)
-    return trajectory, [narrowed(trajectory, one) for one in sequences]
+    return trajectory, narrowed(trajectory, sequences)
 
 
 def authors(trajectory: Trajectory, call: int, tokens: list[int]) -> list[int]:
@@ -235,6 +236,23 @@ def test_worker_with_settings_or_a_loop_that_do_not_go_with_tandem_is_rejected(
 
     with refused("trl-worker-without-tandem", loop="_AsyncRolloutLoop"):
         Foreign(None, tandem=TANDEM, model_name="", processing_class=None)
+
+
+def test_worker_starts_only_with_its_callback_in_the_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it nothing would check where the training begins, or note its settings."""
+    monkeypatch.setattr(async_rollouts, "check_server", lambda *_: None)
+    monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
+    running = worker(tmp_path)
+    with refused("trl-worker-without-callback"):
+        running.start()
+    callback = running.callback()
+    with refused("trl-worker-without-callback"):  # made, and not passed on
+        running.start()
+    args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
+    callback.on_train_begin(args, SimpleNamespace(global_step=0, stateful_callbacks={}), None)
+    running.start()
 
 
 def bare_loop(url: str = "") -> TandemLoop:

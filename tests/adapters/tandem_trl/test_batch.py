@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
+from started import started
 
 pytest.importorskip("trl.scripts", reason="TRL is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -24,12 +25,14 @@ from trl import GRPOTrainer  # noqa: E402
 from trl.experimental.gmpo import GMPOTrainer  # noqa: E402
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.training.calls import Response  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
+from tandem_plugin.training.start import Start  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
 from tandem_trl.engine import TandemPrompt, answered  # noqa: E402
-from tandem_trl.refusals import SOUND_LOSSES, check_trainer  # noqa: E402
+from tandem_trl.start import SOUND_LOSSES, GRPOSettings  # noqa: E402
 
 FOLDER = Path(__file__).parent  # no checkpoint
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
@@ -61,9 +64,13 @@ def begun() -> Any:
     def begin(trainer: Any, engine: Any = None, **settings: Any) -> TRLRun:
         config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0, **settings})
         rules = TandemRules(config, Vocabulary(PIECES, "a test"))
-        return TRLRun(config, rules, trainer, engine)
+        return TRLRun(rules, trainer, engine)
 
     return begin
+
+
+def checked(trainer: Any, config: TandemConfig) -> Start:
+    return started(GRPOSettings(trainer.args, {}, None, trainer, trainer.tools), config)
 
 
 TOOLS: dict[str, Any] = {"tools": [print]}
@@ -86,7 +93,7 @@ def test_setting_that_does_not_go_with_tandem_is_rejected(
 ) -> None:
     config = TandemConfig.from_mapping({"schedule": "word", **settings})
     with refused(code, **fields):
-        check_trainer(made_trainer(**arguments), config)
+        checked(made_trainer(**arguments), config)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +108,7 @@ def test_setting_that_does_not_go_with_tandem_is_rejected(
     ],
 )
 def test_setting_that_goes_with_tandem_is_accepted(arguments: dict[str, Any]) -> None:
-    assert not check_trainer(made_trainer(**arguments), TandemConfig()).warnings
+    assert not checked(made_trainer(**arguments), TandemConfig()).warnings
 
 
 @pytest.mark.parametrize("method", ["compute_loss", "_compute_loss"])
@@ -113,18 +120,18 @@ def test_a_trainers_own_loss_is_unproven(method: str) -> None:
 
     own = type("Own", (GRPOTrainer,), {method: loss})
     with refused("trainer-setting-untested"):
-        check_trainer(made_trainer(kind=own), TandemConfig())
+        checked(made_trainer(kind=own), TandemConfig())
     allowed = TandemConfig.from_mapping({"schedule": "word", "unproven": ["loss"]})
-    assert len(check_trainer(made_trainer(kind=own), allowed).warnings) == 1
+    assert len(checked(made_trainer(kind=own), allowed).warnings) == 1
 
 
 def test_every_loss_of_trl_is_either_sound_or_unproven() -> None:
     source = inspect.getsource(importlib.import_module("trl.trainer.grpo_trainer"))
     for loss in SOUND_LOSSES:
         assert f'"{loss}"' in source
-        assert not check_trainer(made_trainer(loss_type=loss), TandemConfig()).warnings
+        assert not checked(made_trainer(loss_type=loss), TandemConfig()).warnings
     allowed = TandemConfig.from_mapping({"schedule": "word", "unproven": ["loss"]})
-    assert len(check_trainer(made_trainer(loss_type="new"), allowed).warnings) == 1
+    assert len(checked(made_trainer(loss_type="new"), allowed).warnings) == 1
 
 
 @given(
@@ -138,7 +145,7 @@ def test_every_response_of_all_processes_has_a_seed_of_its_own(
     config = TandemConfig.from_mapping({"schedule": "word", "measure_every": 0})
     rules = TandemRules(config, Vocabulary(PIECES, "a test"))
     trainers = [made_trainer(rank) for rank in range(processes)]
-    runs = [TRLRun(config, rules, one, None) for one in trainers]
+    runs = [TRLRun(rules, one, None) for one in trainers]
     seeds = [
         trajectory.seed_of_call(0)
         for _ in range(calls)
@@ -158,12 +165,12 @@ def test_extended_prompt_stays_in_its_row_and_its_request_alone_is_pickled(begun
         counts.append(num_generations)
         return prompts, [[7], [8]]
 
-    answers = answered(generate, None, prompts, num_generations=4)
+    answers = answered(generate, {}, prompts, num_generations=4)
     assert counts == [1]  # otherwise a server would get every fourth prompt
     assert answers[1] == [[7], [8]]
     written, feedback = [8], [9, 9]
     extended = prompts[1] + written + feedback
-    answered(lambda asked, **_: (asked, [[5]]), None, [extended])
+    answered(lambda asked, **_: (asked, [[5]]), {}, [extended])
     assert list(extended) == [1, 2, 8, 9, 9]
     first, second = batch.trajectories
     assert [(call.seed, call.token_ids.tolist()) for call in first.calls] == [
@@ -184,7 +191,7 @@ def test_prompt_without_a_row_never_reaches_the_engine(prompt: Any) -> None:
         raise AssertionError("sent")
 
     with refused("trl-prompt-without-row"):
-        answered(generate, None, [prompt])
+        answered(generate, {}, [prompt])
 
 
 def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
@@ -210,7 +217,10 @@ def taken(run: TRLRun, rows: int = 8) -> tuple[list[list[int]], list[Any]]:
         batch.trajectories, prompts, completions, strict=True
     ):
         trajectory.call(prompt).returned(completion)
-    own = batch.rows(prompts, completions, [[1] * len(one) for one in completions])
+    responses = [
+        Response(*each, [1] * len(each[1])) for each in zip(prompts, completions, strict=True)
+    ]
+    own = [batch.row(number, one) for number, one in enumerate(batch.narrow(responses))]
     run.take(batch, prompts, own)
     return prompts, own
 
@@ -310,8 +320,34 @@ def test_checkpoints_say_with_which_settings_they_were_made(
     assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
     with refused("checkpoint-tandem-dropped", junior="A/base"):
         trained(4, "A/trained")
-    with refused("senior-tandem-dropped"):  # the senior that this training has exported
-        trained(0, str(tmp_path))
+
+
+def test_trainer_is_checked_before_it_loads_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl import GRPOConfig
+    from trl.trainer import grpo_trainer
+
+    monkeypatch.setattr(engine, "_next", [])
+    monkeypatch.setattr(
+        grpo_trainer, "create_model_from_path", lambda *_, **__: pytest.fail("a model was loaded")
+    )
+    plain = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+    with refused("trl-engine-not-vllm"):
+        GRPOTrainer("nobody/model", print, plain, rollout_func=rollouts.tandem_rollouts())
+    shared = GRPOConfig(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        use_vllm=True,
+        vllm_tensor_parallel_size=2,
+    )
+    with refused(SHARED_ENGINE):
+        GRPOTrainer(
+            "nobody/model", print, shared, tools=[print], rollout_func=rollouts.tandem_rollouts()
+        )
+    with pytest.raises(pytest.fail.Exception, match="a model was loaded"):
+        GRPOTrainer("nobody/model", print, plain)  # not in tandem
 
 
 @pytest.mark.parametrize(
@@ -337,8 +373,13 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
     monkeypatch.setattr(engine, "_next", [])
     usual = {"temperature": 0.9, "top_k": 0, "top_p": 1.0, "min_p": None, "repetition_penalty": 1.0}
     usual |= {"mode": "colocate", "generation_kwargs": {}, "structured_outputs_regex": None}
-    engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, lambda *_: None)
-    engine._start_engine(lambda _: None, SimpleNamespace(**{**usual, **settings}))
+    trainer = made_trainer()
+
+    def check(model: Any, sampled: Any) -> None:
+        started(GRPOSettings(trainer.args, {}, None, trainer, sampled=sampled), TandemConfig())
+
+    engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, check, lambda *_: None)
+    engine._start_engine(lambda _: None, SimpleNamespace(**{"model": None, **usual, **settings}))
     lines = [one for one in capsys.readouterr().err.splitlines() if "Importance" in one]
     told = [one.partition(": ")[2].partition(": tokens")[0] for one in lines]
     assert told == ([named] if named else [])
@@ -348,11 +389,19 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
 def of_server(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a server's client, whose proof is scripted, by TRL's ``VLLMGeneration``."""
 
-    def start(arguments: dict[str, Any], model: Any = None) -> tuple[Any, list[Any]]:
+    def start(
+        arguments: dict[str, Any], model: Any = None, checked_models: list[Any] | None = None
+    ) -> tuple[Any, list[Any]]:
+        checked_models = [] if checked_models is None else checked_models
         monkeypatch.setattr(engine, "_next", [])
         monkeypatch.setattr(engine, "start_client", lambda *_: "a client")
         found: list[Any] = []
-        engine.start_next_engine_in_tandem(TandemConfig(), arguments, lambda *a: found.extend(a))
+        engine.start_next_engine_in_tandem(
+            TandemConfig(),
+            arguments,
+            lambda model, sampled: checked_models.append(model),
+            lambda *a: found.extend(a),
+        )
         generation = SimpleNamespace(
             mode="server",
             temperature=1.0,
@@ -381,11 +430,12 @@ def test_server_gets_merged_weights_under_the_names_of_the_model(
     """TRL does not know all names that PEFT gives what it trains."""
     done: list[tuple[str, Any]] = []
     monkeypatch.setattr(engine.lora, "is_adapted", lambda model: model == "adapted")
-    monkeypatch.setattr(engine.lora, "check_adapter", lambda model: done.append(("check", model)))
     monkeypatch.setattr(engine.lora, "send_merged", lambda one: done.append(("send", one.model)))
-    of_server({}, "plain")
-    of_server({}, "adapted")
-    assert done == [("check", "plain"), ("check", "adapted"), ("send", "adapted")]
+    checked_models: list[Any] = []
+    of_server({}, "plain", checked_models)
+    of_server({}, "adapted", checked_models)
+    assert checked_models == ["plain", "adapted"]
+    assert done == [("send", "adapted")]
 
 
 def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
@@ -423,4 +473,4 @@ def test_batch_is_finished_once_and_only_if_it_was_begun() -> None:
     own = object.__new__(rollouts.TandemRollouts)
     own._batch = None
     with refused("trl-batch-taken-twice"):
-        own.finish_batch([], [])
+        own.finish_batch([])

@@ -221,6 +221,8 @@ def test_file_of_a_command_may_follow_an_equals_sign(
     ("arguments", "code"),
     [
         (["--model_name_or_path", "{vl}"], "multimodal-model-unsupported"),
+        (["--use_vllm=False"], "trl-engine-not-vllm"),
+        (["--loss_type", "own"], "trainer-setting-untested"),
         (["--tandem.junior={vl}"], "multimodal-model-unsupported"),
         (["--tandem.junior=/nonexistent"], "junior-not-checkpoint"),
         (["--tandem.engine", '{"pipeline_parallel_size": 2}'], "pipeline-parallel-unsupported"),
@@ -245,6 +247,7 @@ def test_command_ends_before_a_model_is_loaded(
     config = {"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     own = ["--output_dir", str(tmp_path), "--use_cpu", "True", "--bf16", "False"]
+    own += ["--use_vllm", "True"]
     given = [one.replace("{vl}", str(tmp_path)) for one in arguments]
     with pytest.raises(SystemExit, match=code):
         grpo.main(["--tandem.schedule=word", *own, *given])

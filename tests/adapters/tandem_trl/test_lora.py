@@ -60,6 +60,7 @@ def arguments(
     )
     config = TandemConfig.from_mapping({"schedule": "word", **(settings or {})})
     usual = {"model": model.name_or_path, "quantization": None, "enable_sleep_mode": False}
+    lora.check_adapter(generation.model)  # at the start of the run
     return engine._how_to_send(generation, {**usual, **given}, config)[1]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from refused import refused
+from started import started
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("trl.scripts", reason="TRL is not installed")
@@ -20,9 +21,8 @@ from trl import RLOOConfig, RLOOTrainer  # noqa: E402
 from trl_trainer import word_tokenizer  # noqa: E402
 
 from tandem_plugin import TandemConfig  # noqa: E402
-from tandem_trl import rloo  # noqa: E402
-from tandem_trl.refusals import check_rloo  # noqa: E402
 from tandem_trl.rloo import SENIOR, TandemRLOOTrainer  # noqa: E402
+from tandem_trl.start import RLOOSettings  # noqa: E402
 
 
 class ScriptedRollouts:
@@ -38,19 +38,20 @@ class ScriptedRollouts:
     def begin_batch(self, prompt_ids: Any) -> Any:
         return prompt_ids
 
-    def finish_batch(self, prompt_ids: Any, completions: Any) -> list[Any]:
-        masks = [self._noise.random(len(one)) < 0.5 for one in completions]
-        for ids, mask in zip(completions, masks, strict=True):
-            self.given[tuple(ids)] = mask.astype(int).tolist()
-        return masks
+    def check(self, kind: Any, args: Any, model: Any, trainer: Any) -> None:
+        """There is no engine."""
+
+    def finish_batch(self, responses: Any) -> list[Any]:
+        masks = [self._noise.random(len(one.response_ids)) < 0.5 for one in responses]
+        for response, mask in zip(responses, masks, strict=True):
+            self.given[tuple(response.response_ids)] = mask.astype(int).tolist()
+        return [SimpleNamespace(mask=mask) for mask in masks]
 
 
 @pytest.fixture
-def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def trainer(tmp_path: Path) -> Any:
     from datasets import Dataset
 
-    checked = SimpleNamespace(log_warnings=lambda: None)
-    monkeypatch.setattr(rloo, "check_rloo", lambda *_: checked)  # there is no engine
     prompts = [" ".join(PIECES[3 + i : 6 + i]) for i in range(8)]
     config = RLOOConfig(
         output_dir=str(tmp_path),
@@ -163,10 +164,11 @@ def test_trl_only_sums_log_probabilities_and_knows_no_mask_of_tools() -> None:
 def test_setting_that_does_not_go_with_tandem_is_rejected(
     settings: dict[str, Any], arguments: dict[str, Any], code: str
 ) -> None:
-    given = SimpleNamespace(
-        args=SimpleNamespace(**{"use_vllm": True, **arguments}),
-        compute_loss=arguments.get("loss", TandemRLOOTrainer.compute_loss),
-        _compute_loss=TandemRLOOTrainer._compute_loss,
-    )
+    args = SimpleNamespace(**{"use_vllm": True, **arguments})
+    loss = {"compute_loss": arguments["loss"]} if "loss" in arguments else {}
+    trainer = type("Own", (TandemRLOOTrainer,), loss)
     with refused(code):
-        check_rloo(given, TandemConfig.from_mapping({"schedule": "word", **settings}))
+        started(
+            RLOOSettings(args, {}, None, trainer),
+            TandemConfig.from_mapping({"schedule": "word", **settings}),
+        )

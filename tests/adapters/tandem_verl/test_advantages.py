@@ -18,7 +18,7 @@ from tensordict import NonTensorStack, TensorDict
 from verl.trainer.ppo.core_algos import FixedKLController, compute_value_loss
 from verl.trainer.ppo.v1 import trainer_base
 
-from tandem_verl.refusals import TOKEN_ESTIMATORS
+from tandem_verl.start import TOKEN_ESTIMATORS
 from tandem_verl.trainer import TrainerInTandem
 
 ROWS, GAMMA, LAM = 12, 0.97, 0.9

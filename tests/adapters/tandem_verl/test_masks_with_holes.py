@@ -15,7 +15,7 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
-from tandem_verl.refusals import (
+from tandem_verl.start import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,

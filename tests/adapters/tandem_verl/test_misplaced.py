@@ -13,8 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from refused import refused
 
-from tandem_plugin.training import misplaced
-from tandem_verl import plugin
+from tandem_verl import misplaced, plugin
 from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"

@@ -18,7 +18,7 @@ from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.validation import ANSWERER
 from tandem_verl.rollouts import (
     ROW,
@@ -136,7 +136,7 @@ def played(trajectory: Trajectory, engine: Any, calls: int = 1) -> Any:
         asyncio.run(client.generate("id", prompt_ids=[1, 2], sampling_params=shared))
     assert shared == {"temperature": 1.0, "seed": 3, "extra_args": {"other": 1}}
     output = output_of(list(range(10)), [1] * 10)
-    narrow(output, trajectory)
+    narrow([output], trajectory)
     return output
 
 

@@ -29,7 +29,7 @@ from verl_stand_ins import IN_TANDEM, TOKENIZER, configuration
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.calls import Trajectory
 from tandem_verl.configuration import prepare
 from tandem_verl.rollouts import ROW, ManagerInTandem, TandemAgentLoopManager, WorkerInTandem
 from tandem_verl.settings import MANAGER, MANAGER_KEY

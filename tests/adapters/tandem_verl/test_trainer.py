@@ -85,7 +85,7 @@ def generated(rules: TandemRules, session: int) -> Any:
         metrics=agent_loop.AgentLoopMetrics(),
         extra_fields={},
     )
-    narrow(output, trajectory)
+    narrow([output], trajectory)
     return output
 
 

@@ -46,7 +46,7 @@ def test_prepare_stops_at_a_bad_row_or_lists_it(problems: Path, tmp_path: Path):
     assert "row 11: It has no answer" in text
     code, text = run(*arguments, "--bad-rows", "skip")
     assert code == 0
-    assert "skipped: row 11: It has no answer" in text
+    assert "skipped: 1\n  row 11: It has no answer" in text
     assert "contradictions: 1 with the text of an earlier problem and another answer" in text
 
 

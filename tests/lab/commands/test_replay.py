@@ -13,6 +13,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.cli import app
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.lab.rollouts import audit
+from tandem_plugin.lab.rollouts.rollout import row_digest
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -362,6 +363,24 @@ def test_field_of_a_wrong_type_or_range_is_named(
     assert code in difference["message"]
 
 
+@pytest.mark.parametrize(
+    "change", [{"reward": 1.0}, {"more": 1}, {"row_sha256": "0" * 16}, {"row_sha256": None}]
+)
+def test_row_that_was_edited_is_named_although_its_authorship_matches(
+    replay: Replay, make_row: MakeRow, change: dict[str, Any]
+):
+    row: dict[str, Any] = make_row() | {"reward": 0.0}
+    row["row_sha256"] = row_digest(row)
+    code, result = replay([row, row | change])
+    assert (code, result["differing_rows"]) == (1, 1)
+    assert result["differences"]["malformed"] == 1
+    (difference,) = result["shown"]
+    assert (difference["line"], difference["kind"]) == (2, "malformed")
+    assert "[rollout-row-edited]" in difference["message"]
+    code, result = replay([row, {name: row[name] for name in reversed(row)}])
+    assert (code, result["rows"]) == (0, 2)
+
+
 def test_differences_are_shown_in_the_order_of_the_lines_up_to_a_limit(
     replay: Replay, make_row: MakeRow
 ):
@@ -438,7 +457,7 @@ def test_table_for_people_says_what_was_found(
     file.write_text(json.dumps(make_row()))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
-    assert "Every row matches its replay." in result.stdout
+    assert "The authorship of every row matches its replay." in result.stdout
 
 
 @pytest.mark.parametrize("command", ["replay", "view"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -127,6 +129,20 @@ def test_two_cannot_prepare_in_one_folder_at_once(tmp_path: Path):
     prepare(a_set(), "openrlhf", tmp_path)
 
 
+def test_folder_is_prepared_where_the_file_system_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def failing(file: object, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    with preparing(tmp_path, "sums", "openrlhf"):
+        (tmp_path / ".prepare.lock").unlink()  # as a second process does, which is not kept out
+    assert str(tmp_path) in caplog.text
+    prepare(a_set(), "openrlhf", tmp_path)
+    assert (tmp_path / "manifest.json").exists()
+
+
 @pytest.mark.parametrize("name", ["train.jsonl", "heldout.jsonl", "manifest.json"])
 @pytest.mark.parametrize("content", ['{"my": "own"}\n', ""])
 def test_files_of_the_user_are_never_replaced(tmp_path: Path, name: str, content: str):
@@ -209,7 +225,9 @@ def test_each_trainer_is_evaluated_on_the_prompts_of_its_own_folder(tmp_path: Pa
     for trainer, file in (("verl", "heldout.parquet"), ("openrlhf", "heldout.jsonl")):
         out = tmp_path / trainer
         command = ["data", "prepare", str(source), "--to", trainer, "--out", str(out)]
-        done = CliRunner().invoke(app, [*command, "--heldout", "3", "--template", "{problem}"])
+        done = CliRunner().invoke(
+            app, [*command, "--heldout", "3", "--template", "{problem}", "--instruction", ""]
+        )
         assert done.exit_code == 0, done.output
         for question in read_benchmark(str(out / file)).questions():
             assert question["messages"][0]["content"].endswith(" + 1?")

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from refused import refused
+from typer.testing import CliRunner
 
+from tandem_plugin.cli import app
 from tandem_plugin.lab.data import INSTRUCTION, Problem, PromptTemplate
 from tandem_plugin.lab.data.instructions import asks_for_no_box
-from tandem_plugin.lab.data.problem import words_of
 
 
 def problem(*turns: tuple[str, str]) -> Problem:
@@ -95,6 +99,48 @@ def test_template_instruction_and_system_can_be_replaced():
         PromptTemplate("no place")
 
 
+@pytest.mark.parametrize("template", ["Q: {problem}", "{problem} Put it in \\boxed{}."])
+def test_an_instruction_that_no_prompt_would_have_is_rejected(template: str):
+    with refused("template-without-instruction", template=template, instruction="Box it!"):
+        PromptTemplate(template, "Box it!")
+    for instruction in ("", " "):
+        assert PromptTemplate(template, instruction).messages(problem(("user", "Add.")))
+
+
+@pytest.mark.parametrize("name", ["Problem", "answer", "question", "instructions"])
+def test_a_name_that_nothing_replaces_is_rejected(name: str):
+    for text in (
+        f"{{problem}}\n{{{name}}} {{instruction}}",
+        f"{{{name}}}{{problem}}{{instruction}}",
+    ):
+        with refused("template-name-unknown", name=name):
+            PromptTemplate(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"\boxed{answer}", r"x^{n}", r"x_{n}", r"\frac{a}{b}", "{ name }", "{}", r"\sqrt[3]{x}"],
+)
+def test_braces_of_tex_in_a_template_stay(text: str):
+    (turn,) = PromptTemplate(f"{{problem}} {text} {{instruction}}", "now").messages(
+        problem(("user", "Add."))
+    )
+    assert turn["content"] == f"Add. {text} now"
+
+
+def test_a_template_that_says_itself_how_to_answer_needs_no_instruction(tmp_path: Path):
+    file, out = tmp_path / "a.jsonl", tmp_path / "out"
+    file.write_text('{"problem": "Add.", "answer": 3}\n')
+    command = ["data", "prepare", str(file), "--to", "openrlhf", "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, "--template", "{problem} Use \\boxed{}."])
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "manifest.json").read_text())["instruction"] == ""
+    assert json.loads((out / "train.jsonl").read_text())["input"][0]["content"].endswith("boxed{}.")
+    for options in (["--template", "Q: {problem}"], ["--template", "Q: {problem} {x}"]):
+        done = CliRunner().invoke(app, [*command, *options])
+        assert (done.exit_code, "[template-" in done.stderr) == (1, True), done.output
+
+
 @pytest.mark.parametrize("part", ["template", "instruction", "system"])
 def test_half_a_character_is_rejected_wherever_it_comes_from(part: str):
     with refused("text-lone-surrogate"):
@@ -104,15 +150,3 @@ def test_half_a_character_is_rejected_wherever_it_comes_from(part: str):
 def test_braces_of_a_problem_are_left_alone():
     (turn,) = PromptTemplate().messages(problem(("user", "Let {instruction} be {x}.")))
     assert turn["content"].startswith("Let {instruction} be {x}.")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Find $a$,  given B=3.\nPut it in \\boxed{}.",
-        f"find A given b = 3 {INSTRUCTION}",
-        "Find a, given b = 3\nEnd with Answer: $Answer.",
-    ],
-)
-def test_words_are_those_of_the_question_alone(text: str):
-    assert words_of(problem(("user", text))) == ("find", "a", "given", "b", "3")

@@ -1,23 +1,29 @@
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from refused import refused
+from typer.testing import CliRunner
 
+from tandem_plugin import __version__
+from tandem_plugin.cli import app
+from tandem_plugin.grading import grade
 from tandem_plugin.lab.data import (
     INSTRUCTION,
     Problem,
     ProblemSet,
     PromptTemplate,
+    layout_of,
     preparation,
     prepare,
     read_problems,
 )
-from tandem_plugin.lab.data.preparation import split
-from tandem_plugin.lab.data.problem import words_of
+from tandem_plugin.lab.data.duplicates import words_of
+from tandem_plugin.lab.data.preparation import Trainer, split
 
 
 def asked(row: int, text: str, *golds: str) -> Problem:
@@ -96,13 +102,69 @@ def test_held_out_problems_depend_on_the_seed_and_not_on_order_and_repeated_ones
         assert not trained & held_out
 
 
-def test_the_manifest_says_what_was_written(tmp_path: Path):
+def test_the_manifest_says_what_was_written_and_of_what(tmp_path: Path):
     prepared = prepare(a_set(), "openrlhf", tmp_path, heldout=4, seed=9)
     manifest = json.loads(prepared.manifest.read_text())
+    assert manifest == prepared.contents
+    assert (manifest["tandem_plugin"], manifest["source"]) == (__version__, None)
     assert manifest["rows"] == {"train": 16, "heldout": 4}
     assert manifest["seed"] == 9
     assert manifest["checksums"] == prepared.checksums
     assert manifest["instruction"] == INSTRUCTION
+    assert (manifest["template"], manifest["system"]) == ("{problem}\n{instruction}", None)
+
+
+def test_the_manifest_identifies_its_source_by_content(tmp_path: Path):
+    content = b'{"q": "Add.", "a": 3}\n'
+    layout = layout_of(["problem=q", "answer=a"])
+    sources = []
+    for folder in ("A", "B"):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "train.jsonl"
+        file.write_bytes(content if folder == "A" else content.replace(b"3", b"4"))
+        problems = read_problems(file, layout=layout)
+        sources.append(prepare(problems, "trl", tmp_path / folder / "out").contents["source"])
+    digest = hashlib.sha256(content).hexdigest()
+    fields = {"problem": "q", "answer": "a"}
+    assert sources[0] == {
+        "name": "train.jsonl",
+        "sha256": {"train.jsonl": digest},
+        "fields": fields,
+    }
+    assert sources[1]["sha256"] != sources[0]["sha256"]
+
+
+@pytest.mark.parametrize("trainer", ["verl", "trl", "skyrl"])
+def test_three_trainers_read_the_same_files(tmp_path: Path, trainer: Trainer):
+    pytest.importorskip("pyarrow")
+    prepared = prepare(a_set(), trainer, tmp_path, heldout=4)
+    assert {file.suffix for file in prepared.files.values()} == {".parquet"}
+    assert prepared.contents["trainer"] == "verl"
+    assert prepare(a_set(), "verl", tmp_path, heldout=4).replaced is None
+
+
+UNREADABLE = ("She sold 72 clips.", "5 because of reasons", r"\boxed{5", "A) 5, B) 6", "1" * 9999)
+
+
+def test_golds_that_the_grader_cannot_read_are_counted_by_row(tmp_path: Path):
+    pytest.importorskip("sympy")
+    rows = [{"problem": f"{i}?", "answer": answer} for i, answer in enumerate(("3", *UNREADABLE))]
+    rows += [{"problem": "or?", "answer": ["6", "about 5"]}, {"problem": "!", "answer": "(1, 2)"}]
+    file, out = tmp_path / "a.jsonl", tmp_path / "out"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["data", "prepare", str(file), "--to", "openrlhf", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert "golds that the grader cannot read: 6" in done.stdout
+    assert "row 2: 'She sold 72 clips.'" in done.stdout
+    unreadable = json.loads((out / "manifest.json").read_text())["unreadable_golds"]
+    assert [gold["row"] for gold in unreadable] == [2, 3, 4, 5, 6, 7]
+    assert max(len(gold["gold"]) for gold in unreadable) == 200
+    for row in rows:
+        outcome = grade(r"\boxed{4}", row["answer"]).outcome
+        assert (outcome == "error") == (rows.index(row) + 1 in range(2, 8))
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert json.loads(done.stdout)["unreadable_golds"] == unreadable
 
 
 def test_the_same_text_with_another_answer_is_counted(tmp_path: Path):

@@ -1,187 +1,123 @@
+"""One schema: what a row asks, what its golds are, and which rows no prompt can hold."""
+
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
+import math
 from typing import Any
 
 import pytest
-from refused import refused
 
-from tandem_plugin.lab.data import prepare, read_problems
-from tandem_plugin.lab.data.records import is_hub_source
+from tandem_plugin.grading import grade
+from tandem_plugin.lab.data.problem import Problem
+from tandem_plugin.lab.data.rows import REQUEST, Row, RowError, problem_of
 
-
-def write(path: Path, *rows: Any) -> Path:
-    if path.suffix == ".json":
-        path.write_text(json.dumps(list(rows)), encoding="utf-8")
-    elif path.suffix == ".jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
-    else:
-        arrow = pytest.importorskip("pyarrow")
-        from pyarrow.parquet import write_table
-
-        write_table(arrow.Table.from_pylist(list(rows)), path)
-    return path
-
-
-@pytest.mark.parametrize("ending", [".jsonl", ".json", ".parquet"])
-def test_all_formats_give_the_same_problems(tmp_path: Path, ending: str):
-    rows = [{"problem": "Add 1 and 2.", "answer": "3"}, {"problem": "Add 2 and 2.", "answer": "4"}]
-    problems = read_problems(write(tmp_path / f"set{ending}", *rows))
-    assert problems.name == "set"
-    assert [(one.row, one.text, one.golds) for one in problems.problems] == [
-        (1, "Add 1 and 2.", ("3",)),
-        (2, "Add 2 and 2.", ("4",)),
-    ]
-
+pytest.importorskip("sympy")
 
 USER = {"role": "user", "content": "Add."}
+SYSTEM = {"role": "system", "content": "Be kind."}
 
 
 @pytest.mark.parametrize(
-    ("record", "text", "golds"),
+    ("asked", "messages", "raw"),
     [
-        ({"question": "Add.", "answer": 3}, "Add.", ("3",)),
-        ({"prompt": "Add.", "answer": 27.0}, "Add.", ("27",)),
-        ({"prompt": [USER], "answer": ["3\n", "3.0"]}, "Add.", ("3", "3.0")),
-        (
-            {"messages": [USER, {"role": "assistant", "content": "No."}], "label": "3"},
-            "Add.",
-            ("3",),
-        ),
-        ({"problem": " Add. ", "ground_truth": "3"}, "Add.", ("3",)),
-        ({"problem": "Add.", "reward_model": {"ground_truth": ["3", "4"]}}, "Add.", ("3", "4")),
-        ({"problem": "Add.", "solution": r"so \boxed{\frac{1}{2}}."}, "Add.", (r"\frac{1}{2}",)),
-        ({"problem": "Add.", "answer": "1 + 2 = 3\n#### 3"}, "Add.", ("3",)),
-        ({"problem": "Add.", "solution": "1 + 2 = 3\n#### 3"}, "Add.", ("3",)),
-        ({"problem": "Add.", "solution": "We add. The answer is 3."}, "Add.", ("3",)),
-        ({"problem": "Add.", "answer": '["A", "C"]'}, "Add.", ('["A", "C"]',)),
-        ({"problem": "Add.", "answer": float("nan"), "final_answer": "3"}, "Add.", ("3",)),
-        ({"problem": "Add.", "answer": r"\boxed{3}"}, "Add.", ("3",)),
-        ({"problem": "", "question": "Add.", "answer": "3"}, "Add.", ("3",)),
+        (" Add. ", (USER,), " Add. "),
+        ([USER], (USER,), None),
+        ([SYSTEM, USER], (SYSTEM, USER), None),
+        (USER, (USER,), None),
+        ([USER, {"role": "assistant", "content": "3"}], (USER,), None),
+        ([{**USER, "weight": 1, "name": None}], (USER,), None),
+        ([{"role": "user", "content": [{"type": "text", "text": "Add."}]}], (USER,), None),
+        ('[{"role": "user"}]', ({"role": "user", "content": '[{"role": "user"}]'},), None),
     ],
 )
-def test_fields_found_in_practice(
-    tmp_path: Path, record: dict[str, Any], text: str, golds: tuple[str, ...]
+def test_a_text_is_the_users_and_a_chat_ends_with_the_user(
+    asked: Any, messages: tuple[dict[str, str], ...], raw: str | None
 ):
-    (problem,) = read_problems(write(tmp_path / "a.jsonl", record)).problems
-    assert (problem.text, problem.golds) == (text, golds)
-
-
-BAD = {
-    "no text": ({"answer": "3"}, "It has no text"),
-    "no answer": ({"problem": "Add."}, "It has no answer"),
-    "blank answer": ({"problem": "Add.", "answer": "  "}, "It has no answer"),
-    "unboxed solution": ({"problem": "Add.", "solution": "three"}, "no solution with a box"),
-    "a list": ([1], "not an object"),
-    "half a message": (
-        {"prompt": [{"role": "user", "content": None}], "answer": "3"},
-        "neither text nor chat",
-    ),
-    "wrong messages": ({"prompt": [{"text": "x"}], "answer": "3"}, "neither text nor chat"),
-    "empty gold": ({"problem": "Add.", "answer": ["3", ""]}, "A gold answer is empty"),
-    "strange gold": ({"problem": "Add.", "answer": [{"x": 1}]}, "text or a number, not dict"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_row_stops_with_its_number_or_is_kept_on_record(tmp_path: Path, kind: str):
-    row, reason = BAD[kind]
-    file = write(tmp_path / "set.jsonl", {"problem": "Add.", "answer": "3"}, row)
-    with refused("problem-row-invalid", name="set", row=2) as error:
-        read_problems(file)
-    assert reason in str(error.value)
-    problems = read_problems(file, bad_rows="skip")
-    assert len(problems) == 1
-    assert [(bad.row, reason in bad.reason) for bad in problems.bad_rows] == [(2, True)]
-    optional = read_problems(file, "skip", golds="optional")
-    assert len(optional) == (2 if "It has no answer" in reason or "box" in reason else 1)
-
-
-def test_a_text_is_kept_as_it_stands_beside_the_chat(tmp_path: Path):
-    file = write(
-        tmp_path / "a.jsonl", {"problem": " Add. ", "answer": 3}, {"prompt": [USER], "answer": 3}
-    )
-    assert [(one.text, one.raw) for one in read_problems(file).problems] == [
-        ("Add.", " Add. "),
-        ("Add.", None),
-    ]
-
-
-def test_a_torn_line_is_a_bad_row(tmp_path: Path):
-    file = tmp_path / "set.jsonl"
-    file.write_text('\n{"problem": "Add.", "answer": 3}\n{"problem": "Ad', encoding="utf-8")
-    problems = read_problems(file, bad_rows="skip")
-    assert [bad.row for bad in problems.bad_rows] == [3]
-    assert problems.problems[0].row == 2
+    problem = problem_of(7, Row(asked, 3))
+    text = asked if isinstance(asked, str) else None
+    assert problem == Problem(7, messages, ("3",), raw if raw is not None else text)
 
 
 @pytest.mark.parametrize(
-    ("ending", "encoding", "advised"),
+    ("answer", "golds"),
     [
-        ("jsonl", "utf-16", "UTF-16"),
-        ("json", "utf-16", "UTF-16"),
-        ("jsonl", "latin-1", "WINDOWS-1252"),
-        ("json", "latin-1", "WINDOWS-1252"),
+        (3, ("3",)),
+        (27.0, ("27",)),
+        (["3\n", "3.0"], ("3", "3.0")),
+        (True, ("Yes", "True")),
+        ("1 + 2 = 3\n#### 3", ("3",)),
+        (r"so \boxed{\frac{1}{2}}.", (r"\frac{1}{2}",)),
+        ('["A", "C"]', ('["A", "C"]',)),
     ],
 )
-def test_a_text_in_another_encoding_is_no_bad_row(
-    tmp_path: Path, ending: str, encoding: str, advised: str
-):
-    """Skipping its rows would lose those with letters beyond ASCII, or all."""
-    file = tmp_path / f"set.{ending}"
-    row = json.dumps({"problem": "Wie groß ist 3?", "answer": 3}, ensure_ascii=False)
-    file.write_text(f"[{row}]" if ending == "json" else row, encoding=encoding)
-    with refused("problem-text-not-utf8", encoding=advised):
-        read_problems(file)
+def test_golds_are_read_as_the_grader_reads_them(answer: Any, golds: tuple[str, ...]):
+    assert problem_of(1, Row("Add.", answer)).golds == golds
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code"),
+    ("choices", "answer", "letter"),
     [
-        ("nothing.jsonl", None, "problem-file-missing"),
-        (".", None, "problem-file-is-folder"),
-        ("set.csv", "a,b", "problem-file-extension"),
-        ("set.json", "{", "problem-file-not-json"),
-        ("set.json", '{"a": 1}', "problem-file-not-list"),
-        ("set.jsonl", "", "problem-set-empty"),
-        ("set.parquet", "no", "problem-file-not-parquet"),
+        (["4", "6", "7"], "C", "C"),
+        (["4", "6", "7"], " 7 ", "C"),
+        (["4", "6", "7"], r"So it is \boxed{B}", "B"),
+        ([4, 6.0, 7.5], 7.5, "C"),
+        ([4, 6, 7], 6.0, "B"),
+        (("Yes", "No"), "No", "B"),
+        (["x", "y"], "solved: y\n#### y", "B"),
     ],
 )
-def test_files_that_are_no_problem_set(tmp_path: Path, name: str, content: str | None, code: str):
-    file = tmp_path / name
-    if content is not None:
-        file.write_text(content, encoding="utf-8")
-    if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
-    with refused(code):
-        read_problems(file)
+def test_choices_are_in_the_prompt_and_the_gold_is_a_letter(choices: Any, answer: Any, letter: str):
+    problem = problem_of(1, Row("Which? ", answer, choices))
+    listed = "\n".join(f"({mark}) {text}" for mark, text in zip("ABC", choices, strict=False))
+    assert problem.text == f"Which?\n\n{listed}\n\n{REQUEST}"
+    assert problem.golds == (letter,)
+    for response in (letter, f"({letter})", rf"\text{{{letter}}}"):
+        assert grade(f"\\boxed{{{response}}}", letter).reward == 1
 
 
-def test_hub_names_are_told_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("owner/name", "owner/name#train", "hf://owner/name", "owner/name:v1.0#test"):
-        assert is_hub_source(name)
-    assert not is_hub_source("folder/set.jsonl")
-    assert not is_hub_source("name")
+UNASKABLE: tuple[tuple[Row, str], ...] = (
+    (Row(7), "neither text nor chat"),
+    (Row([]), "end with a user turn"),
+    (Row("  "), "end with a user turn"),
+    (Row([SYSTEM]), "end with a user turn"),
+    (Row([{"role": "user", "content": None}]), "neither text nor chat"),
+    (Row([{"text": "x"}]), "neither text nor chat"),
+    (Row(["Add."]), "neither text nor chat"),
+    (Row([{**USER, "tool_calls": [1]}]), "has tool_calls"),
+    (Row([{"role": "user", "content": [{"type": "image", "image": "x"}]}]), "type image"),
+    (Row([{"role": "user", "content": ["x"]}]), "type None"),
+    (Row("Add.", None), "It has no answer."),
+    (Row("Add.", ["3", ""]), "A gold answer is empty"),
+    (Row("Add.", [{"x": 1}]), "text or a number, not dict"),
+    (Row("Add.", math.inf), "a finite number"),
+    (Row("Which?", "A", ["3"]), "list of 2 to 26"),
+    (Row("Which?", "A", "a) 1, b) 2"), "list of 2 to 26"),
+    (Row("Which?", "A", {"A": "1", "B": "2"}), "list of 2 to 26"),
+    (Row("Which?", "A", ["3", {"bytes": ""}]), "list of 2 to 26"),
+    (Row("Which?", "A", ["3", " "]), "list of 2 to 26"),
+    (Row("Which?", "C", ["x", "y"]), "neither the letter nor the text"),
+    (Row("Which?", 1, ["x", "y"]), "neither the letter nor the text"),
+    (Row("Which?", 1, ["1", "2"]), "neither the letter nor the text"),
+    (Row("Which?", True, [1, 0]), "neither the letter nor the text"),
+    (Row("Which?", ["A", "B"], ["x", "y"]), "neither the letter nor the text"),
+    (Row("Blood?", "A", ["0", "A", "B"]), "more than one"),
+    (Row("Which?", "x", ["x", "x"]), "more than one"),
+    (Row("Half \ud83d a pair", 3), r"prompt contains the lone surrogate \ud83d"),
+    (Row("Add.", "\udfff"), "answer contains the lone surrogate"),
+    (Row([{**SYSTEM, "content": "\ud800"}, USER], 3), "prompt contains the lone surrogate"),
+    (Row("Which?", "x", ["x", "\ud800"]), "prompt contains the lone surrogate"),
+)
 
 
-def test_a_missing_library_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with refused("hub-needs-datasets"):
-        read_problems("hf://owner/name")
+@pytest.mark.parametrize(("row", "reason"), UNASKABLE, ids=range(len(UNASKABLE)))
+def test_a_row_that_cannot_be_asked_and_graded_as_a_whole_is_rejected(row: Row, reason: str):
+    with pytest.raises(RowError) as caught:
+        problem_of(1, row)
+    assert reason in str(caught.value)
 
 
-def test_parquet_is_read_and_written_with_pyarrow_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    file = tmp_path / "set.parquet"
-    file.write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with refused("parquet-needs-pyarrow"):
-        read_problems(str(file))
-    rows = write(tmp_path / "set.jsonl", *({"problem": f"{i}+1?", "answer": "1"} for i in range(4)))
-    with refused("verl-parquet-needs-pyarrow"):
-        prepare(read_problems(str(rows)), "verl", tmp_path / "out")
+def test_an_answer_is_needed_for_grading_alone():
+    assert problem_of(1, Row("Add."), "optional").golds == ()
+    assert problem_of(1, Row("Add.", None, ["x", "y"]), "optional").golds == ()
+    with pytest.raises(RowError):
+        problem_of(1, Row("Add.", {}), "optional")

@@ -136,7 +136,7 @@ def test_prepared_file_that_was_edited_is_named(tmp_path: Path) -> None:
 def test_rows_without_an_answer_are_for_a_reward_of_ones_own(tmp_path: Path) -> None:
     source = tmp_path / "mine.jsonl"
     source.write_text("".join(json.dumps({"problem": f"Write {i}."}) + "\n" for i in range(9)))
-    with refused("problem-row-invalid"):
+    with refused("problem-layout-unknown"):
         made(tmp_path, source)
     own = made(tmp_path, source, reward="mine.py:score")
     assert texts(own) <= {f"Write {i}." for i in range(9)}
@@ -183,3 +183,26 @@ def test_own_files_are_taken_as_they_are(tmp_path: Path) -> None:
     before = data.marks()
     (tmp_path / "a.parquet").write_text("other")
     assert data.marks() != before
+
+
+def test_rows_are_read_by_named_fields_or_by_a_function(tmp_path: Path) -> None:
+    source = tmp_path / "odd.jsonl"
+    rows = [{"task": f"What is {i} and 1?", "result": str(i + 1)} for i in range(9)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "mine.py").write_text(
+        "def row(record):\n    return {'problem': record['task'], 'answer': record['result']}\n"
+    )
+    named = made(tmp_path, source, field={"problem": "task", "answer": "result"})
+    mapped = made(tmp_path, source, map="mine.py:row")
+    assert texts(named) == texts(mapped)
+    assert named.folder != mapped.folder
+    (tmp_path / "mine.py").write_text(
+        "def row(record):\n    return {'problem': 'So: ' + record['task'], 'answer': '1'}\n"
+    )
+    edited = made(tmp_path, source, map="mine.py:row")
+    assert edited.folder != mapped.folder
+    assert all(text.startswith("So: ") for text in texts(edited))
+    with refused("recipe-file-missing", setting="map"):
+        made(tmp_path, source, map="none.py:row")
+    with refused("layout-given-twice"):
+        made(tmp_path, source, map="mine.py:row", field={"problem": "task"})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -170,6 +172,37 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path):
     RolloutFile(path, SETTINGS).__exit__(None, None, None)
 
 
+def test_file_system_without_locks_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def failing(file: object, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    path = tmp_path / "out.jsonl"
+    assert len(write(path)) == 3
+    assert "No locks available" in caplog.text
+    assert len(list(placed_rows(path))) == 3
+
+
+@pytest.mark.parametrize("note", [b"", b"\0" * 300])
+def test_note_that_a_loss_of_power_emptied_costs_no_rollout(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, note: bytes
+):
+    path = tmp_path / "out.jsonl"
+    places = write(path)
+    rows = path.read_bytes()
+    run_file(path).write_bytes(note)
+    path.write_bytes(rows + b"\0" * 512)
+    with RolloutFile(path, SETTINGS) as file:
+        assert file.done == set(places)
+    assert path.read_bytes() == rows
+    assert str(run_file(path)) in caplog.text
+    assert json.loads(run_file(path).read_text()) == SETTINGS
+    with refused("rollout-settings-changed"):  # from now on, as before
+        RolloutFile(path, SETTINGS | {"seed": 1})
+
+
 MESSAGES = [{"role": "user", "content": "Q"}]
 
 
@@ -194,11 +227,14 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     ("text", "code"),
     [
         ("", "problem-set-empty"),
-        ('{"problem": "x"}\n{', "source-row-invalid"),
-        ('{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}', "source-row-invalid"),
+        ('{"problem": "x"}\n{', "problem-row-invalid"),
+        (
+            '{"problem": "x"}\n{"prompt": [{"role": "user", "content": null}]}',
+            "problem-row-invalid",
+        ),
         (
             '{"problem": "x"}\n{"problem": "y", "answer": {}, "label": {"x": 1}}',
-            "source-row-invalid",
+            "problem-row-invalid",
         ),
     ],
 )

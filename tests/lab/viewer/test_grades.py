@@ -9,7 +9,7 @@ from typing import Any
 import pages
 import pytest
 
-from tandem_plugin.lab.rollouts.rollout_file import text_digest
+from tandem_plugin.lab.rollouts.rollout import text_digest
 
 ROW = {
     "response_ids": [0, 2, 1, 7],

@@ -16,7 +16,7 @@ import pytest
 from pages import content_of
 from refused import refused
 
-from tandem_plugin.lab.rollouts.rollout_file import text_digest
+from tandem_plugin.lab.rollouts.rollout import text_digest
 from tandem_plugin.lab.viewer.live import RolloutsPage
 
 Row = dict[str, Any]

@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 from refused import refused
+from started import started
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.training.refusals import Unproven
+from tandem_plugin.training.start import Start
 from tandem_verl.configuration import prepare, read_the_base
-from tandem_verl.refusals import (
+from tandem_verl.settings import MANAGER, MODES
+from tandem_verl.start import (
     BROKEN_ESTIMATORS,
     SOUND_ESTIMATORS,
     SOUND_LOSSES,
     UNPROVEN,
+    VerlRun,
     check_prompts,
-    check_run,
 )
-from tandem_verl.settings import MANAGER, MODES
 from tandem_verl.trainer import TrainerInTandem
 
 
@@ -51,11 +52,8 @@ def run(**overrides: Any) -> Any:
     return config
 
 
-def checked(config: Any, settings: dict[str, Any]) -> Unproven:
-    tandem = TandemConfig.from_mapping(settings)
-    unproven = Unproven(tandem, UNPROVEN)
-    check_run(config, tandem, unproven)
-    return unproven
+def checked(config: Any, settings: dict[str, Any]) -> Start:
+    return started(VerlRun(config), TandemConfig.from_mapping(settings))
 
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"

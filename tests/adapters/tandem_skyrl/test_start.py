@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from made_runs import command_of, made_run
 from refused import refused
+from started import started
 
 pytest.importorskip("skyrl", reason="SkyRL is not installed")
 
@@ -19,13 +20,17 @@ from skyrl.train.utils import validate_cfg
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import settings_of_command, split_arguments
-from tandem_plugin.training.refusals import is_on
-from tandem_skyrl import refusals
+from tandem_plugin.unsupported import is_on, option_of
 from tandem_skyrl.__main__ import main
-from tandem_skyrl.refusals import SOUND_ESTIMATORS, SOUND_LOSSES, check_run
-from tandem_skyrl.settings import put_settings, settings_of, value_of
+from tandem_skyrl.settings import put_settings, settings_of
+from tandem_skyrl.start import SOUND_ESTIMATORS, SOUND_LOSSES, SkyRLSettings, warn_of_colocation
 
 MODEL = str(Path(__file__).parent)  # no checkpoint
+
+
+def check_run(cfg: Any, config: TandemConfig) -> None:
+    started(SkyRLSettings(cfg), config)
+    warn_of_colocation(cfg)
 
 
 def made(*settings: str) -> Any:
@@ -64,7 +69,7 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
 @pytest.mark.parametrize(
     ("settings", "own", "code", "key"),
     [
-        ([], {"lambda_jun": 0.1}, "skyrl-imitation-unsupported", "lambda_jun"),
+        ([], {"lambda_jun": 0.1}, "skyrl-imitation-unsupported", "tandem.lambda_jun"),
         (["generator.batched=true"], {}, "skyrl-batched-unsupported", "generator.batched"),
         (
             ["generator.merge_stepwise_output=true"],
@@ -140,11 +145,11 @@ def test_setting_is_rejected(settings: list[str], own: Any, code: str, key: str)
 def test_every_setting_of_the_table_exists_in_skyrl() -> None:
     """Of those that are on by themselves, none is rejected."""
     cfg = made()
-    for one in refusals._REFUSALS:
-        *path, name = one.key.split(".")
-        if path:
-            assert hasattr(value_of(cfg, ".".join(path)), name), one.key
-            assert not (one.refused is is_on and value_of(cfg, one.key)), one.key
+    for one in SkyRLSettings.unsupported:
+        *path, name = one.option.split(".")
+        if path and path[0] != "tandem":
+            assert hasattr(option_of(cfg)(".".join(path)), name), one.option
+            assert not (one.rejects is is_on and option_of(cfg)(one.option)), one.option
 
 
 def test_colocated_engines_and_changed_sampling_are_warned_of(
@@ -248,7 +253,7 @@ def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
         "generator.eval_sampling_params.temperature": 0.6,
         "generator.eval_sampling_params.top_p": 0.95,
     }
-    assert {name: value_of(cfg, name) for name in stated} == stated
+    assert {name: option_of(cfg)(name) for name in stated} == stated
 
 
 @pytest.mark.parametrize(("answer", "reward"), [("\\boxed{4}", 1.0), ("\\boxed{5}", 0.0)])

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of, ranges_of
+from tandem_plugin.training.calls import Place, Response, Trajectory
 from tandem_plugin.training.checks import check_rows
-from tandem_plugin.training.rows import Row, masked_log_probs
-from tandem_plugin.training.trajectory import Trajectory
+from tandem_plugin.training.rows import Row
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
@@ -48,7 +49,7 @@ def facts_of_two_turns() -> ResponseAuthorship:
 
 def test_facts_name_the_runs_junior() -> None:
     rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
-    trajectory = Trajectory.begin(rules, ("training", 3), 0)
+    trajectory = Trajectory.begin(rules, Place.of("training", 3), 0)
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
@@ -60,7 +61,7 @@ def test_facts_name_the_runs_junior() -> None:
 @pytest.mark.parametrize("asked", [{"schedule": "junior"}, "off"])
 def test_call_with_a_request_of_the_loops_own_is_refused(asked: Any) -> None:
     with refused("agent-loop-sets-tandem"):
-        two_turns().call([1], asked)
+        two_turns().call([1], {"tandem": asked})
 
 
 def test_row_of_a_narrowed_response_is_admitted() -> None:
@@ -71,7 +72,7 @@ def test_row_of_a_narrowed_response_is_admitted() -> None:
 @pytest.mark.parametrize("step", [1, 3])
 def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
     rules = TandemRules(TandemConfig.from_mapping(ANNEALED), VOCABULARY)
-    trajectory = Trajectory.begin(rules, ("training", step), step)
+    trajectory = Trajectory.begin(rules, Place.of("training", step), step)
     call = trajectory.call(PROMPT)
     # The engine has the settings of the run, which do not know the step.
     chosen = rules.for_request(call.request)
@@ -162,10 +163,57 @@ def test_ranges_are_the_runs_of_true(bits: list[bool], length: int) -> None:
     assert bits_of(ranges, length).tolist() == (bits + [False] * length)[:length]
 
 
-def test_rollout_log_probs_become_zero_where_the_senior_did_not_write() -> None:
-    senior = np.array([False, True, False, True])
-    masked = masked_log_probs([-1.0, -2.0, -3.0, -4.0], senior)
-    assert masked == [0.0, -2.0, 0.0, -4.0]
-    assert masked_log_probs(None, senior) is None
-    with refused("rollout-logprobs-count-differs", log_probs=3, tokens=4):
-        masked_log_probs([0.0] * 3, senior)
+def test_narrowed_response_trains_the_senior_and_its_log_probs_are_zero_elsewhere() -> None:
+    facts, log_probs = facts_of_two_turns(), [-1.0 - place for place in range(len(RESPONSE))]
+    (narrowed,) = two_turns().narrow([Response(PROMPT, RESPONSE, MASK, log_probs)])
+    assert narrowed.facts == facts
+    assert narrowed.mask_list == facts.mask.astype(int).tolist()
+    assert 0 < sum(narrowed.mask_list) < sum(MASK)
+    kept = zip(log_probs, narrowed.mask_list, strict=True)
+    assert narrowed.log_probs == [value if bit else 0.0 for value, bit in kept]
+    assert narrowed.wire == facts.to_wire()
+    assert two_turns().narrow([Response(PROMPT, RESPONSE, MASK)])[0].log_probs is None
+    with refused("rollout-logprobs-count-differs", log_probs=3, tokens=14):
+        two_turns().narrow([Response(PROMPT, RESPONSE, MASK, [0.0] * 3)])
+
+
+def test_senior_alone_keeps_what_the_loop_would_train() -> None:
+    alone = Trajectory(None, lambda call: 100)
+    (narrowed,) = alone.narrow([Response(PROMPT, [5, 6], [0, 1], [-1.0, -2.0])])
+    assert (narrowed.mask_list, narrowed.log_probs) == ([0, 1], [-1.0, -2.0])
+    assert narrowed.facts is narrowed.wire is None
+
+
+def test_each_of_several_responses_of_a_trajectory_has_a_seed_of_its_own() -> None:
+    """One that trains nothing has none of a call's; alone it has the first call's."""
+    trajectory, none = two_turns(), [0] * 7
+    second = [*PROMPT, *FIRST, *FEEDBACK]
+    responses = [
+        Response(PROMPT, FIRST, [1] * 7),
+        Response(PROMPT, FIRST, none),
+        Response(second, SECOND, [1] * 5),
+        Response(second, SECOND, [0] * 5),
+    ]
+    narrowed = trajectory.narrow(responses)
+    seeds = [one.facts.seed for one in narrowed if one.facts is not None]
+    assert seeds == [100, 102 + 1, 101, 102 + 3]
+    rows = [one.row(f"Row {number}", "a prompt") for number, one in enumerate(narrowed)]
+    check_rows(rows, RULES)
+    (alone,) = two_turns().narrow(responses[1:2])
+    assert alone.facts is not None
+    assert alone.facts.seed == 100
+
+
+def test_extras_of_a_call_are_its_own_and_keep_the_loops() -> None:
+    shared = {"priority": 1}
+    call = two_turns().call(PROMPT, shared)
+    assert call.extra_args == {"priority": 1, "tandem": call.request}
+    assert shared == {"priority": 1}
+
+
+def test_place_gives_each_call_a_seed_that_no_other_place_gives() -> None:
+    places = [Place.of(phase, *numbers) for phase in ("training", "validation")
+              for numbers in ((3, 1), (31,), (3, "1"), ("epoch", 3, 1))]  # fmt: skip
+    seeds = [place.seed(7, call) for place in places for call in range(3)]
+    assert len(set(seeds)) == len(seeds)
+    assert Place.of("training", 3, 1).seed(7, 2) == derive_seed(7, "training", 3, 1, 2)

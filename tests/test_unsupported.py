@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from refused import refused
 
-from tandem_plugin import TandemConfig
-from tandem_plugin.training.refusals import (
-    Refusal,
+from tandem_plugin.errors import EngineError
+from tandem_plugin.unsupported import (
     Unproven,
+    Unsupported,
     broken,
-    check_refusals,
-    check_settings,
-    check_versions,
+    check_supported,
     is_on,
+    is_set,
+    option_of,
     untested,
 )
 
@@ -24,17 +25,17 @@ TABLE = [
     broken("a", ("gae",), "it drops the reward", ("grpo",)),
     untested("a", (None, "grpo", "rloo"), "custom"),
     untested("--engine", (None, "fsdp"), "{value}"),
-    Refusal("on", is_on, "verl-mask-as-length"),
+    Unsupported("on", is_on, "verl-mask-as-length"),
 ]
 
 
 def unproven(*allowed: str) -> Unproven:
-    return Unproven(TandemConfig.from_mapping({"unproven": list(allowed)}), NAMES)
+    return Unproven(allowed, NAMES)
 
 
 def checked(*allowed: str, **settings: Any) -> Unproven:
     run = unproven(*allowed)
-    check_refusals(TABLE, settings.get, run)
+    check_supported(TABLE, settings.get, run)
     return run
 
 
@@ -82,7 +83,7 @@ def test_unproven_setting_goes_on_under_its_name_alone_and_is_said_loudly(
     with refused("trainer-setting-untested") as caught:
         checked(*(NAMES.keys() - {name}), **settings)
     assert f"add {name} to tandem.unproven" in caught.value.message
-    checked(*NAMES, **settings).log_warnings()
+    assert len(checked(*NAMES, **settings).warnings) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("WARNING: ")
     assert f"tandem.unproven allows {name}" in line
@@ -95,47 +96,16 @@ def test_what_is_known_to_be_wrong_has_no_name_and_other_names_are_rejected() ->
         checked("megatrn")
 
 
-def test_training_step_is_the_trainers_and_no_setting() -> None:
-    handover = {"schedule": "handover", "after": 8, "steps": 4}
-    check_settings(TandemConfig.from_mapping(handover))
-    with refused("training-step-set", value=3):
-        check_settings(TandemConfig.from_mapping({**handover, "training_step": 3}))
-
-
-@pytest.mark.parametrize(
-    ("verl", "allowed", "name", "code", "said"),
-    [
-        ("0.9.1", (), "version", None, []),
-        ("0.9.0", (), "version", None, ["warning: verl 0.9.0"]),
-        ("0.12.0", (), "version", "trainer-version-untested", []),
-        ("0.12.0", ("version",), "version", None, ["WARNING: verl 0.12.0"]),
-        (
-            "0.12.0",
-            ("version",),
-            "",
-            "framework-version-untested",
-            [],
-        ),  # there is no name that would allow it
-        (None, (), "version", "trainer-not-installed", []),
-    ],
-)
-def test_another_series_starts_only_where_its_name_is_allowed(
-    verl: str | None,
-    allowed: tuple[str, ...],
-    name: str,
-    code: str | None,
-    said: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = {"verl": verl, "vllm": "0.33.0"}
-    monkeypatch.setattr("tandem_plugin.training.refusals.running_version", found.get)
-    run = unproven(*allowed)
-    if code is not None:
-        with refused(code):
-            check_versions("verl", run, name)
-        return
-    check_versions("verl", run, name)
-    run.log_warnings()
-    lines = [line.split(" is not ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert sorted(lines) == sorted([*said, "warning: vllm 0.33.0"])
+def test_option_that_is_set_is_rejected_with_the_fields_of_its_view() -> None:
+    row = Unsupported(
+        "cache.kind",
+        is_set,
+        "hybrid-junior-attention-senior",
+        fields={"junior": lambda option: option("junior.name"), "senior": "a senior"},
+        kind=EngineError,
+    )
+    view = SimpleNamespace(cache=SimpleNamespace(kind=0), junior=SimpleNamespace(name="a junior"))
+    with refused("hybrid-junior-attention-senior", junior="a junior", senior="a senior") as caught:
+        check_supported([row], option_of(view))
+    assert isinstance(caught.value, EngineError)
+    check_supported([row], option_of(SimpleNamespace(junior=1)))  # nothing of the name

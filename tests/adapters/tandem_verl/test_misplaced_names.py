@@ -9,7 +9,7 @@ import pytest
 from tandem_plugin import TandemConfig
 from tandem_plugin.plugins import selection
 from tandem_plugin.plugins.selection import parameter_names
-from tandem_plugin.training.misplaced import SETTINGS, Misplaced
+from tandem_verl.misplaced import SETTINGS, Misplaced
 
 FLAG = "generator.engine_kwargs.additional_config.tandem"
 

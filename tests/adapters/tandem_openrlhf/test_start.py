@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from refused import refused
+from started import started
 
-from tandem_openrlhf.refusals import ARGUMENTS, SOUND_ESTIMATORS, check_run
+from tandem_openrlhf.start import ARGUMENTS, SOUND_ESTIMATORS, OpenRLHFCommand
 from tandem_plugin import TandemConfig
-from tandem_plugin.training.refusals import Settings
+from tandem_plugin.unsupported import Option
 
 
-def arguments(**changes: Any) -> Settings:
+def arguments(**changes: Any) -> Option:
     """OpenRLHF's arguments, as far as they are looked at."""
     given = {flag.removeprefix("--"): options["default"] for flag, options in ARGUMENTS.items()}
     given |= {"algo.advantage.estimator": "group_norm", "vllm.num_engines": 1, **changes}
@@ -39,7 +40,7 @@ NEWER = {"algo.advantage.estimator": "newer"}
     ],
 )
 def test_sound_arguments_pass(changes: dict[str, Any], config: Any) -> None:
-    check_run(arguments(**changes), config)
+    started(OpenRLHFCommand(arguments(**changes)), config)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +73,4 @@ def test_what_does_not_go_with_tandem_is_refused_by_name(
     changes: dict[str, Any], config: Any, code: str
 ) -> None:
     with refused(code):
-        check_run(arguments(**changes), config)
+        started(OpenRLHFCommand(arguments(**changes)), config)

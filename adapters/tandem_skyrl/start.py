@@ -1,4 +1,4 @@
-"""Settings of SkyRL that are rejected in tandem, before any process starts.
+"""SkyRL as the start of a run must know it: settings rejected before any process starts.
 
 The values listed as sound were tested with skyrl 0.4.0: the gradient of each combination is that of
 a loop over the senior's tokens (``tests/conformance/test_losses_of_skyrl.py``).
@@ -7,23 +7,12 @@ a loop over the senior's tokens (``tests/conformance/test_losses_of_skyrl.py``).
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.local_models import check_before_start
-from tandem_plugin.training.checkpoint_note import check_start
-from tandem_plugin.training.refusals import (
-    Refusal,
-    Settings,
-    Unproven,
-    check_refusals,
-    check_settings,
-    check_versions,
-    is_on,
-    untested,
-)
-from tandem_plugin.training.sampling import NEUTRAL, warn_of_changed_sampling
-from tandem_skyrl.settings import value_of
+from tandem_plugin.training.sampling import NEUTRAL
+from tandem_plugin.training.start import TrainerRun
+from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of, untested
 
 if TYPE_CHECKING:
     from skyrl.train.config import SkyRLTrainConfig
@@ -50,22 +39,22 @@ _ENGINE = "generator.inference_engine."
 _MULTI_TURN = "generator.use_conversation_multi_turn"
 
 
-def _adds_an_end(value: Any, run: Settings) -> bool:
+def _adds_an_end(value: Any, run: Option) -> bool:
     """Whether SkyRL trains an end of sequence that no model wrote: after a stop string, if all
     turns are one message."""
     phases = ("generator.sampling_params.stop", "generator.eval_sampling_params.stop")
     return not value and any(map(run, phases))
 
 
-_REFUSALS = (
-    Refusal("lambda_jun", is_on, "skyrl-imitation-unsupported"),
-    Refusal("generator.batched", is_on, "skyrl-batched-unsupported"),
-    Refusal("generator.merge_stepwise_output", is_on, "skyrl-merge-unsupported"),
-    Refusal(_MULTI_TURN, _adds_an_end, "skyrl-stop-adds-token"),
-    Refusal("generator.vision_language_generator", is_on, "skyrl-images-unsupported"),
-    Refusal("trainer.policy.model.lora.rank", is_on, "skyrl-adapter-unsupported"),
+_UNSUPPORTED = (
+    Unsupported("tandem.lambda_jun", is_on, "skyrl-imitation-unsupported"),
+    Unsupported("generator.batched", is_on, "skyrl-batched-unsupported"),
+    Unsupported("generator.merge_stepwise_output", is_on, "skyrl-merge-unsupported"),
+    Unsupported(_MULTI_TURN, _adds_an_end, "skyrl-stop-adds-token"),
+    Unsupported("generator.vision_language_generator", is_on, "skyrl-images-unsupported"),
+    Unsupported("trainer.policy.model.lora.rank", is_on, "skyrl-adapter-unsupported"),
     *(
-        Refusal(key, is_on, "skyrl-setting-untested", unproven)
+        Unsupported(key, is_on, "skyrl-setting-untested", unproven)
         for key, unproven in (
             (f"{_ENGINE}enable_pd", "engine"),
             (f"{_ENGINE}speculative_config", "engine"),
@@ -83,33 +72,49 @@ _REFUSALS = (
 )
 
 
-def check_run(cfg: SkyRLTrainConfig, tandem: TandemConfig) -> None:
-    """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
+class SkyRLSettings(TrainerRun):
+    """A run of SkyRL's, whose settings are all known when its command has read them."""
 
-    Writes warnings about what was not tested to the log.
+    package = "skyrl"
+    unsupported = _UNSUPPORTED
+    unproven = UNPROVEN
+    resumes = False  # SkyRL finds its checkpoint after it has loaded the model
+
+    def __init__(self, cfg: SkyRLTrainConfig) -> None:
+        """cfg: SkyRL's settings."""
+        self._cfg = cfg
+
+    def setting(self, name: str) -> Any:
+        """A setting by its dotted name."""
+        return option_of(self._cfg)(name)
+
+    def engine_option(self, name: str) -> Any:
+        """One of ``generator.inference_engine.engine_init_kwargs``."""
+        return self._cfg.generator.inference_engine.engine_init_kwargs.get(name)
+
+    @property
+    def model(self) -> str | None:
+        """``trainer.policy.model.path``."""
+        path: str | None = self._cfg.trainer.policy.model.path
+        return path
+
+    def check_adapter(self) -> None:
+        """The table rejects every adapter."""
+
+    def sampling(self) -> Mapping[str, Any]:
+        """The training responses', with the arguments that SkyRL passes on."""
+        sampling = self._cfg.generator.sampling_params
+        names = [name for name in NEUTRAL if name != "temperature"]
+        named = {f"generator.sampling_params.{n}": getattr(sampling, n, None) for n in names}
+        more = sampling.additional_kwargs or {}
+        return named | {f"additional_kwargs.{name}": value for name, value in more.items()}
+
+
+def warn_of_colocation(cfg: SkyRLTrainConfig) -> None:
+    """Write to the log that engines on the trainer's own GPUs were never run, where a run has them.
+
+    cfg: SkyRL's settings.
     """
-    unproven = Unproven(tandem, UNPROVEN)
-    check_versions("skyrl", unproven)
-    check_settings(tandem)
-
-    def setting(key: str) -> Any:
-        return tandem.lambda_jun if key == "lambda_jun" else value_of(cfg, key)
-
-    check_refusals(_REFUSALS, setting, unproven)
-    model = cfg.trainer.policy.model.path
-    check_start(model or "", tandem)
-    check_before_start(tandem, model, cfg.generator.inference_engine.engine_init_kwargs.get)
-    unproven.log_warnings()
-    _warn_of_colocation(cfg)
-    sampling = cfg.generator.sampling_params
-    names = [name for name in NEUTRAL if name != "temperature"]
-    warn_of_changed_sampling(
-        {f"generator.sampling_params.{name}": getattr(sampling, name, None) for name in names}
-        | {f"additional_kwargs.{k}": v for k, v in (sampling.additional_kwargs or {}).items()}
-    )
-
-
-def _warn_of_colocation(cfg: SkyRLTrainConfig) -> None:
     if cfg.trainer.placement.colocate_all:
         print(
             "WARNING: trainer.placement.colocate_all=true, SkyRL's default: engines that share the "

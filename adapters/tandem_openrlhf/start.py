@@ -1,4 +1,4 @@
-"""Settings of OpenRLHF that are rejected in tandem, before any model is loaded.
+"""OpenRLHF as the start of a run must know it: settings rejected before any model is loaded.
 
 The values listed as sound were checked by reading OpenRLHF 0.11.2, in
 ``trainer/ppo_utils/experience_maker.py`` and ``models/loss.py``.
@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.schedules import takes_training_step
-from tandem_plugin.training.checkpoint_note import check_start
-from tandem_plugin.training.refusals import (
-    Refusal,
-    Settings,
-    Unproven,
-    check_refusals,
-    is_on,
-    untested,
-)
+from tandem_plugin.training.start import TrainerRun
+from tandem_plugin.unsupported import Option, Unsupported, is_on, untested
 
 SOUND_ESTIMATORS = (
     "group_norm",
@@ -50,45 +42,70 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "--rollout.top_p": {"type": float, "default": 1.0},
     "--train.async_enable": {"action": "store_true", "default": False},
     "--train.dynamic_batch_enable": {"action": "store_true", "default": False},
+    "--vllm.enable_prefix_caching": {"action": "store_true", "default": False},
+    "--vllm.enforce_eager": {"action": "store_true", "default": False},
     "--vllm.num_engines": {"type": int, "default": None},
+    "--vllm.tensor_parallel_size": {"type": int, "default": 1},
 }
 """The arguments that are checked, each with OpenRLHF's type and default; a test compares them."""
 
 
-_REFUSALS = (
+_UNSUPPORTED = (
     untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
-    Refusal(
+    Unsupported(
         "--algo.advantage.gamma",
         lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
         "openrlhf-discount-counts-junior",
     ),
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
-    Refusal("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
-    Refusal("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
-    Refusal("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
-    Refusal(
-        "--tandem",
+    Unsupported("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
+    Unsupported("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
+    Unsupported("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
+    Unsupported(
+        "tandem",
         lambda tandem, run: (
             run("--train.async_enable") and takes_training_step(tandem.make_schedule())
         ),
         "openrlhf-async-training-step",
     ),
-    Refusal(
-        "--tandem",
+    Unsupported(
+        "tandem",
         lambda tandem, run: bool(tandem.lambda_jun and run("--train.dynamic_batch_enable")),
         "openrlhf-imitation-dynamic-batch",
     ),
 )
 
 
-def check_run(arguments: Settings, tandem: TandemConfig) -> Unproven:
-    """Raise :class:`ConfigError` for the first argument of a run that is incompatible with tandem.
+class OpenRLHFCommand(TrainerRun):
+    """A run of OpenRLHF's, whose command has all settings."""
 
-    Returns the unverified settings that the run uses.
-    """
-    unproven = Unproven(tandem, UNPROVEN)
-    check_start(arguments("--actor.model_name_or_path") or "", tandem)
-    check_refusals(
-        _REFUSALS, lambda flag: tandem if flag == "--tandem" else arguments(flag), unproven
-    )
-    return unproven
+    package = "openrlhf"
+    unsupported = _UNSUPPORTED
+    unproven = UNPROVEN
+    resumes = False  # OpenRLHF finds its checkpoint after it has loaded the models
+
+    def __init__(self, argument: Option) -> None:
+        """argument: the value of each of :data:`ARGUMENTS`."""
+        self._argument = argument
+
+    def setting(self, name: str) -> Any:
+        """The value of an argument."""
+        return self._argument(name)
+
+    def engine_option(self, name: str) -> Any:
+        """OpenRLHF has few of vLLM's arguments, under the same names."""
+        flag = f"--vllm.{name}"
+        return self._argument(flag) if flag in ARGUMENTS else None
+
+    @property
+    def model(self) -> str | None:
+        """``--actor.model_name_or_path``."""
+        name: str | None = self._argument("--actor.model_name_or_path")
+        return name
+
+    def check_adapter(self) -> None:
+        """The table rejects every adapter."""
+
+    def sampling(self) -> Mapping[str, Any]:
+        """OpenRLHF has one option beside the temperature."""
+        return {"--rollout.top_p": self._argument("--rollout.top_p")}

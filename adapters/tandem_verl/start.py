@@ -1,4 +1,4 @@
-"""Settings of verl that are rejected in tandem, before any worker starts.
+"""verl as the start of a run must know it: settings rejected in tandem before any worker starts.
 
 The values listed as sound under a mask with holes were checked by reading verl 0.9.1's
 ``core_algos.py`` and are verified by ``tests/adapters/tandem_verl/test_masks_with_holes.py``.
@@ -6,23 +6,17 @@ The values listed as sound under a mask with holes were checked by reading verl 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.refusals import (
-    Refusal,
-    Settings,
-    Unproven,
-    broken,
-    check_refusals,
-    check_settings,
-    is_on,
-    untested,
-)
+from tandem_plugin.patching.versions import running_version
+from tandem_plugin.training.start import TrainerRun
+from tandem_plugin.unsupported import Option, Unsupported, broken, is_on, is_set, untested
+from tandem_verl.lora import check_adapter
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,18 +89,18 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
 
 
-def _sends_adapter(rank: int | None, of: Settings) -> bool:
+def _sends_adapter(rank: int | None, of: Option) -> bool:
     """Whether an adapter (LoRA) of this rank is sent by a backend that cannot send one."""
     is_sent = bool(rank) and not of(f"{_MODEL}.lora.merge")
     return is_sent and of(_BACKEND) not in (None, "naive")
 
 
-def _replays_r3(engine: str, of: Settings) -> bool:
+def _replays_r3(engine: str, of: Option) -> bool:
     keys = (f"{_ACTOR}.router_replay.mode", f"{_ACTOR}.{engine}.router_replay.mode")
     return engine not in _FSDP[:2] and "R3" in map(of, keys)
 
 
-def _is_on_in_megatron(value: Any, of: Settings) -> bool:
+def _is_on_in_megatron(value: Any, of: Option) -> bool:
     return bool(value) and of(f"{_ACTOR}.strategy") == "megatron"
 
 
@@ -119,16 +113,16 @@ _MEGATRON_UNTESTED = (
 ``use_megatron_fsdp`` and ``vanilla_mbridge`` reach neither batch nor loss, nor what weights are."""
 
 
-_REFUSALS = (
-    Refusal(
+_UNSUPPORTED = (
+    Unsupported(
         "trainer.use_v1", lambda value, _: value is not None and not value, "verl-trainer-not-v1"
     ),
-    Refusal(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
-    Refusal(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
+    Unsupported(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
+    Unsupported(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
     untested("trainer.device", (None, "cuda", "cpu"), "npu"),
-    Refusal(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
-    Refusal(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
-    Refusal(
+    Unsupported(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
+    Unsupported(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
+    Unsupported(
         _BACKEND,
         lambda name, of: (
             name == "delta_sharded" and of("trainer.v1.trainer_mode") == "separate_async"
@@ -140,13 +134,13 @@ _REFUSALS = (
         for name, why in BROKEN_ESTIMATORS.items()
     ),
     untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
-    Refusal(
+    Unsupported(
         "algorithm.kl_ctrl.type",
         lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
         "verl-adaptive-kl",
     ),
     untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
-    Refusal(
+    Unsupported(
         "critic.strategy",
         lambda engine, of: of("algorithm.adv_estimator") == "gae" and engine not in _SOUND_ENGINES,
         "trainer-setting-untested",
@@ -154,27 +148,70 @@ _REFUSALS = (
         fields={"sound": ", ".join(_SOUND_ENGINES)},
     ),
     *(
-        Refusal(key, _is_on_in_megatron, "verl-megatron-setting-untested", "megatron")
+        Unsupported(key, _is_on_in_megatron, "verl-megatron-setting-untested", "megatron")
         for key in _MEGATRON_UNTESTED
     ),
-    Refusal(
+    Unsupported(
         f"{_MODEL}.lora.rank",
         lambda rank, of: _is_on_in_megatron(rank, of) and not of(f"{_MODEL}.lora.merge"),
         "verl-megatron-adapter-untested",
         "megatron",
     ),
-    Refusal(
+    Unsupported(
         "tandem.lambda_jun",
         lambda weight, of: weight > 0 and of(f"{_ACTOR}.strategy") not in _SOUND_ENGINES,
         "verl-loss-term-unsupported",
         fields={"sound": ", ".join(_SOUND_ENGINES)},
     ),
-    Refusal(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
-    Refusal(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
+    Unsupported(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
+    Unsupported(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
-    Refusal("tandem.rollouts", lambda folder, _: folder is not None, "verl-setting-of-openrlhf"),
+    Unsupported("tandem.rollouts", is_set, "verl-setting-of-openrlhf"),
 )
 """The table, in the order in which settings are checked."""
+
+
+class VerlRun(TrainerRun):
+    """A run of verl's; its settings are all known when verl validates its configuration."""
+
+    package = "verl"
+    unsupported = _UNSUPPORTED
+    unproven = UNPROVEN
+    resumes = False  # verl finds its checkpoint after it has loaded the model
+
+    def __init__(self, config: DictConfig) -> None:
+        """config: verl's whole configuration."""
+        self._config = config
+        self._engine = engine_options(config)
+
+    @classmethod
+    def untested_version(cls) -> str:
+        """Only a development version may be allowed."""
+        is_development = "dev" in (running_version(cls.package) or "")
+        return "development_version" if is_development else ""
+
+    def setting(self, name: str) -> Any:
+        """A setting by its dotted path."""
+        value = OmegaConf.select(self._config, name)
+        return value.value if isinstance(value, Enum) else value
+
+    def engine_option(self, name: str) -> Any:
+        """An argument of vLLM, as :func:`engine_options` has it."""
+        return self._engine.get(name)
+
+    @property
+    def model(self) -> str:
+        """``actor_rollout_ref.model.path``."""
+        return str(self._config.actor_rollout_ref.model.path)
+
+    def check_adapter(self) -> None:
+        """Raises like :func:`~tandem_verl.lora.check_adapter`."""
+        check_adapter(self._config.actor_rollout_ref.model)
+
+    def sampling(self) -> Mapping[str, Any]:
+        """verl's agent loops fix the penalty of repetitions at 1."""
+        names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
+        return {f"{_ROLLOUT}.{name}": self.setting(f"{_ROLLOUT}.{name}") for name in names}
 
 
 def engine_options(config: DictConfig) -> dict[str, Any]:
@@ -197,22 +234,6 @@ def engine_options(config: DictConfig) -> dict[str, Any]:
         name.replace("-", "_"): value for name, value in (of("engine_kwargs.vllm") or {}).items()
     }
     return implied | {name: value for name, value in given.items() if value is not None}
-
-
-def check_run(config: DictConfig, tandem: TandemConfig, unproven: Unproven) -> None:
-    """Raise :class:`ConfigError` for the first setting that is incompatible with tandem.
-
-    config: verl's whole configuration. unproven: what the run allows; it records what it uses.
-    """
-
-    def setting(key: str) -> Any:
-        if key.startswith("tandem."):
-            return getattr(tandem, key.removeprefix("tandem."))
-        value = OmegaConf.select(config, key)
-        return value.value if isinstance(value, Enum) else value
-
-    check_refusals(_REFUSALS, setting, unproven)
-    check_settings(tandem)
 
 
 def check_prompts(dataset: Any) -> None:

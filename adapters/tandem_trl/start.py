@@ -1,0 +1,150 @@
+"""TRL's trainers as the start of a run must know them: settings rejected before models are loaded.
+
+The values listed as sound were checked by reading TRL 1.16.0, in ``trainer/grpo_trainer.py``: its
+loss, its importance ratios and its metrics use ``env_mask`` wherever they use the completion's own
+mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tandem_plugin.training.start import TrainerRun
+from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of, untested
+from tandem_trl import lora
+
+SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
+
+SOUND_TRAINERS = (
+    "trl.trainer.grpo_trainer.GRPOTrainer",
+    "trl.experimental.gmpo.gmpo_trainer.GMPOTrainer",
+)
+"""The classes whose loss reads the mask wherever it computes over tokens."""
+
+_LOSS_METHODS = ("compute_loss", "_compute_loss")
+
+UNPROVEN = {
+    "loss": "a loss not tested with tandem",
+    "version": "another series of TRL",
+}
+"""The names that ``unproven`` may contain, and their meanings."""
+
+
+def _share_an_engine(tools: Any, settings: Option) -> bool:
+    """Whether processes with tools send one engine their rows.
+
+    In the turns after a tool each has another number of rows, or none, but TRL gives the process of
+    number i the answers from i times its own number of rows on (``VLLMGeneration.generate``).
+    """
+    if not tools:
+        return False
+    if settings("vllm_mode") == "server":
+        return bool(settings("world_size") > 1)
+    return bool(settings("vllm_tensor_parallel_size") > 1)
+
+
+_OF_EVERY_TRAINER = (Unsupported("tandem.lambda_jun", is_on, "trl-imitation-unsupported"),)
+
+_OF_TWO = (
+    Unsupported("use_vllm", lambda value, _: not value, "trl-engine-not-vllm"),
+    *_OF_EVERY_TRAINER,
+    Unsupported(
+        "tandem.validation", lambda value, _: value == "both", "trl-validation-unsupported"
+    ),
+)
+
+_OF_RLOO = (
+    *_OF_TWO,
+    untested("compute_loss", ("tandem_trl.rloo.TandemRLOOTrainer",), "loss"),
+    untested("_compute_loss", ("trl.trainer.rloo_trainer.RLOOTrainer",), "loss"),
+)
+
+_OF_GRPO = (
+    *_OF_TWO,
+    Unsupported("tools", _share_an_engine, "trl-tools-of-several-processes"),
+    untested("loss_type", SOUND_LOSSES, "loss"),
+    *(untested(method, SOUND_TRAINERS, "loss") for method in _LOSS_METHODS),
+)
+
+
+@dataclass(frozen=True)
+class TRLSettings(TrainerRun):
+    """What is known of a run of TRL's: first the engine's arguments, then the trainer's settings.
+
+    Then the model with its adapter, and at the first rollout the trainer itself.
+    """
+
+    package = "trl"
+    unproven = UNPROVEN
+
+    args: Any
+    """The trainer's, such as a ``GRPOConfig``."""
+    engine: Mapping[str, Any]
+    """Arguments of ``vllm.LLM`` that override TRL's own."""
+    name: str | None
+    """The trainer's model."""
+    trainer: Any = None
+    """The trainer, or its class before it exists, which has the methods of the loss."""
+    tools: Sequence[Any] | None = None
+    adapted: Any = None
+    """The model, with or without an adapter, once it is loaded."""
+    sampled: Mapping[str, Any] = field(default_factory=dict)
+    """Sampling options by vLLM's names, once they are known."""
+    resumes: bool | None = None
+
+    def setting(self, name: str) -> Any:
+        """A setting of the trainer's arguments, or which class defines a method of the loss."""
+        if name in _LOSS_METHODS:
+            return _class_of(getattr(self.trainer, name))
+        return self.tools if name == "tools" else option_of(self.args)(name)
+
+    def engine_option(self, name: str) -> Any:
+        """An argument of ``vllm.LLM``."""
+        return self.engine.get(name)
+
+    @property
+    def model(self) -> str | None:
+        """The engine's own model if its arguments name one."""
+        return self.engine.get("model") or self.name
+
+    def check_adapter(self) -> None:
+        """Raises like :func:`~tandem_trl.lora.check_adapter`."""
+        if self.adapted is not None:
+            lora.check_adapter(self.adapted)
+
+    def sampling(self) -> Mapping[str, Any]:
+        """As TRL passes them on."""
+        return self.sampled
+
+
+class GRPOSettings(TRLSettings):
+    """Of a ``GRPOTrainer``."""
+
+    unsupported: ClassVar[Sequence[Unsupported]] = _OF_GRPO
+
+
+class RLOOSettings(TRLSettings):
+    """Of a ``TandemRLOOTrainer``."""
+
+    unsupported: ClassVar[Sequence[Unsupported]] = _OF_RLOO
+
+
+class AsyncSettings(TRLSettings):
+    """Of an ``AsyncGRPOTrainer``, which sends an adapter alone if the worker has a name for it."""
+
+    unsupported: ClassVar[Sequence[Unsupported]] = _OF_EVERY_TRAINER
+
+    def check_adapter(self) -> None:
+        """Raises like :func:`~tandem_trl.lora.check_sent_alone` as well."""
+        super().check_adapter()
+        if self.adapted is not None and self.engine.get("lora_name"):
+            lora.check_sent_alone(self.adapted, str(self.name))
+
+
+def _class_of(method: Any) -> str:
+    """The class that defines a method, with its module; of another callable, its own class."""
+    function = getattr(method, "__func__", method)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return f"{function.__module__}.{name.rpartition('.')[0] or name}"

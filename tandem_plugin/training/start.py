@@ -1,0 +1,162 @@
+"""The start of a run: everything that can stop it before a model is loaded, in one order.
+
+An adapter describes one run of its trainer as a :class:`TrainerRun`; :class:`Start` checks it. The
+order: versions, tandem's settings, the table of unsupported options, the adapter (LoRA), both
+models' files on this machine, the note of an earlier run, sampling. No entry point calls one of
+these checks itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.local_models import check_before_start
+from tandem_plugin.engine.unsupported import UNPROVEN_OF_ENGINES
+from tandem_plugin.errors import ConfigError
+from tandem_plugin.patching.versions import (
+    MADE_FOR,
+    check_version,
+    judge_version,
+    running_version,
+)
+from tandem_plugin.schedules import TRAINING_STEP
+from tandem_plugin.training.checkpoint_note import check_start
+from tandem_plugin.training.sampling import warn_of_changed_sampling
+from tandem_plugin.unsupported import Option, Unproven, Unsupported, check_supported
+
+_TANDEM = "tandem"
+"""The name of tandem's settings as a whole in a table; ``tandem.p`` is one of them."""
+
+
+class TrainerRun(ABC):
+    """One run of a trainer, as its adapter describes it.
+
+    What is not known yet is None: a trainer whose parts know their settings at different moments is
+    checked at each of them (:meth:`Start.check`).
+    """
+
+    package: ClassVar[str]
+    """The trainer's distribution; its versions are judged if
+    :data:`~tandem_plugin.patching.versions.MADE_FOR` lists them."""
+    unsupported: ClassVar[Sequence[Unsupported]]
+    """The trainer's table, in the order in which options are checked."""
+    unproven: ClassVar[Mapping[str, str]]
+    """The names that ``tandem.unproven`` may contain with this trainer, and their meanings."""
+
+    @classmethod
+    def untested_version(cls) -> str:
+        """The name in :attr:`unproven` that allows another series of the trainer; may be empty."""
+        return "version"
+
+    @abstractmethod
+    def setting(self, name: str) -> Any:
+        """One of the trainer's own settings, by its name in the table; None if it is not set."""
+
+    @abstractmethod
+    def engine_option(self, name: str) -> Any:
+        """An argument of vLLM that the settings lead to; None if it is not set."""
+
+    @property
+    @abstractmethod
+    def model(self) -> str | None:
+        """The checkpoint that the senior starts from: a path, or a name on the Hub."""
+
+    @property
+    @abstractmethod
+    def resumes(self) -> bool | None:
+        """Whether the run continues a checkpoint of its own, with which it is then compared.
+
+        False also where a trainer starts as if anew and finds its checkpoint later.
+        """
+
+    @abstractmethod
+    def check_adapter(self) -> None:
+        """Raise :class:`ConfigError` for an adapter (LoRA) that the engine would not have."""
+
+    @abstractmethod
+    def sampling(self) -> Mapping[str, Any]:
+        """How training responses are sampled, by names that end with vLLM's after a dot."""
+
+
+class Start:
+    """The checks of one run. Created once; :meth:`check` may be called again when more is known."""
+
+    def __init__(self, trainer: type[TrainerRun], tandem: TandemConfig) -> None:
+        """Check versions and tandem's own settings, which need no trainer.
+
+        Raises :class:`ConfigError` for a trainer that is not installed or of a series that is not
+        supported, for a training step among the settings, and for an unknown name in ``unproven``.
+        """
+        self._tandem = tandem
+        names = {**trainer.unproven, **UNPROVEN_OF_ENGINES}
+        self._unproven = Unproven(tandem.unproven, names)
+        _check_versions(trainer, self._unproven)
+        if TRAINING_STEP in tandem.parameters:
+            raise ConfigError("training-step-set", value=tandem.parameters[TRAINING_STEP])
+        self._is_noted = self._is_warned = False
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """A sentence for each unverified option that the run uses."""
+        return self._unproven.warnings
+
+    def check(self, run: TrainerRun) -> None:
+        """Check all that is known of a run; raises :class:`ConfigError` or :class:`EngineError`.
+
+        Warnings, and the comparison with an earlier run, come once.
+        """
+        check_supported(run.unsupported, self._view(run), self._unproven)
+        run.check_adapter()
+        self.check_models(run.model, run.engine_option)
+        if run.resumes is not None and not self._is_noted:
+            self._is_noted = True
+            if not run.resumes:
+                check_start(run.model or "", self._tandem)
+        if (sampling := run.sampling()) and not self._is_warned:
+            self._is_warned = True
+            warn_of_changed_sampling(sampling)
+
+    def check_models(self, model: str | None, engine_option: Option) -> None:
+        """Raise what the engine would raise of its options and both models' files here."""
+        check_before_start(self._tandem, model, engine_option)
+
+    def _view(self, run: TrainerRun) -> Option:
+        def option(name: str) -> Any:
+            whole, _, setting = name.partition(".")
+            if whole != _TANDEM:
+                return run.setting(name)
+            return getattr(self._tandem, setting) if setting else self._tandem
+
+        return option
+
+
+def start(run: TrainerRun, tandem: TandemConfig) -> Start:
+    """Check a run whose settings are all known; raises like :class:`Start` and its ``check``."""
+    started = Start(type(run), tandem)
+    started.check(run)
+    return started
+
+
+def _check_versions(trainer: type[TrainerRun], unproven: Unproven) -> None:
+    """Write warnings about the versions of a trainer and of vLLM to the log, or raise."""
+    for package in (trainer.package, "vllm"):
+        version = running_version(package)
+        if version is None:
+            if package == trainer.package:
+                raise ConfigError("trainer-not-installed", trainer=package)
+            continue
+        if package not in MADE_FOR:
+            continue
+        verdict = judge_version(package, version, f"{package} {version}")
+        name = trainer.untested_version()
+        if verdict.status == "problem" and name:
+            refusal = ConfigError(
+                "trainer-version-untested", message=verdict.message, command=verdict.remedy
+            )
+            unproven.check(name, refusal)
+        elif warning := check_version(package, version):
+            print(f"warning: {warning}", file=sys.stderr, flush=True)
