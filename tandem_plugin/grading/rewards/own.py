@@ -9,7 +9,7 @@
         return [0.0 for response in responses]
 
 A problem is a mapping: ``prompt``, its text; ``gold``, its right answer, None in a row without one;
-and what else its row has. Each trainer calls the function through a module beside this one; which
+and what else its row has. Each trainer calls the function through a module of this folder; which
 function it is stands in ``TANDEM_REWARD``, or for verl in the command.
 """
 
@@ -20,6 +20,7 @@ import inspect
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -58,8 +59,8 @@ class OwnReward:
     ) -> list[float]:
         """The reward of each response to its problem.
 
-        Raises :class:`GradingError` for what is no finite number, and for another number of rewards
-        than of responses.
+        Raises :class:`GradingError` for a reward that is no finite number, and for a list of the
+        wrong length.
         """
         function = self._function()
         if not _takes_lists(function):
@@ -116,11 +117,13 @@ def problem_of(prompt: str | None, gold: Any, more: Mapping[str, Any] | None) ->
 
 @cache
 def _module(file: Path) -> ModuleType:
-    """The user's file as a module; its functions can import what lies beside it."""
+    """The user's file as a module; it can import what is in its folder."""
     spec = importlib.util.spec_from_file_location(f"tandem_own_reward_{file.stem}", file)
     if spec is None or spec.loader is None:
         raise GradingError("reward-file-broken", file=file, reason="it is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

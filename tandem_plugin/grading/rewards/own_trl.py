@@ -51,6 +51,6 @@ def _is_column(values: Any, prompts: Sequence[Any]) -> bool:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with what verl's format has in ``extra_info`` beside its other columns."""
-    more = row.get("extra_info")
-    return {**row, **(more if isinstance(more, dict) else {})}
+    """A row with what verl's format has in ``extra_info`` with its other columns."""
+    extra = row.get("extra_info")
+    return {**row, **(extra if isinstance(extra, dict) else {})}

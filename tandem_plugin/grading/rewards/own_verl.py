@@ -26,7 +26,7 @@ def compute_score(
     **_: Any,
 ) -> dict[str, float]:
     """The reward of one response; reward: ``FILE:FUNCTION``. Raises as :class:`OwnReward` does."""
-    more = {"data_source": data_source, **(extra_info if isinstance(extra_info, Mapping) else {})}
-    problem = problem_of(prompt_of(extra_info), ground_truth, more)
+    row = {"data_source": data_source, **(extra_info if isinstance(extra_info, Mapping) else {})}
+    problem = problem_of(prompt_of(extra_info), ground_truth, row)
     (score,) = OwnReward.of(reward).scores([solution_str], [problem])
     return {"score": score, "acc": score}

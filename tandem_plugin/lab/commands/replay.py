@@ -15,7 +15,7 @@ from tandem_plugin.lab.commands.options import (
     complete_boundaries,
     complete_schedule,
 )
-from tandem_plugin.terminal.arguments import SettingsOption, assignments, rows_of_stdin
+from tandem_plugin.terminal.arguments import SettingsOption, assignments, home_of, rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def replay(
     tokenizer: Annotated[
         str | None,
         typer.Option(
+            callback=home_of,
             help="The tokenizer of the run: its folder, file or Hub name. Default: the "
-            "folder tokenizer/ or checkpoint/ next to the file."
+            "folder tokenizer/ or checkpoint/ next to the file.",
         ),
     ] = None,
     schedule: Annotated[

@@ -58,31 +58,31 @@ def train(
     """Start the run that a recipe describes, or resume it.
 
     The recipe is checked whole, its problems are prepared, and what is about to start is printed.
-    The run's folder belongs to its recipe: the same one resumes it, another one is rejected with
+    The run's folder belongs to its recipe: the same one resumes it, and any other is rejected with
     what differs. Relative paths are from the recipe's folder.
     """
     from tandem_plugin.lab.recipes.data import data_of
     from tandem_plugin.lab.recipes.run import resolved
     from tandem_plugin.lab.recipes.settings import left_variables, read_recipe
 
-    file, own = _split(arguments or [])
-    left = left_variables(os.environ)
+    file, trainers_own = _split(arguments or [])
+    former = left_variables(os.environ)
     recipe, defaults = read_recipe(file, assignments or [])
     base = Path(os.path.abspath(file)).parent
     data = data_of(recipe, base)
-    run = resolved(recipe, base, own, data.train, data.validation)
+    run = resolved(recipe, base, trainers_own, data.train, data.validation)
     if prints:
         from tandem_plugin.lab.recipes.summary import script
 
-        given = [part for each in assignments or [] for part in ("--set", each)]
-        last = ["--", *own] if own else []
-        prepare = ["tandem", "train", file.name, "--prepare", *given, *last]
+        sets = [part for text in assignments or [] for part in ("--set", text)]
+        last = ["--", *trainers_own] if trainers_own else []
+        prepare = ["tandem", "train", file.name, "--prepare", *sets, *last]
         echo(script(run, base, prepare).rstrip("\n"))
         return
     if dry_run:
         _parse(run)
         return
-    for name, setting in left.items():
+    for name, setting in former.items():
         echo(
             f"Warning: {name} is set in the environment, and a recipe does not read it. "
             f"Pass --set {setting}=..., or unset {name}.",
@@ -93,14 +93,15 @@ def train(
 
 def _split(arguments: list[str]) -> tuple[Path, list[str]]:
     """The recipe's file, and the trainer's own arguments, which follow ``--``."""
-    given = sys.argv[1:]
-    own = given[given.index("--") + 1 :] if "--" in given else []
-    own = own if own and arguments[-len(own) :] == own else []
-    named = arguments[: len(arguments) - len(own)]
-    if len(named) > 1:
-        raise ConfigError("recipe-arguments-misplaced", argument=named[1])
-    file = Path(os.path.expanduser(named[0] if named else _FILE))
-    return (file / _FILE if file.is_dir() else file), own
+    line = sys.argv[1:]
+    after = line[line.index("--") + 1 :] if "--" in line else []
+    if arguments[len(arguments) - len(after) :] != after:
+        after = []
+    before = arguments[: len(arguments) - len(after)]
+    if len(before) > 1:
+        raise ConfigError("recipe-arguments-misplaced", argument=before[1])
+    file = Path(os.path.expanduser(before[0] if before else _FILE))
+    return (file / _FILE if file.is_dir() else file), after
 
 
 def _start(run: Run, data: RunData, defaults: list[str], base: Path, prepares: bool) -> None:
@@ -133,7 +134,7 @@ def _start(run: Run, data: RunData, defaults: list[str], base: Path, prepares: b
 
 
 def _run(run: Run, folder: RunFolder, base: Path, lock: int) -> None:
-    """Run the trainer; its end is told in the last line. Exits with 1 where it failed."""
+    """Run the trainer; the last line says how it ended. Exits with 1 where it failed."""
     from tandem_plugin.lab.recipes.folder import LOG
     from tandem_plugin.lab.recipes.process import run_trainer
     from tandem_plugin.lab.recipes.run import trainer_of
@@ -163,9 +164,9 @@ def _failure(run: Run, ended: Ended) -> str:
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def _say_next(run: Run) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.terminal.arguments import home_of
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def view(
     tokenizer: Annotated[
         str | None,
         typer.Option(
+            callback=home_of,
             help="The tokenizer of the run: its folder, file or Hub name. Default: the "
-            "recorded one, or the one next to the file."
+            "recorded one, or the one next to the file.",
         ),
     ] = None,
     megabytes: Annotated[

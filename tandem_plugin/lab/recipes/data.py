@@ -1,8 +1,7 @@
 """The problems of a run, prepared once in a folder that is named by what they were prepared from.
 
-Another source, another content of one file, another number held out: each has a folder of its own,
-so that a run never trains on the problems of another. A folder is shared by all trainers that read
-its format.
+A different source, content or number of held-out problems leads to a different folder, so a run
+never trains on problems that its recipe does not name. Trainers of one format share a folder.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,8 +107,8 @@ def data_of(recipe: Recipe, base: Path) -> RunData:
         train = file_of(recipe.train, "train", base)
         if recipe.validation is None and recipe.trainer != "trl":
             raise DataError("recipe-train-without-validation", train=recipe.train)
-        given = recipe.validation
-        validation = None if given is None else file_of(given, "validation", base)
+        name = recipe.validation
+        validation = None if name is None else file_of(name, "validation", base)
         return RunData(train.stem, train, validation)
     source = source_of(str(recipe.problems), base)
     ending = trainer_of(recipe.trainer).FORMAT
@@ -172,7 +172,7 @@ def _template(recipe: Recipe) -> PromptTemplate:
 def _stem(source: str) -> str:
     """A name for a folder."""
     name = Path(source).stem if os.path.isabs(source) else source
-    return "".join(one if one.isalnum() or one in "-._" else "-" for one in name)[:60]
+    return re.sub(r"[^\w.-]", "-", name)[:60]
 
 
 def _write(data: RunData) -> None:

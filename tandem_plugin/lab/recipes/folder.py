@@ -54,7 +54,7 @@ def note_of(run: Run, data: RunData) -> dict[str, Any]:
         "model": marked(run.model),
         "junior": None if run.junior is None else marked(run.junior),
         "data": data.marks(),
-        "reward": [f"{one} {_digest(one.file)}" for one in run.rewards] or "math",
+        "reward": [f"{reward} {_digest(reward.file)}" for reward in run.rewards] or "math",
         "tandem": {name: v for name, v in (run.tandem or {}).items() if name != "junior"},
         "protocol": {"name": run.recipe.protocol, **run.protocol, "steps": None},
         "arguments": list(run.arguments),
@@ -110,7 +110,7 @@ class RunFolder:
             yield lock
 
     def check(self, note: Mapping[str, Any], steps: int) -> None:
-        """Raise :class:`ConfigError` for the folder of another run, or of one with more steps.
+        """Raise :class:`ConfigError` if the folder has a different run, or one of more steps.
 
         A command that failed before it left anything may be corrected.
         """
@@ -135,7 +135,8 @@ class RunFolder:
         """Note what defines the run, the command, and the packages that it runs with."""
         write_file(self.path / NOTE, json.dumps(note, indent=1) + "\n")
         packages = sorted(
-            {f"{one.metadata['Name']}=={one.version}" for one in distributions()}, key=str.lower
+            {f"{package.metadata['Name']}=={package.version}" for package in distributions()},
+            key=str.lower,
         )
         for name, text in (("command", command), ("packages", "\n".join(packages) + "\n")):
             with (self.path / name).open("a", encoding="utf-8") as file:

@@ -2,8 +2,7 @@
 
 The folder gets ``problems.jsonl`` (those that so many steps see), ``rollouts/`` (a file a step, of
 tandem alone), ``checkpoints/`` (the newest, to resume from, and the best) and ``last/`` (the senior
-after the last step). OpenRLHF evaluates with the training's top-p, of which the paper says nothing:
-it is 1.
+after the last step). OpenRLHF evaluates with the training's top-p, 1; the paper does not state it.
 """
 
 from __future__ import annotations
@@ -186,7 +185,7 @@ def _variables(run: Run) -> dict[str, str]:
 
 
 def before(run: Run) -> None:
-    """Write the problems of all steps: OpenRLHF ends with its prompts, of which a step takes 16."""
+    """Write the problems of all steps: OpenRLHF ends when it has seen its prompts once."""
     (run.out / "checkpoints").mkdir(parents=True, exist_ok=True)
     write_chosen(
         str(run.train), str(run.recipe.prompts * run.steps), str(run.out / "problems.jsonl")
@@ -204,13 +203,13 @@ def senior(run: Run) -> Path:
     folder = run.out / "checkpoints"
     exported = [place for place in folder.iterdir() if _EXPORTED.fullmatch(place.name)]
     best = [place for place in exported if _BEST.fullmatch(place.name)]
-    kept = max(best, key=lambda place: _number(place), default=run.out / "last")
-    if not kept.is_dir():
-        raise TandemError("run-without-seniors", folder=kept)
+    senior = max(best, key=_number, default=run.out / "last")
+    if not senior.is_dir():
+        raise TandemError("run-without-seniors", folder=senior)
     for place in exported:
-        if place.name != kept.name:
+        if place.name != senior.name:
             shutil.rmtree(place)
-    return kept
+    return senior
 
 
 def _number(place: Path) -> int:

@@ -27,7 +27,7 @@ _PATIENCE_S = 20.0
 
 _ERROR = re.compile(rb"^(?:.*?\b)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): .+")
 _OF_LAUNCHERS = (b"CalledProcessError", b"ChildFailedError")
-"""They say that another process failed, whose own error came before."""
+"""They report that a process failed, after its own error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ def run_trainer(
     keeps: int | None = None,
     show: Callable[[bytes], Any] | None = None,
 ) -> Ended:
-    """Run a command to its end, with all that it says in a log as well.
+    """Run a command to its end, and append its output to a log.
 
     A signal that ends this process first ends all that the command started. folder: where it runs.
     keeps: a file descriptor that the command holds open. show: what to do with the output; it is
     written to standard output by default.
     """
     mark, start = secrets.token_hex(8), time.monotonic()
-    error, rest, stopped_by = b"", b"", ""
+    error, tail, stopped_by = b"", b"", ""
     with log.open("ab") as file:
         process = subprocess.Popen(
             command.arguments,
@@ -82,7 +82,7 @@ def run_trainer(
                     file.write(part)
                     file.flush()
                     (show or _show)(part)
-                    *lines, rest = (rest + part).split(b"\n")
+                    *lines, tail = (tail + part).split(b"\n")
                     error = next(filter(None, map(_error_in, reversed(lines))), error)
                 process.wait()
         except _StoppedError as stop:
@@ -144,10 +144,10 @@ def _signals_ignored() -> Iterator[None]:
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     """End the process and all that it started, also those that left its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        left = marked_processes(mark)
-        if process.poll() is not None and not left:
+        pids = marked_processes(mark)
+        if process.poll() is not None and not pids:
             return
-        for pid in left:
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, number)
         deadline = time.monotonic() + _PATIENCE_S
@@ -158,10 +158,10 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
 
 def marked_processes(mark: str) -> list[int]:
     """The living processes of a run, by the mark that they inherited."""
-    found, entry = [], f"{MARK}={mark}".encode()
+    pids, entry = [], f"{MARK}={mark}".encode()
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             with suppress(OSError):
                 if entry in (place / "environ").read_bytes().split(b"\0"):
-                    found.append(int(place.name))
-    return found
+                    pids.append(int(place.name))
+    return pids

@@ -36,7 +36,7 @@ class Command:
         """The variables of the program's process; its folders to import from come first."""
         merged = {**environ, **self.variables}
         for name, mark in (("PYTHONPATH", os.pathsep), ("VERL_USE_EXTERNAL_MODULES", ",")):
-            parts = [each[name] for each in (self.variables, environ) if each.get(name)]
+            parts = [source[name] for source in (self.variables, environ) if source.get(name)]
             if parts:
                 merged[name] = mark.join(parts)
         return merged
@@ -86,19 +86,20 @@ class Run:
         it.
         """
         method = self.recipe.method
-        given: dict[str, Any] = dict(self.recipe.tandem)
+        settings: dict[str, Any] = dict(self.recipe.tandem)
         if method not in ("tandem", "grpo-half"):
             return None
         if method == "grpo-half":
-            kept = ("p", "cap", "seed")
-            given = {"schedule": "solo-word"} | {n: v for n, v in given.items() if n in kept}
-        if "cap" in parameter_names(given.get("schedule", "word")):
-            given.setdefault("cap", self.protocol["cap"])
+            shared = ("p", "cap", "seed")
+            settings = {n: v for n, v in settings.items() if n in shared}
+            settings = {"schedule": "solo-word", **settings}
+        if "cap" in parameter_names(settings.get("schedule", "word")):
+            settings.setdefault("cap", self.protocol["cap"])
         if method == "tandem" and self.recipe.trainer != "trl":  # which validates nothing
-            given.setdefault("validation", self.protocol["validation"])
+            settings.setdefault("validation", self.protocol["validation"])
         if method == "tandem" and self.junior is not None:
-            given["junior"] = self.junior
-        return given
+            settings["junior"] = self.junior
+        return settings
 
     def every(self, name: str, default: int) -> int:
         """Steps between two of ``save`` or ``test``: the recipe's, the protocol's, a default."""
@@ -140,10 +141,10 @@ def trainer_of(name: str) -> Trainer:
 
 def hydra(settings: Mapping[str, object]) -> list[str]:
     """Settings as ``name=value``; those of None are the trainer's own. Paths are quoted."""
-    given = {name: value for name, value in settings.items() if value is not None}
+    present = {name: value for name, value in settings.items() if value is not None}
     return [
         f"{name}={hydra_text(str(value)) if isinstance(value, Path) else _text(value)}"
-        for name, value in given.items()
+        for name, value in present.items()
     ]
 
 
@@ -202,20 +203,20 @@ def resolved(
     Raises :class:`ConfigError` for a model, a file or a reward that is not there, and for an
     argument of the trainer that contradicts the recipe.
     """
-    own = (*recipe.arguments, *arguments)
-    check_arguments(recipe, own)
+    trainers_own = (*recipe.arguments, *arguments)
+    check_arguments(recipe, trainers_own)
     junior = None if recipe.junior is None else model_of(recipe.junior, "junior", base)
     out = recipe.out or f"runs/{recipe.trainer}/{recipe.method}"
     return Run(
         recipe,
-        training_settings(recipe.protocol, own),
+        training_settings(recipe.protocol, trainers_own),
         model_of(recipe.model, "senior", base),
         junior,
         rewards_of(recipe, base),
         train,
         validation,
         place(out, base),
-        own,
+        trainers_own,
     )
 
 
@@ -257,7 +258,7 @@ def rewards_of(recipe: Recipe, base: Path) -> tuple[OwnReward, ...]:
 
 
 def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
-    """Raise :class:`ConfigError` for an argument that says what a setting of the recipe does."""
+    """Raise :class:`ConfigError` for an argument that sets what the recipe sets."""
     says = trainer_of(recipe.trainer).SAYS
     for name in argument_names(arguments):
         for said, setting in says.items():
@@ -272,8 +273,8 @@ def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
 
 def argument_names(arguments: Iterable[str]) -> list[str]:
     """The names of settings in a trainer's arguments, ``--name value`` or ``name=value``."""
-    named = [one for one in arguments if one.startswith("--") or "=" in one]
-    return [one.lstrip("-+~").partition("=")[0] for one in named]
+    settings = [text for text in arguments if text.startswith("--") or "=" in text]
+    return [text.lstrip("-+~").partition("=")[0] for text in settings]
 
 
 def shell_lines(command: Command, places: Mapping[str, str]) -> str:

@@ -253,5 +253,5 @@ SkyRLTrainConfig.from_cli_overrides(split_arguments(sys.argv[1:])[1])
 
 def parse(run: Run) -> Command | None:
     """SkyRL's own reading of its settings."""
-    made = command(run)
-    return Command((sys.executable, "-c", _PARSE, *made.arguments[3:]), made.variables)
+    whole = command(run)
+    return Command((sys.executable, "-c", _PARSE, *whole.arguments[3:]), whole.variables)

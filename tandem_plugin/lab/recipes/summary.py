@@ -23,7 +23,7 @@ def fields(run: Run, data: RunData, defaults: Sequence[str]) -> dict[str, str]:
     """What is about to start, by name; defaults: the settings that the file does not have."""
     recipe = run.recipe
     version = installed_version(recipe.trainer) or "not installed"
-    said = {
+    block = {
         "trainer": f"{recipe.trainer} {version}, tandem-plugin {__version__}",
         "method": f"{recipe.method}, protocol {recipe.protocol}",
         "senior": marked(run.model),
@@ -39,13 +39,13 @@ def fields(run: Run, data: RunData, defaults: Sequence[str]) -> dict[str, str]:
         "folder": str(run.out),
     }
     if run.arguments:
-        said["arguments"] = shlex.join(run.arguments)
+        block["arguments"] = shlex.join(run.arguments)
     if defaults:
-        said["not in the file"] = ", ".join(
+        block["not in the file"] = ", ".join(
             f"{name} {yaml_of(getattr(recipe, name))}" for name in defaults
         )
-    said["not the paper's"] = ", ".join(differences(run)) or "nothing"
-    return said
+    block["not the paper's"] = ", ".join(differences(run)) or "nothing"
+    return block
 
 
 def _junior(run: Run) -> str:
@@ -58,19 +58,19 @@ def differences(run: Run) -> list[str]:
     """The settings that are others than the paper's, with the paper's."""
     recipe = run.recipe
     used: dict[str, Any] = {name: getattr(recipe, name) for name in PAPERS_RUN}
-    found = [
+    changed = [
         f"{name} {yaml_of(used[name])} ({yaml_of(stated.value)})"
         for name, stated in PAPERS_RUN.items()
         if used[name] != stated.value
     ]
     paper = {"schedule": "word", "p": 0.5, "cap": 32}
     if recipe.is_tandem and run.tandem is not None:
-        found += [
+        changed += [
             f"tandem.{name} {yaml_of(run.tandem.get(name))} ({value})"
             for name, value in paper.items()
             if run.tandem.get(name, value) != value
         ]
-    return found
+    return changed
 
 
 def script(run: Run, base: Path, prepare: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def _numbers(run: Run) -> dict[str, object]:
 
 
 def _batches(run: Run) -> dict[str, object]:
-    """TRL counts updates, of which a step of the paper's has two."""
+    """TRL counts updates; a step of the paper has two."""
     recipe = run.recipe
     return {
         "num_generations": recipe.group,
@@ -100,8 +100,8 @@ def _batches(run: Run) -> dict[str, object]:
 def _algorithm(run: Run) -> dict[str, object]:
     """TRL's defaults differ in the learning rate's schedule and the correction for the engine.
 
-    weight_decay is verl's, of which the paper says nothing; dapo is the mean over all tokens of an
-    update, as verl's.
+    weight_decay is verl's, since the paper does not state it; dapo is the mean over all tokens of
+    an update, as verl's.
     """
     return {
         "learning_rate": run.recipe.learning_rate,
@@ -170,7 +170,7 @@ def _folder_of_problems(run: Run) -> Path:
 
 
 def before(run: Run) -> None:
-    """Check for DeepSpeed, and link a file of problems of another name into a folder."""
+    """Check for DeepSpeed, and link a file of problems that TRL would not find into a folder."""
     if run.gpus > 1 and not run.is_on_cpu and not installed_version("deepspeed"):
         raise ConfigError("recipe-deepspeed-missing", gpus=run.gpus, requirement=_DEEPSPEED)
     folder = _folder_of_problems(run)
@@ -204,7 +204,7 @@ parsed_whole(parser, prepare(arguments) if {in_tandem} else arguments)
 
 def parse(run: Run) -> Command | None:
     """TRL's parser, without the launcher; on a machine without a GPU it rejects bf16."""
-    made = command(run)
-    arguments = made.arguments[made.arguments.index("-m", 3) + 2 :]
+    whole = command(run)
+    arguments = whole.arguments[whole.arguments.index("-m", 3) + 2 :]
     program = _PARSE.format(in_tandem=run.tandem is not None)
-    return Command((sys.executable, "-c", program, *arguments), made.variables)
+    return Command((sys.executable, "-c", program, *arguments), whole.variables)

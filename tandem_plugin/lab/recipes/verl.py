@@ -163,9 +163,9 @@ def _reward(run: Run) -> dict[str, object]:
     path = "reward.custom_reward_function.path"
     if not run.rewards:
         return {path: reward_file("verl")}
-    own = reward_file("verl").with_name("own_verl.py")
+    file = reward_file("verl").with_name("own_verl.py")
     kwargs = "+reward.custom_reward_function.reward_kwargs.reward"
-    return {path: own, kwargs: hydra_text(str(run.rewards[0]))}
+    return {path: file, kwargs: hydra_text(str(run.rewards[0]))}
 
 
 def _attention() -> dict[str, object]:
@@ -233,5 +233,5 @@ def senior(run: Run) -> Path:
 
 def parse(run: Run) -> Command | None:
     """Hydra composes the whole configuration, and prints it."""
-    made = command(run)
-    return Command((*made.arguments, "--cfg", "job"), made.variables)
+    whole = command(run)
+    return Command((*whole.arguments, "--cfg", "job"), whole.variables)

@@ -163,6 +163,15 @@ def test_process_that_does_not_know_the_reward_says_so() -> None:
         own_rewards()
 
 
+def test_file_may_import_what_is_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "helper_of_mine.py").write_text("YES = 1.0\n")
+    text = "from helper_of_mine import YES\ndef score(response, problem):\n    return YES\n"
+    assert reward(tmp_path, text).scores(["1"], PROBLEMS[:1]) == [1.0]
+
+
 def test_function_may_import_what_is_installed(tmp_path: Path) -> None:
     text = (
         "import re\ndef score(response, problem):\n    return bool(re.search('[0-9]', response))\n"

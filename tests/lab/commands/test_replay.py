@@ -478,3 +478,17 @@ def test_wrong_file_is_named_before_a_tokenizer_is_missed(
     assert result.exit_code == 1
     assert said in result.stderr
     assert "--tokenizer" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["replay", "view"])
+def test_home_of_a_tokenizer_is_found(
+    command: str, tmp_path: Path, tokenizer_file: Path, make_row: MakeRow,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tokenizer_file.parent))
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(make_row()) + "\n")
+    arguments = [command, str(file), f"--tokenizer=~/{tokenizer_file.name}"]
+    if command == "view":
+        arguments += ["--out", str(tmp_path / "page.html")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
