@@ -196,10 +196,17 @@ def _parse(run: Run) -> None:
         command.arguments, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = lines[-1].strip() if lines else f"it ended with exit code {done.returncode}"
+        reason = _reason(done.stderr) or f"it ended with exit code {done.returncode}"
         raise ConfigError("recipe-dry-run-failed", trainer=run.recipe.trainer, reason=reason)
     echo(f"The recipe is right, and {run.recipe.trainer} reads its command.")
+
+
+def _reason(said: str) -> str:
+    """Why a trainer rejected its command: Python's last line, or what Hydra writes without one."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line for line in lines if "HYDRA_FULL_ERROR" not in line]
+    is_traced = any(line.startswith("Traceback (") for line in lines)
+    return " ".join(lines[-1:] if is_traced else lines[-6:])[:300]
 
 
 def check_gpus(run: Run, environ: Mapping[str, str]) -> None:

@@ -251,6 +251,23 @@ def test_dry_run_says_what_the_trainer_says(folder: Path, monkeypatch: pytest.Mo
     assert "openrlhf cannot read a command without running it" in openrlhf.stdout
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("", ""),
+        ("Traceback (most recent call last):\n  File x\nValueError: no\n", "ValueError: no"),
+        (
+            "Could not override 'a.b'.\nKey 'b' is not in struct\n\n"
+            "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
+            "Could not override 'a.b'. Key 'b' is not in struct",
+        ),
+        ("Traceback (most recent call last):\nE: " + 999 * "x", "E: " + 297 * "x"),
+    ],
+)
+def test_reason_of_a_dry_run_is_a_line(said: str, reason: str) -> None:
+    assert train._reason(said) == reason
+
+
 def test_relative_paths_are_from_the_recipes_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
