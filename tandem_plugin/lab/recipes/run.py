@@ -172,9 +172,9 @@ def _text(value: object) -> str:
 
 
 def startup_on_cpu(stand_ins: str) -> dict[str, str]:
-    """Variables that let each process import an adapter's stand-ins for CUDA at its start.
+    """Variables that put stand-ins for what a CPU lacks in place at the start of each process.
 
-    Ray's GPUs are declared, not there.
+    stand_ins: a module, or ``MODULE:FUNCTION``. Ray's GPUs are declared, not there.
     """
     return {
         "PYTHONPATH": str(Path(__file__).with_name("on_cpu")),

@@ -16,7 +16,7 @@ from typing import Any
 from tandem_plugin.errors import ConfigError, OutputError, TandemError
 from tandem_plugin.files import system_reason
 from tandem_plugin.grading.rewards.own import VARIABLE
-from tandem_plugin.lab.recipes.run import Command, Run, flags
+from tandem_plugin.lab.recipes.run import Command, Run, flags, startup_on_cpu
 from tandem_plugin.patching.versions import installed_version
 
 FORMAT = "parquet"
@@ -65,9 +65,16 @@ def command(run: Run) -> Command:
     rewards = {VARIABLE: json.dumps([str(reward) for reward in run.rewards])}
     variables = {
         **(rewards if run.rewards else {}),
-        **({"VLLM_CPU_KVCACHE_SPACE": "1"} if run.is_on_cpu else {}),
+        **(_variables_on_cpu(run) if run.is_on_cpu else {}),
     }
     return Command((*program, *flags(settings), *run.arguments), variables)
+
+
+def _variables_on_cpu(run: Run) -> dict[str, str]:
+    """Without tandem, vLLM's CPU build could not load the weights of a sync."""
+    if run.tandem is None:
+        return startup_on_cpu("tandem_plugin.engine.patches.cpu_weights:keep_cpu_weights")
+    return {"VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 def _launched(run: Run) -> list[str]:

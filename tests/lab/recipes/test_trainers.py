@@ -217,6 +217,9 @@ def test_cpu_needs_no_gpu_and_no_setting_besides(trainer: str, tmp_path: Path) -
         folders = command.environment({"PYTHONPATH": "mine"})["PYTHONPATH"].split(":")
         assert (Path(folders[0]) / "sitecustomize.py").exists()
         assert folders[-1] == "mine"
+    grpo = trainer_of(trainer).command(made_run(trainer, tmp_path, device="cpu", method="grpo"))
+    # A tandem engine keeps the weights that vLLM's CPU build would pack; a plain one is made to.
+    assert ("TANDEM_ON_CPU" in grpo.variables) is (trainer != "verl")
     plain = trainer_of(trainer).command(made_run(trainer, tmp_path))
     assert "TANDEM_ON_CPU" not in plain.variables
     assert plain.arguments != command.arguments
