@@ -160,6 +160,7 @@ HELD_BY = {
     ],
     "tests/lab/commands/test_resumed_commands.py": [
         "tandem_plugin/lab/commands/options.py",
+        "tandem_plugin/lab/rollouts/run.py",
     ],
     "tests/grading/test_generated.py": [
         "tandem_plugin/lab/data/generated.py",

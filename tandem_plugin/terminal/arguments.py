@@ -35,7 +35,8 @@ _EXAMPLES = {"--engine": "max_model_len=4096", "--template-arg": "enable_thinkin
 def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
     """Names and values; a value is parsed as JSON if possible, otherwise kept as text.
 
-    option: the option's name, for the :class:`ConfigError` of a malformed value.
+    option: the option's name, for the :class:`ConfigError` of a malformed value or a name that is
+    given twice.
     """
     example = _EXAMPLES.get(option, "p=0.3")
     found: dict[str, Any] = {}
@@ -45,6 +46,8 @@ def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(
                 "option-not-assignment", option=option, assignment=assignment, example=example
             )
+        if name in found:
+            raise ConfigError("option-set-twice", option=option, name=name)
         found[name] = value
         with suppress(ValueError):
             parsed = parse_json(value)

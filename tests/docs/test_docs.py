@@ -18,6 +18,7 @@ from typer.main import get_command
 from tandem_plugin import TandemConfig, draws, list_resolvers, list_schedules
 from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.cli import app
+from tandem_plugin.lab.rollouts import run
 from tandem_plugin.plugins import hookspecs, loading, using_plugins
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.schedules.parameters import schedule_signature
@@ -78,6 +79,17 @@ def test_first_example_of_a_page_runs(
     example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     exec(compile(example, f"docs/{page}", "exec"), {})
     assert capsys.readouterr().out.startswith(printed)
+
+
+def test_examples_of_the_data_page_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in snippets("data.md"):
+        exec(compile(example, "docs/data.md", "exec"), names)
+    assert names["mmlu"]({"question": "?", "choices": ["x", "y"], "answer": 1})["answer"] == "B"
+    assert "{'train': 1} {'name': 'sums.jsonl', 'sha256': " in capsys.readouterr().out
 
 
 def test_settings_page_lists_every_setting_and_parameter_that_a_user_may_set():
@@ -192,12 +204,27 @@ def test_plugin_of_the_plugins_page_works_as_written(
 
 
 def test_example_of_the_rollouts_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    text = (DOCS / "rollouts.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    _, example = snippets("rollouts.md")
     file = tmp_path / "rollouts.jsonl"
     file.write_text('{"problem": 3, "sample": 1, "authorship": [1, 0, 0, 1]}\n')
     exec(compile(example, "docs/rollouts.md", "exec"), {"ROLLOUTS": file})
     assert capsys.readouterr().out == "3 1 0.50 2\n"
+
+
+def test_a_run_in_python_is_called_as_the_rollouts_page_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    example, _ = snippets("rollouts.md")
+    asked: list[run.RolloutOptions] = []
+
+    def roll_out(options: run.RolloutOptions) -> run.RolledOut:
+        asked.append(options)
+        return run.RolledOut(options.out, 4, 4, 0, 0.25)
+
+    monkeypatch.setattr(run, "roll_out", roll_out)
+    exec(compile(example, "docs/rollouts.md", "exec"), {})
+    assert (asked[0].grade, asked[0].tandem.parameters) == (True, {"p": 0.5})
+    assert capsys.readouterr().out == "0.25\n"
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

@@ -17,8 +17,9 @@ from tandem_plugin.lab.commands.options import (
     JuniorOption,
     SeniorOption,
     engine_arguments,
+    tandem_settings,
 )
-from tandem_plugin.terminal.arguments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption
 from tandem_plugin.terminal.output import JsonOption, print_json
 
 Speeds = Mapping[int, Mapping[int, float]]
@@ -27,9 +28,12 @@ Speeds = Mapping[int, Mapping[int, float]]
 _PROMPT = "Question {}: a train leaves at noon and travels {} miles an hour. How far does it come?"
 _BATCHES = "1,2,4,8,16,32,64,128,256"
 _RUNS = 3
+_TAKEN = ("boundaries", "measure_every", "unproven")
+"""The settings that the engines have in common: each has its own mode and drafts."""
 
 
 def drafts(
+    ctx: typer.Context,
     senior: SeniorOption,
     junior: JuniorOption = None,
     schedule: Annotated[str, typer.Option(help="The schedule.")] = "word",
@@ -59,7 +63,8 @@ def drafts(
     check_model(junior or senior, "junior")
     arguments = engine_arguments(engine)
     sizes, numbers = _numbers("--batches", batches), _numbers("--drafts", lengths)
-    asked = {"schedule": schedule, "junior": junior, **assignments("--set", settings or [])}
+    taken = tandem_settings(ctx, settings or (), schedule, _TAKEN)
+    asked = {**taken, "schedule": schedule, "junior": junior}
     modes: dict[int, dict[str, Any]] = {0: {}}
     modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}
     configs = {n: TandemConfig.from_mapping({**asked, **mode}) for n, mode in modes.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import typer
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.protocols import defaults
+from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.terminal.arguments import assignments
 
 SCHEDULES = "word, token, sentence, chunk, step, step-bernoulli, handover, solo, solo-word, junior"
@@ -187,6 +189,35 @@ def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
         if name in arguments:
             raise ConfigError("engine-argument-unknown", name=name)
     return arguments
+
+
+_TAKEN = ("mode", "drafts", "junior_stream", "measure_every", "record", "junior_name", "unproven")
+"""The settings of tandem that take effect in an engine of a command and have no option there."""
+
+
+def tandem_settings(
+    ctx: typer.Context, given: Sequence[str], schedule: str, taken: Sequence[str] = _TAKEN
+) -> dict[str, Any]:
+    """The settings of ``--set``: the schedule's parameters, and those that take effect.
+
+    Raises :class:`ConfigError` for any other name, which names the nearest one or the option that
+    sets the same.
+    """
+    settings = assignments("--set", given)
+    options = {str(option.name): option.opts[0] for option in ctx.command.params}
+    parameters = parameter_names(schedule)
+    known = [*parameters, *taken]
+    for name, value in settings.items():
+        if name in known:
+            continue
+        if name in options:
+            raise ConfigError("set-is-an-option", name=name, value=value, option=options[name])
+        near = get_close_matches(name, [*known, *options], n=1)
+        meant = f"Did you mean {options.get(near[0], f'--set {near[0]}')}? " if near else ""
+        raise ConfigError(
+            "set-name-unknown", name=name, schedule=schedule, meant=meant, known=", ".join(known)
+        )
+    return settings
 
 
 _RENDERING = {

@@ -19,7 +19,8 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.options import template_arguments
 from tandem_plugin.lab.evaluation.inputs import fingerprint_folder
 from tandem_plugin.lab.rollouts import engine as engine_module
-from tandem_plugin.lab.rollouts import generate
+from tandem_plugin.lab.rollouts import generate, rollout_file
+from tandem_plugin.lab.rollouts.run import RolloutOptions, roll_out
 from tandem_plugin.plugins import using_plugins
 
 pytest.importorskip("sympy")
@@ -328,3 +329,59 @@ def test_rollouts_note_our_version_and_rule(rolled_out: RolledOut, byte_level: V
     rule = TandemRules(TandemConfig(), byte_level).default
     assert note["tandem_plugin"] == __version__
     assert note["rule"] == {"fingerprint": rule.fingerprint}  # our code has our version
+
+
+@pytest.mark.parametrize("library", ["vllm", "torch", "transformers"])
+def test_rollouts_by_another_version_of_a_library_are_not_resumed(
+    rolled_out: RolledOut, monkeypatch: pytest.MonkeyPatch, library: str
+):
+    before = rolled_out.out.read_bytes()
+    real = rollout_file.installed_version
+    changed = {library: "99.0"}
+    monkeypatch.setattr(
+        rollout_file, "installed_version", lambda name: changed.get(name) or real(name)
+    )
+    code, said, _ = rolled_out.again()
+    assert (code, rolled_out.out.read_bytes()) == (1, before)
+    assert f"with {library}={real(library)!r}, but now it is '99.0'" in json.loads(said)["error"]
+
+
+def test_settings_of_an_engine_reach_it(rolled_out: RolledOut):
+    seen: list[dict[str, Any]] = []
+
+    def start(senior: str, arguments: Any, tandem: dict[str, Any], tokens: int) -> Engine:
+        seen.append(tandem)
+        return Engine()
+
+    rolled_out.out.unlink()
+    rolled_out.monkeypatch.setattr(engine_module, "start_engine", start)
+    rolled_out.monkeypatch.setattr(generate, "sampling_parameters", lambda *_, **__: None)
+    command = ["rollout", "--out", rolled_out.out, "--senior", rolled_out.folder / "senior"]
+    command += ["--junior", rolled_out.folder / "junior"]
+    command += ["--problems", rolled_out.folder / "problems.jsonl"]
+    for name, value in (("cap", 4), ("mode", "speculative"), ("drafts", 2), ("record", "r")):
+        command += ["--set", f"{name}={value}"]
+    assert run(*command)[0] == 0
+    (tandem,) = seen
+    assert (tandem["cap"], tandem["mode"], tandem["drafts"]) == (4, "speculative", 2)
+    assert tandem["junior"] == str(rolled_out.folder / "junior")
+
+
+def test_a_run_is_one_call_in_python(rolled_out: RolledOut):
+    rolled_out.out.unlink()
+    rolled_out.monkeypatch.setattr(engine_module, "start_engine", lambda *_: Engine())
+    write(rolled_out.folder / "problems.jsonl", [{**row, "hint": 1} for row in PROBLEMS])
+    options = RolloutOptions(
+        senior=str(rolled_out.folder / "senior"),
+        problems=str(rolled_out.folder / "problems.jsonl"),
+        out=rolled_out.out,
+        tandem=TandemConfig(junior=str(rolled_out.folder / "junior")),
+        samples=2,
+        grade=True,
+    )
+    notes: list[str] = []
+    done = roll_out(options, notes.append)
+    assert (done.responses, done.written, done.found, done.reward) == (8, 8, 0, 1.0)
+    assert notes == ["not in the prompts: hint (4 rows)"]
+    again = roll_out(options)
+    assert (again.written, again.found, again.reward) == (0, 8, 1.0)

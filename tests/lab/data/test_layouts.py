@@ -14,7 +14,6 @@ from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.rollout import prompt_of, read_prompts
 from tandem_plugin.lab.data import (
     NAMED_SETS,
     Layout,
@@ -25,6 +24,7 @@ from tandem_plugin.lab.data import (
     read_problems,
 )
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
+from tandem_plugin.lab.rollouts.run import prompt_of
 
 USER = {"role": "user", "content": "Add."}
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -77,9 +77,7 @@ def test_known_layouts_are_read_alike_by_every_command(tmp_path: Path, kind: str
     (problem,) = read_problems(file).problems
     assert problem.messages[-1] == USER
     assert problem.golds[0].strip("$") == "3"
-    (rolled,) = read_prompts(str(file))
-    assert rolled == problem
-    assert prompt_of(rolled) in (list(problem.messages), rolled.raw)
+    assert prompt_of(problem) in (list(problem.messages), problem.raw)
     assert read_benchmark(str(file)).problems == (problem,)
     assert problem.messages[0] == (SYSTEM if kind == "verl" else USER)
 
@@ -130,8 +128,9 @@ def test_an_unknown_layout_is_rejected_with_its_rows_and_the_options(tmp_path: P
     assert len(text) < 1500
     with refused("problem-layout-unknown"):
         read_problems(file, bad_rows="skip")
-    with refused("problem-layout-unknown"):
-        read_prompts(str(file), "required")
+    roll = ["rollout", "--senior", "s", "--problems", str(file), "--out", str(tmp_path / "r")]
+    done = CliRunner().invoke(app, [*roll, "--grade"])
+    assert (done.exit_code, "problem-layout-unknown" in done.stderr) == (1, True), done.output
     with refused("problem-layout-unknown"):
         read_benchmark(str(file))
 

@@ -234,7 +234,7 @@ def test_ungraded_rows_are_in_their_files_before_the_next_is_awaited(tmp_path: P
 
 
 def test_rollouts_seeds_are_those_of_the_run_the_problem_and_the_sample():
-    from tandem_plugin.lab.commands.rollout import seeds_of
+    from tandem_plugin.lab.rollouts.run import seeds_of
     from tandem_plugin.seeds import derive_seed
 
     assert partial(seeds_of, 5)(3, 1) == (

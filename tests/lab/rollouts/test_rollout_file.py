@@ -19,7 +19,6 @@ from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.lab.commands.rollout import asked_as, prompt_of, read_prompts
 from tandem_plugin.lab.data import INSTRUCTION, Problem, prepare, read_problems
 from tandem_plugin.lab.data.problem import prompt_ids
 from tandem_plugin.lab.evaluation.engine_process import response_set
@@ -36,6 +35,7 @@ from tandem_plugin.lab.rollouts.rollout_file import (
     rollout_files,
     run_file,
 )
+from tandem_plugin.lab.rollouts.run import prompt_of, question_of
 
 SETTINGS: dict[str, Any] = {"senior": "s", "seed": 0, "parameters": {"p": 0.5}}
 TEXTS = ["plain", '\u2028 \ud800 {"}', "é" * 30]
@@ -217,9 +217,9 @@ def test_problems_are_read_with_and_without_answers(tmp_path: Path, ending: str)
     file = tmp_path / f"problems{ending}"
     as_list = ending == ".json"
     file.write_text(json.dumps(rows) if as_list else "\n".join(map(json.dumps, rows)) + "\n\n")
-    problems = read_prompts(str(file))
+    problems = read_problems(file, golds="optional").problems
     assert [prompt_of(one) for one in problems] == ["1+1?", "2+2?", "\u20283+3?\n ", MESSAGES]
-    answers = [asked_as(one, None).fields.get("answer") for one in problems[:3]]
+    answers = [question_of(one, None).fields.get("answer") for one in problems[:3]]
     assert answers == ["2", ["4", "four"], None]
 
 
@@ -242,7 +242,7 @@ def test_wrong_problems_are_refused_by_file_and_row(tmp_path: Path, text: str, c
     file = tmp_path / "problems.jsonl"
     file.write_text(text)
     with refused(code) as caught:
-        read_prompts(str(file))
+        read_problems(file, golds="optional")
     assert str(file) in str(caught.value)
     assert caught.value.fields.get("row", 2) == 2
 
@@ -255,7 +255,7 @@ def token_ids(
     problem: Problem, instruction: str | None, tokenizer: Any, given: dict[str, Any] | None = None
 ) -> list[Any]:
     """What ``tandem rollout`` sends."""
-    return prompt_ids(asked_as(problem, instruction).turns, tokenizer, given or {})
+    return prompt_ids(question_of(problem, instruction).turns, tokenizer, given or {})
 
 
 class Tokenizer:
@@ -288,7 +288,7 @@ def test_graded_problem_is_asked_as_training_data_and_evaluations_ask_it(
     """The token ids are those of ``tandem eval``, the turns those of ``tandem data prepare``."""
     source = tmp_path / "sums.jsonl"
     source.write_text(json.dumps({"problem": text, "answer": "2"}) + "\n")
-    (problem,) = read_prompts(str(source), "required")
+    (problem,) = read_problems(source).problems
     prepared = prepare(read_problems(source), "openrlhf", tmp_path / "out").files["train"]
     turns = json.loads(prepared.read_text())["input"]
     assert prompt_of(problem, INSTRUCTION) == turns
@@ -381,6 +381,39 @@ def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
         (["--seed", str(2**63)], "out of range"),
         (["--template-arg", "tokenize=true"], "template-argument-unknown"),
         (["--template-arg", "thinking"], "option-not-assignment"),
+        (["--set", "p=0.2", "--set", "p=0.3"], "option-set-twice"),
+        (["--engine", "seed=1", "--engine", "seed=2"], "option-set-twice"),
+        *(
+            (["--set", f"{name}=1"], f"would set what --{option} sets")
+            for name, option in (
+                ("junior", "junior"),
+                ("seed", "seed"),
+                ("schedule", "schedule"),
+                ("boundaries", "boundaries"),
+                ("max_tokens", "max-tokens"),
+                ("samples", "samples"),
+            )
+        ),
+        (["--set", "junior=x", "--junior", "y"], "set-is-an-option"),
+        (["--set", "sede=1"], "Did you mean --seed?"),
+        (["--set", "caps=1"], "Did you mean --set cap?"),
+        (["--set", "moode=speculative"], "Did you mean --set mode?"),
+        *(
+            (["--set", f"{name}=1"], "set-name-unknown")
+            for name in (
+                "validation",
+                "lambda_jun",
+                "rollouts",
+                "require",
+                "max_unknown_share",
+                "partner_logprobs",
+                "after",
+                "",
+            )
+            if name
+        ),
+        (["--schedule", "handover", "--set", "cap=3"], "set-name-unknown"),
+        (["--set", "mode=fast"], "setting-invalid"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_is_written(
