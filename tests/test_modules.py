@@ -154,6 +154,9 @@ HELD_BY = {
         "tandem_plugin/grading/units.py",
         "tandem_plugin/grading/written.py",
     ],
+    "tests/lab/commands/test_eval.py": [
+        "tandem_plugin/lab/evaluation/run.py",
+    ],
     "tests/lab/commands/test_replay.py": [
         "tandem_plugin/lab/rollouts/audit.py",
         "tandem_plugin/terminal/arguments.py",

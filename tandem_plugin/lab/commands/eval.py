@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -36,11 +35,11 @@ from tandem_plugin.terminal.arguments import SettingsOption, assignments
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
-    from tandem_plugin.lab.data import Layout
+    from tandem_plugin.lab.data import PromptTemplate
     from tandem_plugin.lab.evaluation.generation import Sampling
-    from tandem_plugin.lab.evaluation.graders import FileGrader
     from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
     from tandem_plugin.lab.evaluation.measures import Over
+    from tandem_plugin.lab.evaluation.run import Evaluation
 
 Part: TypeAlias = Literal["all", "solo", "handoff", "legibility", "drift"]
 """What is evaluated."""
@@ -201,149 +200,63 @@ def evaluate(
     distributions of both models are compared, a few positions at a time. The first junior is the
     base: with `all` it also answers alone, and drift is measured relative to it.
     """
-    from tandem_plugin.lab.data import layout_of
-    from tandem_plugin.lab.evaluation.generation import Sampling, team_schedule
-    from tandem_plugin.lab.evaluation.graders import read_grader
+    from tandem_plugin.lab.evaluation.run import PARTS
+    from tandem_plugin.lab.evaluation.run import evaluate as run
 
-    settings = _settings(ctx, part)
-    alone = Sampling(samples, temperature, top_p, max_tokens, seed, top_k, context)
-    team = replace(alone, **_teams_own(settings))
-    rendering, arguments = template_arguments(template_args), engine_arguments(engine)
-    layout = layout_of(field or (), map)
-    benchmarks = _benchmarks(benchmark or (), protocol, rendering, layout)
-    graders = [read_grader(one) for one in grader or ()]
-    _check_names([one.name for one in graders], "--grader")
-    noted = _noted(settings, part, benchmarks)
-    seniors, juniors = [], []
-    if part != "drift":
-        seniors, juniors = _checkpoints(senior), _checkpoints(junior or ())
-    given = assignments("--set", parameters or ())
-    schedules = [team_schedule(name, given) for name in dict.fromkeys(schedule or ["step"])]
-    asked = _Evaluation(
-        out=out,
-        given_seniors=senior,
-        given_juniors=junior or (),
-        seniors=seniors,
-        juniors=juniors,
-        benchmarks=benchmarks,
-        schedules=schedules,
-        alone=alone,
-        team=team,
-        engine=arguments,
-        read=read,
-        dtype=dtype,
-        frequent=frequent,
-        noted=noted,
-        graders=graders,
-    )
-    written = _evaluated(asked, tuple(_PARTS) if part == "all" else (part,))
-    _show(written, json, over)
-
-
-@dataclass(frozen=True, slots=True)
-class _Evaluation:
-    """What a command asks for."""
-
-    out: Path
-    given_seniors: Sequence[str]
-    """As given: for ``drift`` a name is enough."""
-    given_juniors: Sequence[str]
-    seniors: Sequence[Checkpoint]
-    juniors: Sequence[Checkpoint]
-    benchmarks: Sequence[Benchmark]
-    schedules: Sequence[Mapping[str, Any]]
-    alone: Sampling
-    team: Sampling
-    engine: Mapping[str, Any]
-    read: int | None
-    dtype: str
-    frequent: int
-    noted: Mapping[str, Any] | None
-    """The results' record of the protocol."""
-    graders: Sequence[FileGrader]
-
-
-def _evaluated(asked: _Evaluation, parts: Sequence[str]) -> list[Path]:
-    """Evaluate these parts, in order; returns their summaries."""
-    # Before the solo runs, which take hours.
-    for part in parts:
-        if part in _CHECKS:
-            _CHECKS[part](asked)
-    written: list[Path] = []
+    evaluation = _evaluation(_settings(ctx, part), part)
     try:
-        for part in parts:
-            written += _PARTS[part](asked)
+        written = run(evaluation, tuple(PARTS) if part == "all" else (part,))
     except KeyboardInterrupt:
         echo("Stopped. Run the same command again to resume.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    return written
+    _show(written, json, over)
 
 
-def _check_solo(asked: _Evaluation) -> None:
-    from tandem_plugin.lab.evaluation.solo_handoff import check_tokenizers
-
-    check_tokenizers([*asked.juniors[:1], *asked.seniors])
-
-
-def _solo(asked: _Evaluation) -> Iterator[Path]:
-    """Each senior alone, and the first junior before them."""
-    from tandem_plugin.lab.evaluation.solo_handoff import run_solo
-
-    base = asked.juniors[:1]
-    names = {one.name for one in base}
-    for one in [*base, *(one for one in asked.seniors if one.name not in names)]:
-        yield run_solo(
-            asked.out, one, asked.benchmarks, asked.alone, asked.engine, asked.noted, asked.graders
-        )
-
-
-def _check_handoff(asked: _Evaluation) -> None:
-    from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs
-
-    check_handoffs(asked.seniors, asked.schedules, asked.engine)
-
-
-def _handoff(asked: _Evaluation) -> Iterator[Path]:
-    """Each senior with each junior."""
-    from tandem_plugin.lab.evaluation.solo_handoff import run_handoff
-
-    for pair in product(asked.seniors, asked.juniors):
-        yield from run_handoff(
-            asked.out, *pair, asked.schedules, asked.benchmarks, asked.team, asked.engine,
-            asked.noted, asked.graders,
-        )  # fmt: skip
-
-
-def _legibility(asked: _Evaluation) -> Iterator[Path]:
-    """Each senior's solo responses, read by each junior."""
-    from tandem_plugin.lab.evaluation.legibility import run_legibility
-
-    for one in asked.seniors:
-        yield from run_legibility(
-            asked.out, one, asked.juniors, asked.read, asked.dtype, asked.noted
-        )
-
-
-def _drift(asked: _Evaluation) -> Iterator[Path]:
-    """Each senior's solo responses beside the first junior's."""
-    from tandem_plugin.lab.evaluation.drift import run_drift
+def _evaluation(params: Mapping[str, Any], part: Part) -> Evaluation:
+    """What a command's parameters ask for."""
+    from tandem_plugin.lab.evaluation.graders import read_grader
     from tandem_plugin.lab.evaluation.inputs import named_path
+    from tandem_plugin.lab.evaluation.run import Evaluation
 
-    base, *_ = (named_path(one)[0] for one in asked.given_juniors)
-    for name, _ in map(named_path, asked.given_seniors):
-        yield run_drift(asked.out, name, base, asked.frequent)
+    alone, team = _sampling(params)
+    benchmarks = _benchmarks(params)
+    graders = [read_grader(grader) for grader in params["grader"] or ()]
+    _check_names([grader.name for grader in graders], "--grader")
+    seniors, juniors = params["senior"], params["junior"] or ()
+    return Evaluation(
+        out=params["out"],
+        senior_names=[named_path(senior)[0] for senior in seniors],
+        junior_names=[named_path(junior)[0] for junior in juniors],
+        protocol=_noted(params, part, benchmarks),
+        seniors=[] if part == "drift" else _checkpoints(seniors),
+        juniors=[] if part == "drift" else _checkpoints(juniors),
+        benchmarks=benchmarks,
+        schedules=_schedules(params),
+        alone=alone,
+        team=team,
+        engine=engine_arguments(params["engine"]),
+        read=params["read"],
+        dtype=params["dtype"],
+        frequent=params["frequent"],
+        graders=graders,
+    )
 
 
-_CHECKS: Mapping[str, Callable[[_Evaluation], None]] = {
-    "solo": _check_solo,
-    "handoff": _check_handoff,
-}
-_PARTS: Mapping[str, Callable[[_Evaluation], Iterator[Path]]] = {
-    "solo": _solo,
-    "handoff": _handoff,
-    "legibility": _legibility,
-    "drift": _drift,
-}
+def _sampling(params: Mapping[str, Any]) -> tuple[Sampling, Sampling]:
+    """The settings of a senior alone, and of a team."""
+    from tandem_plugin.lab.evaluation.generation import Sampling
+
+    names = ("samples", "temperature", "top_p", "max_tokens", "seed", "top_k", "context")
+    alone = Sampling(**{name: params[name] for name in names})
+    return alone, replace(alone, **_teams_own(params))
+
+
+def _schedules(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    from tandem_plugin.lab.evaluation.generation import team_schedule
+
+    parameters = assignments("--set", params["parameters"] or ())
+    names = dict.fromkeys(params["schedule"] or ["step"])
+    return [team_schedule(name, parameters) for name in names]
 
 
 def _given(ctx: typer.Context) -> set[str]:
@@ -383,24 +296,34 @@ def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
     return own | ({"top_k": own["top_k"] or None} if "top_k" in own else {})
 
 
-def _benchmarks(
-    given: Sequence[str], protocol: str | None, template_args: Mapping[str, Any], layout: Layout
-) -> list[Benchmark]:
-    from tandem_plugin.lab.data import PromptTemplate
-    from tandem_plugin.lab.evaluation.inputs import read_benchmark
+def _benchmarks(params: Mapping[str, Any]) -> list[Benchmark]:
+    from tandem_plugin.lab.data import layout_of
+    from tandem_plugin.lab.data.sources import check_layout
+    from tandem_plugin.lab.evaluation.inputs import named_source, read_benchmark
 
-    stated = {} if protocol is None else defaults(protocol)
-    template = None
-    if "instruction" in stated:
-        template = PromptTemplate(
-            stated["template"], stated["instruction"], always=stated["always_instructed"]
-        )
-    read = [read_benchmark(benchmark, template, layout) for benchmark in given]
-    benchmarks = [replace(one, template_args=template_args) for one in read]
-    _check_names([one.name for one in benchmarks], "--benchmark")
-    for note in (note for one in benchmarks for note in one.notes()):
+    sources = params["benchmark"] or ()
+    rendering = template_arguments(params["template_args"])
+    layout = layout_of(params["field"] or (), params["map"])
+    check_layout(layout, *(named_source(source)[1] for source in sources))
+    template = _template(params["protocol"])
+    read = [read_benchmark(source, template, layout) for source in sources]
+    benchmarks = [replace(benchmark, template_args=rendering) for benchmark in read]
+    _check_names([benchmark.name for benchmark in benchmarks], "--benchmark")
+    for note in (note for benchmark in benchmarks for note in benchmark.notes()):
         echo(note, err=True)
     return benchmarks
+
+
+def _template(protocol: str | None) -> PromptTemplate | None:
+    """The prompt that a protocol states, if it states one."""
+    from tandem_plugin.lab.data import PromptTemplate
+
+    stated = {} if protocol is None else defaults(protocol)
+    if "instruction" not in stated:
+        return None
+    return PromptTemplate(
+        stated["template"], stated["instruction"], always=stated["always_instructed"]
+    )
 
 
 def _noted(

@@ -55,8 +55,7 @@ def read_problems(
     """
     source = str(source)
     check_source(source)
-    if not takes_layout(source) and layout != _KNOWN:
-        raise DataError("layout-without-effect", source=source)
+    check_layout(layout, source)
     if files and not is_named(source):
         raise DataError("file-of-unnamed-set", source=source)
     if source.startswith(PREFIX):
@@ -76,6 +75,12 @@ def read_problems(
 def takes_layout(source: str) -> bool:
     """Whether ``--field`` and ``--map`` say how the rows of a source are read."""
     return not is_named(source) and not source.startswith(PREFIX)
+
+
+def check_layout(layout: Layout, *sources: str) -> None:
+    """Raise :class:`DataError` for a layout that a user gave and none of some sources takes."""
+    if layout != _KNOWN and sources and not any(map(takes_layout, sources)):
+        raise DataError("layout-without-effect", source=", ".join(sources))
 
 
 def check_source(source: str) -> None:

@@ -13,7 +13,12 @@ from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 from tandem_plugin.lab.rollouts.engine import deciding
 from tandem_plugin.lab.rollouts.generate import sampling_parameters
 from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
-from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, RowCheck, placed_rows
+from tandem_plugin.lab.rollouts.rollout_file import (
+    RolloutFile,
+    RowCheck,
+    library_versions,
+    placed_rows,
+)
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.schedules import schedule_parameters
 from tandem_plugin.schedules.parameters import check_count
@@ -138,6 +143,7 @@ class GenerationFile:
         """
         return {
             "tandem_plugin": __version__,
+            **library_versions(),
             "senior": self.senior.path,
             "senior_fingerprint": self.senior.fingerprint,
             "junior_fingerprint": None if self.junior is None else self.junior.fingerprint,

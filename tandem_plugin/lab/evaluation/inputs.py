@@ -73,9 +73,7 @@ def read_benchmark(
     :class:`EvaluationError` for an unusable name or a set that is the
     training split of another named set, and :class:`DataError` for an unusable source.
     """
-    name, _, source = given.partition("=")
-    if not source or given.startswith(PREFIX):  # whose settings contain =
-        name, source = "", given
+    name, source = named_source(given)
     if is_named(source):
         named = NAMED_SETS[source]
         if named.evaluate_on:
@@ -89,6 +87,14 @@ def read_benchmark(
     written = written_template(Path(source))
     asked = _UNCHANGED if written else template or PromptTemplate()
     return Benchmark(chosen, problems.problems, asked, written, problems.unread_note())
+
+
+def named_source(given: str) -> tuple[str, str]:
+    """The name, which may be empty, and the source of ``NAME=SOURCE`` or ``SOURCE``."""
+    name, _, source = given.partition("=")
+    if not source or given.startswith(PREFIX):  # whose settings contain =
+        return "", given
+    return name, source
 
 
 def checked_name(name: str, of: str) -> str:

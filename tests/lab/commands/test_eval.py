@@ -132,3 +132,20 @@ def test_one_name_stands_for_one_model_and_one_benchmark(tmp_path: Path) -> None
     assert result.exit_code == 1
     assert "--benchmark uses the name 'sums' twice" in result.stderr
     assert "[option-name-used-twice]" in result.stderr
+
+
+@pytest.mark.parametrize("field", ["problem=q", "answer=final"])
+def test_fields_are_those_of_the_benchmarks_that_are_no_named_sets(tmp_path: Path, field: str):
+    problems = tmp_path / "sums.jsonl"
+    problems.write_text(json.dumps({"q": "1+1?", "problem": "1+1?", "final": 3, "answer": 2}))
+    options = ["--senior", str(tmp_path), "--out", str(tmp_path / "out"), "--field", field]
+    done = CliRunner().invoke(app, ["eval", "solo", *options, "--benchmark", "mine=aime24"])
+    assert (done.exit_code, "[layout-without-effect]" in done.stderr) == (1, True), done.output
+    done = CliRunner().invoke(app, ["eval", "solo", *options, "--benchmark", f"x={problems}"])
+    assert (done.exit_code, "[evaluation-not-checkpoint]" in done.stderr) == (1, True), done.output
+    unread = {"problem=q": "problem (1 rows), final (1 rows)"}
+    assert f"x: not in the prompts: {unread.get(field, 'q (1 rows), answer (1 rows)')}" in (
+        done.stderr
+    )
+    done = CliRunner().invoke(app, ["eval", "drift", *options, "--junior", "j"])
+    assert (done.exit_code, "--field has no effect on drift" in done.stderr) == (2, True)
