@@ -138,7 +138,7 @@ def prepare(
 
 
 def _instruction(template: str) -> str:
-    """The common instruction, unless a template says itself how to answer."""
+    """The common instruction, unless the template contains its own."""
     from tandem_plugin.lab.data import INSTRUCTION
     from tandem_plugin.lab.data.instructions import says_how_to_answer
 

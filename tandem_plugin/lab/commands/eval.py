@@ -261,7 +261,8 @@ def _schedules(params: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _given(ctx: typer.Context) -> set[str]:
     """The names of the options given on the command line."""
-    sources = {str(one.name): ctx.get_parameter_source(str(one.name)) for one in ctx.command.params}
+    names = [str(option.name) for option in ctx.command.params]
+    sources = {name: ctx.get_parameter_source(name) for name in names}
     return {
         name for name, source in sources.items() if getattr(source, "name", "") == "COMMANDLINE"
     }
@@ -279,7 +280,7 @@ def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
             _TEAM[name]: settings[name] for name in _TEAM.keys() & given if _TEAM[name] not in given
         }
         given.discard("samples")
-    for name, option in ((str(one.name), one.opts[0]) for one in ctx.command.params):
+    for name, option in ((str(param.name), param.opts[0]) for param in ctx.command.params):
         if name in ("junior", "benchmark") and name in used and not settings[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
         if name in given & _OPTIONS["all"] - used:
@@ -348,8 +349,8 @@ def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints", bar=True):
-        checkpoints = [find_checkpoint(one) for one in given]
-    _check_names([one.name for one in checkpoints], "--senior or --junior")
+        checkpoints = [find_checkpoint(model) for model in given]
+    _check_names([checkpoint.name for checkpoint in checkpoints], "--senior or --junior")
     return checkpoints
 
 
@@ -366,20 +367,20 @@ def _show(written: Sequence[Path], json: bool, over: Over) -> None:
     from tandem_plugin.lab.evaluation.measures import headline
     from tandem_plugin.lab.evaluation.results import read_summary
 
-    runs = [(one, headline(one, over)) for one in map(read_summary, written)]
+    runs = [(run, headline(run, over)) for run in map(read_summary, written)]
     if json:
         rows = [
             {
-                "kind": one.kind,
-                "senior": one.senior,
-                "junior": one.junior,
-                "summary": str(one.folder / "summary.json"),
+                "kind": run.kind,
+                "senior": run.senior,
+                "junior": run.junior,
+                "summary": str(run.folder / "summary.json"),
                 **numbers,
             }
-            for one, numbers in runs
+            for run, numbers in runs
         ]
         print_json({"runs": rows})
         return
-    for one, numbers in runs:
+    for run, numbers in runs:
         values = "  ".join(f"{name} {value:.4g}" for name, value in numbers.items())
-        echo(f"{one.senior}, {one.label}: {values}")
+        echo(f"{run.senior}, {run.label}: {values}")

@@ -28,7 +28,7 @@ _LAYOUT = re.compile(
     r"|rm|bf|it|boldsymbol|[hv]space\*?)(?![A-Za-z])"
     r"|[,;:!><> ()\[\]{}\\])"
 )
-"""TeX that says how something looks, and not what it is."""
+"""TeX commands for the appearance of a formula."""
 _SAME = {
     **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), ""),  # as 1/2 is written
     **dict.fromkeys(("dbinom", "tbinom"), "binom"),
@@ -98,9 +98,9 @@ def words_of(problem: Problem) -> Words:
 def spelling_of(problem: Problem) -> str:
     r"""A problem's letters and digits, equal for all spellings of one problem.
 
-    It has no spaces but between numbers, no signs and no case; no TeX that only says how something
-    looks; ``\dfrac``, ``\frac`` and a slash are one, as are ``\leq`` and the sign for it, and
-    composed and decomposed letters; and no sentence that says how to answer.
+    It has no spaces but between numbers, no signs and no case; no TeX for appearance alone;
+    ``\dfrac``, ``\frac`` and a slash are one, as are ``\leq`` and the sign for it, and
+    composed and decomposed letters; and no sentence on how to answer.
     """
     return _NOT_BETWEEN_DIGITS.sub("", " ".join(_plain_words(problem)))
 
@@ -113,9 +113,9 @@ def near_duplicates(
     Compared are the words that :func:`spelling_of` compares, three in a row; a likeness is the
     share of these that both have, and at least :data:`LEAST_LIKENESS`.
     """
-    asked = [set(_shingles(_plain_words(problem))) for problem in heldout]
+    of_heldout = [set(_shingles(_plain_words(problem))) for problem in heldout]
     index: dict[Words, list[int]] = {}
-    for place, shingles in enumerate(asked):
+    for place, shingles in enumerate(of_heldout):
         for shingle in shingles:
             index.setdefault(shingle, []).append(place)
     best: dict[int, tuple[float, int]] = {}
@@ -123,7 +123,7 @@ def near_duplicates(
         shingles = set(_shingles(_plain_words(problem)))
         shared = Counter(place for shingle in shingles for place in index.get(shingle, ()))
         for place, count in shared.items():
-            likeness = count / (len(shingles) + len(asked[place]) - count)
+            likeness = count / (len(shingles) + len(of_heldout[place]) - count)
             best[place] = max(best.get(place, (0.0, 0)), (likeness, -problem.row))
     for place, (likeness, row) in sorted(best.items()):
         if likeness >= LEAST_LIKENESS:

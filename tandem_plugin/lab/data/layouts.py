@@ -21,14 +21,14 @@ QUESTION_FIELDS = ("problem", "question", "prompt", "messages", "input")
 PARTS = ("problem", "messages", "answer", "choices")
 """The parts of a row; ``messages`` is a problem that is a chat."""
 _TRAINERS = ("data_source", "ability", "extra_info", "env_class", "datasource")
-"""What the trainers' rows have beside a prompt and an answer."""
+"""The trainers' columns besides prompt and answer."""
 _PART_OF_PROBLEM = re.compile(
     r"context|passage|article|paragraph|document|story|premise|table|instruction|options"
     r"|system(?:_prompt|_message)?|tools|functions|history"
     r"|(?:\w+_)?(?:image|figure|diagram|audio|video)s?(?:_\w+)?",
     re.IGNORECASE,
 )
-"""Fields without which a problem may be another one."""
+"""Fields that may be part of the problem."""
 
 Convert: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
@@ -132,10 +132,10 @@ class Layout:
 
 
 def _check_whole(record: Mapping[str, Any], field: str, others: Sequence[str]) -> None:
-    """Raise :class:`LayoutError` if another field says something else, or may belong to it."""
-    for other in others:
-        if _plain(record[field]) != _plain(record[other]):
-            raise LayoutError(f"Its {field} and its {other} differ.")
+    """Raise :class:`LayoutError` for a second problem, or a field that may belong to the first."""
+    for name in others:
+        if _plain(record[field]) != _plain(record[name]):
+            raise LayoutError(f"Its {field} and its {name} differ.")
     for name, value in record.items():
         if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False):
             raise LayoutError(f"Its field {name} may be part of the problem.")

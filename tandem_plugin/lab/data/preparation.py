@@ -80,7 +80,7 @@ def prepare(
     reader should know, by row: ``unreadable_golds``, ``near_duplicates`` of held-out problems,
     ``bad_rows``; and in numbers ``duplicates`` (other spellings of an earlier problem, kept in the
     same split), ``contradictions`` (the same text with other golds), ``unread_fields`` and
-    ``without_box`` (prompts that ask for the answer in another form).
+    ``without_box`` (prompts that ask for the answer in a form other than a box).
 
     Raises :class:`DataError` if no problems would be left to train on, :class:`OutputError` if a
     file cannot be written.
@@ -218,7 +218,9 @@ def _contradictions(problems: Sequence[Problem]) -> int:
 
 def checksum(problems: Sequence[Problem]) -> str:
     """SHA-256 of problems and golds."""
-    rows = [[[dict(turn) for turn in one.messages], list(one.golds)] for one in problems]
+    rows = [
+        [[dict(turn) for turn in problem.messages], list(problem.golds)] for problem in problems
+    ]
     return _digest(json.dumps(rows, sort_keys=True, ensure_ascii=True))
 
 

@@ -18,6 +18,7 @@ INSTRUCTION = "Please reason step by step, and put your final answer within \\bo
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character, which a text can hold, and which no tokenizer takes."""
 _PLACES = ("problem", "instruction")
+_PLACE = re.compile(r"\{(problem|instruction)\}")
 
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -86,8 +87,8 @@ class ProblemSet:
     def unread_note(self) -> str | None:
         """A line that counts and names the fields that are not read, if there are any."""
         counts = [f"{name} ({rows:,} rows)" for name, rows in self.unread.items()]
-        more = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
-        return f"not in the prompts: {', '.join(counts[:10])}{more}" if counts else None
+        rest = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
+        return f"not in the prompts: {', '.join(counts[:10])}{rest}" if counts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class PromptTemplate:
     """The prompt around a problem.
 
     Raises :class:`DataError` for a template without ``{problem}``, without ``{instruction}`` where
-    there is an instruction, or with another name in braces.
+    there is an instruction, or with an unknown name in braces.
     """
 
     template: str = "{problem}\n{instruction}"
@@ -132,14 +133,18 @@ class PromptTemplate:
         if self.system is not None:
             before = [turn for turn in before if turn["role"] != "system"]
             before.insert(0, {"role": "system", "content": self.system})
-        text = self.template.replace("{instruction}", self.instruction)
+        text = last["content"]
         if self.always:
-            if self.instruction not in last["content"]:
-                asked = last["content"] if problem.raw is None else problem.raw
-                last["content"] = text.replace("{problem}", asked)
+            if self.instruction not in text:
+                last["content"] = self._filled(text if problem.raw is None else problem.raw)
         elif not any(says_how_to_answer(turn["content"]) for turn in [*before, last]):
-            last["content"] = text.replace("{problem}", last["content"]).strip()
+            last["content"] = self._filled(text).strip()
         return [*before, last]
+
+    def _filled(self, problem: str) -> str:
+        """The template around a problem; braces within what is put in stay."""
+        parts = {"problem": problem, "instruction": self.instruction}
+        return _PLACE.sub(lambda match: parts[match[1]], self.template)
 
 
 _TEX = re.compile(r"(?:\\[A-Za-z]+\s*|[\^_])(?:\[\w*\])?(?:\{\w*\})+")
@@ -191,8 +196,8 @@ def unused_arguments(tokenizer: Any, template_args: Mapping[str, Any]) -> list[s
     """The arguments that the chat template does not use, by their names in order."""
     if not has_template(tokenizer, template_args):
         return sorted(template_args)
-    found = template_args.get("chat_template") or tokenizer.chat_template
-    templates = found.values() if isinstance(found, Mapping) else [found]
+    template = template_args.get("chat_template") or tokenizer.chat_template
+    templates = template.values() if isinstance(template, Mapping) else [template]
     used = {"chat_template"}.union(*map(_variables, templates))
     return sorted(template_args.keys() - used)
 

@@ -150,3 +150,5 @@ def test_half_a_character_is_rejected_wherever_it_comes_from(part: str):
 def test_braces_of_a_problem_are_left_alone():
     (turn,) = PromptTemplate().messages(problem(("user", "Let {instruction} be {x}.")))
     assert turn["content"].startswith("Let {instruction} be {x}.")
+    (turn,) = PromptTemplate(instruction="Use {problem}.").messages(problem(("user", "Add.")))
+    assert turn["content"] == "Add.\nUse {problem}."
