@@ -68,7 +68,7 @@ from tandem_plugin.progress import ShownProgress, TimeLeft, waiting
 EVALUATION_PROBLEMS = 256
 EVALUATION_SEED, TRAINING_SEED = 11, 13
 REAL_EVALUATION_PROBLEMS = 64
-REAL_PROMPT = PromptTemplate("{problem}")
+REAL_PROMPT = PromptTemplate("{problem}", instruction="")
 """The sum alone, as the real model was taught."""
 TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
 CONSOLE = Console(highlight=False)
