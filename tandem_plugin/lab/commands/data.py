@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -108,33 +108,30 @@ def prepare(
             draws_rows=draws_rows,
             protocol=noted,
         )
-    contents = prepared.contents
-    result = {
-        "name": problems.name,
-        "files": {name: str(path) for name, path in prepared.files.items()},
-        "rows": prepared.rows,
-        "checksums": prepared.checksums,
-        **{
-            name: contents[name]
-            for name in (
-                *("duplicates", "near_duplicates", "contradictions", "unreadable_golds"),
-                *("bad_rows", "unread_fields", "without_box"),
-            )
-        },
-        "replaced": prepared.replaced,
-        "manifest": str(prepared.manifest),
-        "protocol": noted,
-    }
     if json:
-        print_json(result)
+        print_json(_result(prepared))
         return
-    rows = {
-        name: f"{count:,} rows  {prepared.files[name]}" for name, count in prepared.rows.items()
-    }
-    duplicates = f"{contents['duplicates']:,}"
-    print_fields({**rows, "duplicates": duplicates, "manifest": result["manifest"]})
+    counts = prepared.rows.items()
+    rows = {name: f"{count:,} rows  {prepared.files[name]}" for name, count in counts}
+    duplicates = f"{prepared.contents['duplicates']:,}"
+    print_fields({**rows, "duplicates": duplicates, "manifest": str(prepared.manifest)})
     for line in _notes(problems, prepared):
         echo(line)
+
+
+def _result(prepared: Prepared) -> dict[str, Any]:
+    """The output with ``--json``."""
+    noticed = (
+        *("name", "rows", "checksums", "duplicates", "near_duplicates", "contradictions"),
+        *("unreadable_golds", "bad_rows", "unread_fields", "without_box"),
+    )
+    return {
+        **{name: prepared.contents[name] for name in noticed},
+        "files": {name: str(path) for name, path in prepared.files.items()},
+        "replaced": prepared.replaced,
+        "manifest": str(prepared.manifest),
+        "protocol": prepared.contents.get("protocol"),
+    }
 
 
 def _instruction(template: str) -> str:

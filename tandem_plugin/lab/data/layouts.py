@@ -30,6 +30,9 @@ _PART_OF_PROBLEM = re.compile(
 )
 """Fields that may be part of the problem."""
 
+_MOST = 200
+"""Characters of the names of a record's fields in a message."""
+
 Convert: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 
@@ -114,7 +117,8 @@ class Layout:
             return value
         questions = {name: record[name] for name in QUESTION_FIELDS if name in record}
         if not questions:
-            raise LayoutError(f"It has no problem in any of {', '.join(QUESTION_FIELDS)}.")
+            looked, names = ", ".join(QUESTION_FIELDS), ", ".join(map(str, record)) or "no field"
+            raise LayoutError(f"It has no problem in any of {looked}; it has {names[:_MOST]}.")
         first, *others = questions
         if not self.is_named:
             _check_whole(record, first, others)

@@ -92,18 +92,10 @@ def prepare(
     inputs = problems.origin.files if problems.origin else ()
     check_outputs({"problems": inputs}, out / MANIFEST, *(out / name for name in names.values()))
     manifest: dict[str, Any] = {
-        "name": problems.name,
+        **_made_of(problems, parts, template),
         "trainer": form,
-        "tandem_plugin": __version__,
-        "source": problems.origin.record() if problems.origin else None,
         "files": names,
-        "rows": {name: len(part) for name, part in parts.items()},
-        "checksums": {name: checksum(part) for name, part in parts.items()},
         "seed": seed if heldout else None,
-        "template": template.template,
-        "instruction": template.instruction,
-        "system": template.system,
-        "always_instructed": template.always,
         **({} if protocol is None else {"protocol": dict(protocol)}),
         "duplicates": duplicates,
         **_noticed(problems, parts, template),
@@ -124,6 +116,23 @@ def prepare(
         replaced=None if is_same else before,
         manifest=out / MANIFEST,
     )
+
+
+def _made_of(
+    problems: ProblemSet, parts: Mapping[str, Sequence[Problem]], template: PromptTemplate
+) -> dict[str, Any]:
+    """What the files are made of: the source, the prompts, and their content."""
+    return {
+        "name": problems.name,
+        "tandem_plugin": __version__,
+        "source": problems.origin.record() if problems.origin else None,
+        "rows": {name: len(part) for name, part in parts.items()},
+        "checksums": {name: checksum(part) for name, part in parts.items()},
+        "template": template.template,
+        "instruction": template.instruction,
+        "system": template.system,
+        "always_instructed": template.always,
+    }
 
 
 def _noticed(
