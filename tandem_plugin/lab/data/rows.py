@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, Literal, TypeAlias
 
 from tandem_plugin.errors import shown
@@ -94,10 +95,15 @@ def _choices(choices: Any) -> list[Any]:
     if choices is None:
         return []
     texts = [choice.strip() if isinstance(choice, str) else choice for choice in _list(choices)]
-    are_shown = all(isinstance(text, str | int | float) and is_present(text) for text in texts)
+    are_shown = all(isinstance(text, str | int | float) and _is_shown(text) for text in texts)
     if not are_shown or not 1 < len(texts) <= len(LETTERS):
         raise RowError(f"Its choices are not a list of 2 to {len(LETTERS)} texts or numbers.")
     return texts
+
+
+def _is_shown(text: str | float) -> bool:
+    """Neither blank nor NaN."""
+    return bool(text) if isinstance(text, str) else not isnan(text)
 
 
 def _list(value: Any) -> Sequence[Any]:

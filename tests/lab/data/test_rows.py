@@ -95,6 +95,7 @@ UNASKABLE: tuple[tuple[Row, str], ...] = (
     (Row("Which?", "A", {"A": "1", "B": "2"}), "list of 2 to 26"),
     (Row("Which?", "A", ["3", {"bytes": ""}]), "list of 2 to 26"),
     (Row("Which?", "A", ["3", " "]), "list of 2 to 26"),
+    (Row("Which?", "A", ["3", math.nan]), "list of 2 to 26"),
     (Row("Which?", "C", ["x", "y"]), "neither the letter nor the text"),
     (Row("Which?", 1, ["x", "y"]), "neither the letter nor the text"),
     (Row("Which?", 1, ["1", "2"]), "neither the letter nor the text"),
