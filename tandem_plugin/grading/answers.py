@@ -16,6 +16,7 @@ from tandem_plugin.grading.expressions import (
     TEMPERATURE,
     Expressions,
 )
+from tandem_plugin.grading.spelling import is_letter
 from tandem_plugin.grading.tree import (
     INFINITY,
     SCALARS,
@@ -262,10 +263,8 @@ def _combined(nodes: list[Node], joiner: str) -> Node:
     return Node("named", (Node("tuple", tuple(labels)), Node("tuple", values_.parts)))
 
 
-_LETTER = re.compile("[A-Za-z]")
 _WORD_TEXT = re.compile(r"\\(?:text|mathrm) ?\{([^{}\\]{0,200})\}")
-_WORDS = re.compile(r"[A-Za-z][A-Za-z' .,-]{0,199}")
-_SHORT_WORDS = frozenset(("yes", "no", "odd", "all", "none"))
+SHORT_WORDS = frozenset(("yes", "no", "odd", "all", "none"))
 _SETS = {
     "all real numbers": "reals", "all reals": "reals", "no solution": "empty",
     "no solutions": "empty", "no real solution": "empty", "no real solutions": "empty",
@@ -285,20 +284,25 @@ def read(text: str) -> Node:
 
 
 def words_of(text: str) -> str | None:
-    r"""A spelled text as words in lower case, or None if it is none.
+    r"""A spelled text as words, or None if it is none.
 
-    Words are letters in ``\text``, or bare ones that are no product: four in a row, with capitals
-    only at the beginning.
+    Words are letters of any script in ``\text``, or bare ones that are no product: four in a row,
+    with capitals only at the beginning. They are in lower case, but up to three letters may be a
+    string or a formula: of those only the first.
     """
-    if not _LETTER.search(text):
-        return None
     plain = _WORD_TEXT.sub(r"\1", text).strip()
-    if not _WORDS.fullmatch(plain) or re.search(r",|(?:^| )(?:and|or)(?: |$)", plain):
+    if not is_letter(plain[:1] or " ") or not all(
+        is_letter(one) or one in "' .,-" for one in plain
+    ):
+        return None
+    if len(plain) > 200 or re.search(r",|(?:^| )(?:and|or)(?: |$)", plain):
         return None
     if "\\" not in text:
         names = plain.split()
         if not all(name[1:].islower() or len(name) == 1 for name in names):
             return None
-        if max(map(len, names)) < 4 and plain.lower() not in _SHORT_WORDS:
+        if max(map(len, names)) < 4 and plain.lower() not in SHORT_WORDS:
             return None
-    return " ".join(re.sub(r"[-.]", " ", plain).casefold().split())
+    is_short = plain.isascii() and len(plain) < 4 and plain.lower() not in SHORT_WORDS
+    folded = plain[0].casefold() + plain[1:] if is_short else plain.casefold()
+    return " ".join(re.sub(r"[-.]", " ", folded).split())

@@ -9,11 +9,11 @@ import contextlib
 import re
 from functools import lru_cache
 
-from tandem_plugin.grading.answers import read, words_of
+from tandem_plugin.grading.answers import SHORT_WORDS, read, words_of
 from tandem_plugin.grading.comparison import Comparison, Decision, OpenError, Proof
 from tandem_plugin.grading.spelling import same_text, spelled
 from tandem_plugin.grading.tree import Node, UndefinedError, UnreadableError, names_of, parts_of
-from tandem_plugin.grading.written import has_digits_of
+from tandem_plugin.grading.written import formula, has_digits_of, is_chemical
 
 AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules that find the answer to be the gold as written."""
@@ -30,8 +30,9 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
     """Compare two spelled texts; None if only computer algebra could tell and none is given."""
     if same_text(gold, answer):
         return Decision(True, "text")
-    if (decision := _choice(gold, answer) or _words(gold, answer)) is not None:
-        return decision
+    for rule_of in (_choice, _formulas, _words):
+        if (decision := rule_of(gold, answer)) is not None:
+            return decision
     gold, answer = _with_point(gold, answer), _with_point(answer, gold)
     rule = "unread_gold"
     try:
@@ -53,6 +54,8 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
 def is_read(text: str) -> bool:
     """Whether a spelled text is a choice, words, or mathematics without other words in it."""
     if _CHOICE.fullmatch(text) or _CAPITALS.fullmatch(text) or words_of(text) is not None:
+        return True
+    if formula(text) is not None:
         return True
     bare = _COMMAND.sub(" ", _TEXT.sub(" ", text))
     try:
@@ -87,6 +90,16 @@ def _choice(gold: str, answer: str) -> Decision | None:
     return Decision(wanted["letter"] == letter, "choice")
 
 
+def _formulas(gold: str, answer: str) -> Decision | None:
+    """Chemical formulas are equal as they are written; what may be a product is one as well."""
+    wanted, given = formula(gold), formula(answer)
+    if wanted is None or given is None or wanted.lower() in SHORT_WORDS:
+        return None
+    if wanted == given:
+        return Decision(True, "formula")
+    return Decision(False, "formula") if is_chemical(gold) else None
+
+
 def _words(gold: str, answer: str) -> Decision | None:
     """Words are equal without regard to case and space; a name in capitals only to itself."""
     if _CAPITALS.fullmatch(gold) and _CAPITALS.fullmatch(answer):
@@ -98,7 +111,7 @@ def _words(gold: str, answer: str) -> Decision | None:
         spoken = [" ".join(_TEXT.sub(r"\1", text).split()) for text in (gold, answer)]
         is_same = "\\text" in gold + answer and re.search("[A-Za-z]{3}", spoken[0]) is not None
     else:
-        spoken = [re.sub(r"\\(?:text|mathrm)|[{} ]", "", text) for text in (gold, answer)]
+        spoken = [re.sub(r"\\(?:text|mathrm)|[{}]", "", text).strip() for text in (gold, answer)]
         is_same = True
     return Decision(True, "words") if is_same and spoken[0] == spoken[1] else None
 

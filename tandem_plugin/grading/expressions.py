@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 
 from tandem_plugin.grading.spelling import GREEK
-from tandem_plugin.grading.tree import INFINITY, SCALARS, Node, UnreadableError, num
+from tandem_plugin.grading.tree import INFINITY, INVERSE, SCALARS, Node, UnreadableError, num
 from tandem_plugin.grading.units import unit_at
 
 _OTHER_NAMES = (
@@ -27,16 +27,18 @@ _FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot",
     "arctg": "arctan",
 }  # fmt: skip
-_ACCENTS = "vec bar hat dot ddot tilde overline underline widehat overrightarrow angle triangle"
+_ACCENTS = "vec bar hat dot ddot tilde overline widehat overrightarrow angle triangle"
+_VECTOR = re.compile(r"\\(?:vec|hat|mathbf|overrightarrow)(?![A-Za-z])")
 _INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
 _BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
 _APPLIED = frozenset(("f", "g", "h", "F", "G", "H", "P"))
 _NAMED_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
-_CLOSINGS = {"(": r"[)\]]", "[": r"[)\]]", "\\{": r"\\\}", "\\langle": r"\\rangle"}
+_CLOSINGS = dict.fromkeys("([]", r"[)\]\[]") | {"\\{": r"\\\}", "\\langle": r"\\rangle"}
 
 JOINER = (
-    r",? ?\\text ?\{ ?,? ?(and|or) ?\}|,? ?(?<![A-Za-z])(and|or)(?![A-Za-z])|([,;])|(\\\\)(?!end)"
+    r",? ?\\text ?\{ ?,? ?(and|or) ?\}|,? ?(?<![A-Za-z])(and|or)(?![A-Za-z])"
+    r"|([,;]?) ?(\\\\)(?!end)|([,;])"
 )
 COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
 SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)(?![A-Za-z]) ?\}?"
@@ -151,10 +153,14 @@ class Expressions(ABC):
         return self._made("neg", term) if negative else term
 
     def _product(self) -> Node:
-        factors = [self._implicit()]
+        start, factors = self.place, [self._implicit()]
         while True:
-            if self.take(_TIMES):
+            if (sign := self.take(_TIMES)) is not None:
+                middle = self.place
                 factors.append(self._factor())
+                sides = self.text[start:middle], self.text[middle : self.place]
+                if "times" in sign[0] and all(map(_VECTOR.search, sides)):
+                    factors[-2:] = [_crossed(*factors[-2:])]
             elif self.take(_OVER):
                 factors = [self._made("div", self._times(factors), self._factor())]
             else:
@@ -172,7 +178,7 @@ class Expressions(ABC):
 
     def _begins_factor(self, is_argument: bool) -> bool:
         if self.sees(r"\{|\\[a-z]*(?:floor|ceil)"):
-            return not self.sees(r"\\r")
+            return not self.sees(r"\\r|\{ ?[\d.]")
         if self.sees(r"\(") or (self.brackets == 0 and self.sees(r"\[")):
             return not is_argument
         if self.sees(r"\|"):
@@ -191,8 +197,13 @@ class Expressions(ABC):
     def _times(self, factors: list[Node]) -> Node:
         if len(factors) == 1:
             return factors[0]
-        flat = [p for f in factors for p in (f.parts if f.kind == "mul" else (f,))]
-        return self._made("mul", *flat)
+        flat = [part for factor in factors for part in _factors_of(factor)]
+        matrices = [factor for factor in flat if _letter_of(factor)]
+        if len(set(map(_letter_of, matrices))) < 2 or not any(map(_is_inverse, matrices)):
+            return self._made("mul", *flat)
+        product = Node("apply", (_PRODUCT, *matrices))
+        others = [factor for factor in flat if factor not in matrices]
+        return self._made("mul", *others, product) if others else product
 
     def _power(self) -> Node:
         base = self._atom()
@@ -205,11 +216,18 @@ class Expressions(ABC):
                 self.take(DEGREES)
                 base = Node("degrees", (base,))
             elif not self.sees(DEGREES) and self.take(r"\^"):
-                base = self._made("pow", base, self._exponent())
+                base = self._raised(base, self._exponent())
                 if self.sees(r"\^(?!\{\\circ)"):
                     raise self.fail()
             else:
                 return base
+
+    def _raised(self, base: Node, power: Node) -> Node:
+        """A power; the inverse of a product of matrices is that of its factors, turned around."""
+        factors = _factors_of(base)
+        if len(factors) < 2 or power not in INVERSE or not all(map(_is_capital, factors)):
+            return self._made("pow", base, power)
+        return self._times([Node("pow", (factor, power)) for factor in reversed(factors)])
 
     def _exponent(self) -> Node:
         if self.take("-"):
@@ -235,7 +253,7 @@ class Expressions(ABC):
     def _atom(self, is_single: bool = False) -> Node:
         if self.sees(r"[\d.]"):
             return self.number()
-        if (found := self.take(r"\(|\[|\\\{|\\langle(?![A-Za-z])")) is not None:
+        if (found := self.take(r"\(|\[|\]|\\\{|\\langle(?![A-Za-z])")) is not None:
             return self._bracketed(found[0].strip())
         if (command := self.take(r"\\([A-Za-z]+)")) is not None:
             return self._command(command[1])
@@ -269,11 +287,15 @@ class Expressions(ABC):
             return nodes[0] if found is not None else Node("set", tuple(nodes))
         if opening + closing in ("()", "[]") and len(nodes) == 1:
             return nodes[0]
+        if opening + closing == "[]" and (rows := _rows_of(nodes)):
+            return Node("matrix", rows)
+        # Brackets that face outward exclude an end: ]1,2[ is (1,2).
+        opening, closing = opening.replace("]", "("), closing.replace("[", ")")
         if opening + closing in ("()", r"\langle\rangle") or (
             opening + closing == "[]" and len(nodes) != 2
         ):
             return Node("tuple", tuple(nodes))
-        if len(nodes) != 2 or joiner != ",":
+        if len(nodes) != 2 or joiner not in ",;":
             raise self.fail()
         return Node("interval", (*nodes, opening, closing))
 
@@ -464,6 +486,52 @@ class Expressions(ABC):
             raise self.fail()
         matrix = Node("matrix", tuple(map(tuple, rows)))
         return Node("call", ("det", matrix)) if found[1] in ("vmatrix", "Vmatrix") else matrix
+
+
+_PRODUCT, _CROSS = "ordered product", "cross product"
+"""Functions that stand for a product whose factors keep their order."""
+
+
+def _factors_of(node: Node) -> tuple[Node, ...]:
+    if node.kind == "apply" and node.parts[0] == _PRODUCT:
+        return node.parts[1:]
+    return node.parts if node.kind == "mul" else (node,)
+
+
+def _is_capital(node: Node) -> bool:
+    return node.kind == "sym" and node.parts[0][:1].isupper()
+
+
+def _is_inverse(node: Node) -> bool:
+    """The inverse or the transpose of a capital letter, which may be a matrix."""
+    if node.kind == "sym":
+        return str(node.parts[0]).endswith("^-1")
+    return node.kind == "pow" and _is_capital(node.parts[0]) and node.parts[1] in INVERSE
+
+
+def _letter_of(node: Node) -> str:
+    """The capital letter that a factor is, or is a power of; else nothing."""
+    base = node.parts[0] if node.kind == "pow" else node
+    return base.parts[0][:1] if _is_capital(base) else ""
+
+
+def _crossed(first: Node, second: Node) -> Node:
+    """Turned around, a cross product is its negative."""
+    if repr(first) > repr(second):
+        return Node("neg", (Node("apply", (_CROSS, second, first)),))
+    return Node("apply", (_CROSS, first, second))
+
+
+def _rows_of(nodes: list[Node]) -> tuple[tuple[Node, ...], ...]:
+    """Lists of equally many entries in a list as the rows of a matrix; empty for anything else."""
+    rows = [node.parts[:2] if node.kind == "interval" else node.parts for node in nodes]
+    are_lists = all(
+        (node.kind == "interval" and node.parts[2:] == ("[", "]")) or node.kind == "tuple"
+        for node in nodes
+    )
+    is_even = len({len(row) for row in rows}) == 1
+    are_numbers = all(isinstance(one, Node) and one.kind in SCALARS for row in rows for one in row)
+    return tuple(rows) if are_lists and is_even and are_numbers else ()
 
 
 def _named(name: str) -> Node:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from tandem_plugin.grading.spelling import CONJUNCTIONS
+
 Finding: TypeAlias = Literal["box", "no_box", "truncated_box", "empty_box"]
 
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
@@ -15,11 +17,21 @@ _BARE = re.compile(r"[-+]?[\d.]|\\(?!boxed|fbox)[A-Za-z]|[A-Za-z](?![^\s$.,;:)])
 """How the content of a box without braces begins, unlike a word of a sentence about boxes."""
 _BARE_CONTENT = re.compile(r"[^\s$]{1,4000}")
 _GAP = r"(?:[\s$,;.&]|\\[()\[\],;: ]|\\q?quad(?![A-Za-z]))*"
+_JOINING = "|".join(" ".join(CONJUNCTIONS.values()).split())
 _BETWEEN = re.compile(
-    rf"{_GAP}(?:(?:,|(?:\\text ?\{{)?[A-Za-z() ,]{{0,24}}\b(?:and|or)\b ?\}}?){_GAP}"
+    rf"{_GAP}(?:(?:,|(?:\\text ?\{{)?(?:[A-Za-z() ,]{{0,24}}\b(?:and|or)\b| ?(?:{_JOINING})) ?\}}?)"
+    rf"{_GAP}"
     rf"(?:[A-Za-z](?:_\w|_\{{\w{{1,9}}\}})? ?= ?)?)?"
 )
 """What joins two boxes to one list: ``, y =``, or a few words that end in ``and`` or ``or``."""
+_PART = re.compile(
+    r"[\s$,;.&]*[*_]{0,2}(?:[Pp]art ?)?(?<![A-Za-z0-9])"
+    r"(?:\(?([a-h]|[ivx]{1,4}|[1-9])[).:]+|[-*\u2022](?= ))"
+    r"[\s*_:]*(?:(?:[Tt]he )?[Aa]nswer(?: is)?:? ?)?[\s$*]*\Z"
+)
+"""What stands before the box of a part: ``(b)``, ``2.``, ``Part b:``, a bullet."""
+_LETTERS = "abcdefgh"
+_LABELS = ("a b c d e f g h", "1 2 3 4 5 6 7 8", "i ii iii iv v vi vii viii")
 _ESCAPED_END = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]{1,4000})\\\}")
 """A box without braces in it whose closing brace was escaped: it has no other meaning there."""
 _OPENED_BY = {")": "(", "]": "[", "}": "{"}
@@ -107,6 +119,8 @@ def _joined(text: str, boxes: list[_Box]) -> str:
     """The content of the last box, or of the last boxes that make one list."""
     if boxes[-1].stop < 0:
         return _stripped(_BARE_CONTENT.match(text, boxes[-1].start))
+    if (parts := _parts(text, boxes)) is not None:
+        return parts
     first = len(boxes) - 1
     while first > 0 and len(boxes) - first < _MAX_JOINED and boxes[first - 1].stop >= 0:
         end = boxes[first - 1].stop + 1
@@ -115,6 +129,29 @@ def _joined(text: str, boxes: list[_Box]) -> str:
             break
         first -= 1
     return ", ".join(dict.fromkeys(text[box.start : box.stop].strip() for box in boxes[first:]))
+
+
+def _parts(text: str, boxes: list[_Box]) -> str | None:
+    """The last boxes as one list, if each has the label of the next part or a bullet, or None."""
+    contents: list[str] = []
+    labels: list[str | None] = []
+    for n in range(len(boxes) - 1, max(-1, len(boxes) - 1 - len(_LETTERS)), -1):
+        behind = boxes[n - 1].stop + 1 if n else 0
+        near = max(behind, boxes[n].began - _MAX_BETWEEN)
+        match = None if boxes[n].stop < 0 else _PART.search(text, near, boxes[n].began)
+        if match is None:
+            break
+        labels.insert(0, match[1])
+        contents.insert(0, text[boxes[n].start : boxes[n].stop].strip())
+        if match[1] in ("a", "1", "i") or match.start() > behind:
+            break
+    if len(labels) < 2:
+        return None
+    if not any(labels):
+        return ", ".join(dict.fromkeys(contents))
+    if not any(labels == one.split()[: len(labels)] for one in _LABELS):
+        return None
+    return ", ".join(f"({part}) {one}" for part, one in zip(_LETTERS, contents, strict=False))
 
 
 def _stripped(bare: re.Match[str] | None) -> str:

@@ -36,13 +36,18 @@ _STATED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _LABELLED = re.compile(
-    r"(?:\\(?:text|textbf|mathrm|mathbf|bf) ?\{ ?)?"  # \textbf{(A)}\ 5
+    r"(?:\\(?:text|textbf|mathrm|mathbf|bf) ?\{ ?|\{ ?\\(?:bf|rm) ?)?"  # \textbf{(A)}\ 5
     r"(?:\(?(?P<letter>[A-J])\)\.?|(?P<before>[A-J])[.:](?=[ }~\\]*[-+$\\\d]))"
     r" ?\}?(?:[ ~$]|\\[ ,;:]|\\q?quad(?![A-Za-z]))*(?P<content>\S.*)"
 )
 _LABEL = re.compile(r"(?<![A-Za-z])[A-J]\)")
+_NAMED_LETTER = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?|\{ ?\\(?:bf|rm) ?)?(?:[Oo]ption |[Cc]hoice )?"
+    r"\(?([A-Ja-j])(?:[).:][).:} ~]*(?:(?<=[ ~}])|(?=[\\$]))[^ }].*|(?<=[oO]ption .)\}?)"
+)
+"""The letter that an answer to a choice begins with, whatever follows it."""
 _MAX_DIGITS = 1_000
-_NO_NUMBER = ("nan", "<na>")
+_PLACEHOLDERS = ("nan", "<na>", "n/a", "null", "?", "-", "tbd")
 
 
 def answer_of(record: Mapping[str, Any], field: str | None = None) -> Any:
@@ -140,7 +145,30 @@ def labelled(text: str) -> Labelled | None:
     match = _LABELLED.fullmatch(bare.strip())
     if match is None or _LABEL.search(match["content"]):  # several choices: A) 5, B) 6
         return None
-    return Labelled(match["letter"] or match["before"], match["content"])
+    content: str = match["content"]
+    if content.endswith("}") and content.count("}") > content.count("{"):  # of the label's group
+        content = content[:-1]
+    return Labelled(match["letter"] or match["before"], content) if content else None
+
+
+def compared(gold: str, answer: str) -> list[tuple[str, str]]:
+    """The pairs of texts of which one must be equal, so that an answer is a gold.
+
+    Where both have the letter of a choice and its content, letters that differ decide; where one
+    has both, the other is compared with what it is.
+    """
+    wanted, given = labelled(gold), labelled(answer)
+    if wanted is not None and given is not None:
+        return [(wanted.content, given.content)] if wanted.letter == given.letter else []
+    if re.fullmatch("[A-J]", gold) and (match := _NAMED_LETTER.fullmatch(answer)):
+        return [(gold, match[1].upper())] if not _LABEL.search(answer, match.end(1) + 1) else []
+    content = given.content if given is not None and _is_apart(answer) else answer
+    return [(text, content) for text in readings(gold)]
+
+
+def _is_apart(answer: str) -> bool:
+    """Whether a label is no factor of what follows it: ``(A)x`` and ``(A)-3`` may be products."""
+    return re.match(r" ?\(?[A-J]\)[^ ~\\$]", answer) is None
 
 
 def _texts_in_json(text: str) -> list[str]:
@@ -182,7 +210,7 @@ def _text(value: str) -> tuple[str, ...] | str:
     if is_generated(value):
         return (value,)
     text = final_answer(value) or value.strip()
-    if text.casefold() in _NO_NUMBER:
+    if text.casefold() in _PLACEHOLDERS:
         return f"A gold answer must be text or a finite number, not {text}."
     return (text,) if text else "A gold answer is empty."
 

@@ -15,7 +15,7 @@ from tandem_plugin.errors import GradingError, shown
 from tandem_plugin.grading.equality import AS_WRITTEN, decide, is_copied, is_read
 from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated, judge
-from tandem_plugin.grading.golds import labelled, read_golds, readings
+from tandem_plugin.grading.golds import compared, read_golds, readings
 from tandem_plugin.grading.outcomes import Grade, GradingLimits
 from tandem_plugin.grading.pool import Reply, WorkerPool
 from tandem_plugin.grading.spelling import is_readable, nesting, spelled
@@ -132,20 +132,23 @@ def _rejected(answer: str) -> str | None:
 
 
 def _compared(pool: WorkerPool, answer: str, golds: tuple[str, ...], prompt: str | None) -> Grade:
-    read = [(gold, spelled(text)) for gold in golds for text in readings(gold)]
-    given = spelled(readings(answer)[0] if any(map(labelled, golds)) else answer)
-    decisions = [(gold, text, decide(text, given)) for gold, text in read]
+    pairs = [
+        (gold, (spelled(text), spelled(given)))
+        for gold in golds
+        for text, given in compared(gold, answer)
+    ]
+    decisions = [(gold, pair, decide(*pair)) for gold, pair in pairs]
     equal = [(gold, one.rule) for gold, _, one in decisions if one and one.is_equal]
     as_written = [(gold, rule) for gold, rule in equal if rule in AS_WRITTEN]
-    if not as_written and prompt is not None and is_copied(given, prompt):
+    if not as_written and prompt is not None and is_copied(spelled(answer), prompt):
         return Grade("copied", answer, "copied", 0.0)
     for gold, rule in as_written or equal:
         return Grade("correct", answer, rule, 0.0, gold)
-    left = [(gold, text) for gold, text, one in decisions if one is None]
+    left = [(gold, pair) for gold, pair, one in decisions if one is None]
     if not left:
         rules = (one.rule for *_, one in decisions if one and one.rule != "unread_gold")
-        return Grade("incorrect", answer, next(rules, "words"), 0.0)
-    return _replied(pool.ask([text for _, text in left], given), answer, [gold for gold, _ in left])
+        return Grade("incorrect", answer, next(rules, "words" if decisions else "choice"), 0.0)
+    return _replied(pool.ask([pair for _, pair in left]), answer, [gold for gold, _ in left])
 
 
 def _is_read(text: str) -> bool:

@@ -50,7 +50,7 @@ class Reply:
     waited: float
     """Seconds until a worker was free and ready."""
     decisions: tuple[Decision, ...] = ()
-    """One per gold, up to the first equal one."""
+    """One per pair, up to the first equal one."""
     message: str | None = None
 
 
@@ -89,8 +89,8 @@ class WorkerPool:
                 self._forkserver = _Forkserver(self._limits)
             return self._forkserver
 
-    def ask(self, golds: list[str], answer: str) -> Reply:
-        """Decide whether a spelled answer equals one of the spelled golds.
+    def ask(self, pairs: list[tuple[str, str]]) -> Reply:
+        """Decide whether the spelled gold and answer of one of some pairs are equal.
 
         Returns within six times ``limits.seconds`` of having a worker, however busy the machine.
         Raises :class:`GradingError` if no worker can be started.
@@ -101,7 +101,7 @@ class WorkerPool:
             if worker is None or worker.is_gone:
                 worker = self._new_worker()
             waited = time.monotonic() - asked
-            said = worker.ask({"golds": golds, "answer": answer}, _PATIENCE * self._limits.seconds)
+            said = worker.ask({"pairs": pairs}, _PATIENCE * self._limits.seconds)
             kept = None if said.get("is_last", True) else worker
         finally:
             if kept is None and worker is not None:

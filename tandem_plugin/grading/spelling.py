@@ -10,12 +10,12 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
 _SIGNS = {
-    "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "﹣": "-",
+    "−": "-", "∶": ":", "、": ", ", "∗": "*", "⋯": "\\ldots ",
     "×": "\\times ", "✕": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ",
     "÷": "\\div ", "⁄": "/", "∕": "/", "±": "\\pm ", "∓": "\\mp ",
     "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ",
@@ -43,8 +43,12 @@ _COMMANDS = {
     r"\text{ or }": "lor vee", r"\text{ and }": "land",
     r"\approx ": "approxeq thickapprox simeq doteq",
     r"\ldots ": "dots dotsb dotsc dotsm dotsi dotso cdots",
-    "": "displaystyle textstyle scriptstyle limits nolimits boldmath mathstrut strut large Large "
-        "huge small normalsize allowbreak",
+    "": "displaystyle textstyle scriptstyle limits nolimits boldmath mathstrut strut allowbreak "
+        "tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge rm bf it sf tt "
+        "sl sc em rmfamily sffamily ttfamily bfseries mdseries upshape itshape slshape normalfont "
+        "therefore because noindent par centering protect nonumber notag nobreak relax hfill "
+        "ensuremath smash mathord mathop mathrel mathbin mathopen mathclose underline uline "
+        "framebox smallskip medskip bigskip",
 }  # fmt: skip
 """How commands are spelled here that mean the same, or nothing."""
 _SPELLED_COMMANDS = {
@@ -57,10 +61,53 @@ def _spelled_command(command: re.Match[str]) -> str:
 
 
 _END = r"(?![A-Za-z])"
+_LAYOUT = "equation|align|aligned|alignat|gather|gathered|split|multline|displaymath|math|center"
+_FONTS = "rm|it|sf|tt|sl|sc|em|rmfamily|itshape|upshape|normalfont"
+_LENGTH = r"-?[\d.]+ ?(?:pt|em|ex|mm|cm|in|mu)"
+_INNER = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_LABEL_ENDS = r"(?=[-+$\d.(\[]|\\(?!text|math))"
+CONJUNCTIONS = {
+    "or": "or ou oder lub ili veya eller или 或 或者 或是 または 又は 또는 혹은 أو หรือ या",
+    "and": "and et und och ve và и та 和 与 及 以及 と 及び 그리고 와 과 و และ और",
+}
+"""What joins two values in the languages of most problem sets."""
+_LETTERS = {"or": " [ou] ", "and": " [yei] "}
+"""Conjunctions that are also names: only between spaces."""
+
+
+def _conjunction(word: str) -> str:
+    words = "|".join(CONJUNCTIONS[word].split())
+    return rf"\\text ?\{{(?: ?,? ?(?:{words}) ?|{_LETTERS[word]})\}}"
+
+
+def _parts(text: re.Match[str]) -> str:
+    """``(a) 3, (b) 5`` as ``(3; 5)``, if no letter is left out."""
+    pieces = re.split(r"(?:^|[,;]? ?)(?<![\w)\\])\(?([a-h])\) ?", text[0].strip())
+    is_whole = "".join(pieces[1::2]) == "abcdefgh"[: len(pieces) // 2] and all(pieces[2::2])
+    return f"({'; '.join(piece.strip() for piece in pieces[2::2])})" if is_whole else text[0]
+
+
+def _laid_out(environment: re.Match[str]) -> str:
+    """The content of an environment that only places it: rows, without their columns."""
+    return re.sub(r"\\\\ ?(?==)", " ", environment[3].replace("&", ""))
+
+
 _ORDINAL = "(?:st|nd|rd|th)"
 RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
+        ("row ends", rf"\\\\ ?(?:\*|\[ ?{_LENGTH} ?\])", r"\\\\"),
+        ("environments", rf"\\begin ?\{{({_LAYOUT})(\*?)\}}((?:(?!\\begin|\\end).)*)"
+                         r"\\end ?\{\1\2\}", _laid_out),
+        ("lengths", rf"\\[hm]space\*? ?\{{[^{{}}]*\}}|\\(?:[hm]skip|m?kern) ?{_LENGTH}", "  "),
+        ("labels", r"\\(?:label|tag|vspace|vphantom)\*? ?\{[^{}]*\}", ""),
+        ("braces", rf"\\underbrace ?({_INNER}) ?_ ?{_INNER}|\\overbrace ?({_INNER}) ?\^ ?{_INNER}",
+                   r"\1\2"),
+        ("emphasis", r"^ ?(\*\*|__|[`\"*])([^*`\"]+)\1[ .]?$", r"\2"),
+        ("empty switches", rf"\{{ ?\\(?:{_FONTS}|bf){_END}([^{{}}A-Za-z]*)\}}", r"{\1}"),
+        ("switches", rf"\{{ ?\\(?:{_FONTS}){_END} ?", r"\\mathrm{"),
+        ("bold switches", r"\{ ?\\(?:bf|bfseries)(?![A-Za-z]) ?", r"\\mathbf{"),
+        ("bare arguments", r"\\(math(?:bb|rm|bf|it|cal)) *([A-Za-z])(?![A-Za-z])", r"\\\1{\2}"),
         ("thousands", r",\\! ?(?=\d{3}(?!\d))|\{ ?, ?\} ?(?=\d{3}(?!\d))", r"{,}"),
         ("colons", r"\{ ?: ?\}|\\(?:text|mathrm) ?\{ ?: ?\}|\\colon(?![A-Za-z])", ":"),
         ("thin spaces", r"(?<!\\)\\[,;:> ]|~|\\(?:thinspace|medspace|enspace)" + _END, " "),
@@ -69,11 +116,11 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("delimiters", r"(?<!\\)\\[()\[\]]", " "),
         ("empty delimiters", r"\\(?:left|right|[bB]igg?[lrm]?) ?\.", ""),
         ("sizes", rf"\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", ""),
-        ("systems", r"(?:\\\{ ?)?\\begin ?\{(?:cases|array|aligned)\} ?(?:\{[lcr]+\})?"
-                    r"([^&<>{}]{1,200}=[^&{}]{1,200})\\end ?\{(?:cases|array|aligned)\}", r"\1"),
+        ("systems", r"(?:\\\{ ?)?\\begin ?\{(?:cases|array)\} ?(?:\{[lcr]+\})?"
+                    r"([^&<>{}]{1,200}=[^&{}]{1,200})\\end ?\{(?:cases|array)\}", r"\1"),
         ("empty set", r"\\\{ ?\\\}", r"\\emptyset "),
         ("commands", r"\\([A-Za-z]+)", _spelled_command),
-        ("colours", r"\\textcolor ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
+        ("colours", r"\\(?:textcolor|colorbox) ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
         ("chosen", r"\{ ?([^{}\\]{1,40}) ?\\choose ?([^{}\\]{1,40})\}", r"\\binom{\1}{\2}"),
         ("at most", "<=", r"\\le "),
         ("at least", ">=", r"\\ge "),
@@ -91,12 +138,16 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
                     r"|\\?(?:text|mathrm) ?\{ ?(?:\\?%|percent|percentage|pct) ?\}"
                     r"|(?<=[\d\s}])(?:percentage|percent|pct)(?![A-Za-z])", "%"),
         ("dollars", r"\\\$", "$"),
-        ("conjunctions", r"\\&", r"\\text{ and }"),
+        ("conjunctions", rf"\\&|{_conjunction('and')}", r"\\text{ and }"),
+        ("alternatives", _conjunction("or"), r"\\text{ or }"),
         ("plus or minus", r"\+/-|\+-", r"\\pm "),
         ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
         ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?"
                           r"|^ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? (?=[^A-Za-z])", ""),
+        ("labels of answers", r"^ ?(?:\\text ?\{ ?[^{}\\\d:=,;]{2,40}(?:: ?\} ?|\} ?: ?)"
+                              rf"|[A-Za-z][A-Za-z ]{{2,30}}: ){_LABEL_ENDS}", ""),
+        ("micro", r"\\mu ?\\(?:text|mathrm) ?\{ ?(?=[A-Za-z])", r"\\text{µ"),
         ("ordinals in text", rf"\\(?:text|mathrm) ?\{{ ?(\d{{1,99}}) ?-?{_ORDINAL} ?\}}",
                              r"\1\\text{th}"),
         ("ordinals", rf"(?<=\d) ?-? ?\^? ?(\{{ ?)?\\(?:text|mathrm|textsuperscript) ?"
@@ -108,6 +159,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("counted things", r"^ ?\\text ?\{ ?(-?\d[\d,]{0,99}(?:\.\d{1,99})?) ([A-Za-z]{2,20}"
                            r"(?: [A-Za-z]{1,20}){0,4} ?)\} ?$", r"\1\\text{ \2}"),
         ("ascii powers", r"\*\*", "^"),
+        ("parts", r"^ ?\(?a\) ?[^ ].*[ ,;]\(?b\) .*$", _parts),
         ("underscores", r"\\_", "_"),
         ("dots", r"\.\.\.", r"\\ldots "),
     )
@@ -120,6 +172,7 @@ _CONTROL_SPACE = re.compile(r"(\\[A-Za-z]+) +(?![A-Za-z])")
 _WRAPPER = re.compile(r"\\(?:text|mathrm|boxed|fbox|mathbf) ?(?=\{)")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _ROOT = re.compile(r"√ ?(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
+_FLOAT = re.compile(r" ?-?[\d.]+[eE][-+]?\d+ ?")
 _FOLDABLE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 
 
@@ -170,39 +223,78 @@ def _without_math_dollars(text: str) -> str:
     return " ".join(pieces) if len(pieces) % 2 or "$$" in text else text
 
 
+def is_letter(character: str) -> bool:
+    """Whether a character is a letter of some script, or a mark on one."""
+    return unicodedata.category(character)[0] in "LM"
+
+
+_GROUP = re.compile(rf"(\\(?:text\w*|math(?:rm|normal)|operatorname|[mh]box) ?{_INNER})")
+_RUN = re.compile(r"(?<![\\A-Za-z])[A-Za-z]*(?:[^\x00-\x7f]+[A-Za-z]*)+")
+
+
 def _ascii(text: str) -> str:
+    r"""ASCII, but for words: letters that TeX's mathematics does not have go into ``\text``."""
     if text.isascii():
         return text
     text = _ROOT.sub(r"\\sqrt{\1}", unicodedata.normalize("NFC", text))
+    text = "".join(map(_folded_character, text))
     for mark, raised in (("^", _SUPERSCRIPTS), ("_", _SUBSCRIPTS)):
         pieces = re.split(f"([{''.join(raised)}]+)", text)
         pieces[1::2] = (f"{mark}{{{''.join(raised[one] for one in run)}}}" for run in pieces[1::2])
         text = "".join(pieces)
-    return "".join(map(_one_ascii, text))
+    pieces = _GROUP.split(text)
+    pieces[::2] = (_RUN.sub(_in_text, piece) for piece in pieces[::2])
+    pieces = _GROUP.split("".join(pieces))
+    return "".join(
+        piece if n % 2 and _is_foreign(piece) else "".join(map(_sign, piece))
+        for n, piece in enumerate(pieces)
+    )
 
 
-def _one_ascii(character: str) -> str:
-    if character.isascii():
-        return character
-    if character in _SIGNS:
-        return _SIGNS[character]
+def _in_text(run: re.Match[str]) -> str:
+    pieces = ("".join(piece) for _, piece in groupby(run[0], _is_of_words))
+    return "".join(rf"\text{{{piece}}}" if _is_foreign(piece) else piece for piece in pieces)
+
+
+def _is_of_words(character: str) -> bool:
+    is_word = is_letter(character) or unicodedata.category(character) == "Sc"
+    return is_word and character not in _SIGNS and character not in "£€¥"
+
+
+def _is_foreign(piece: str) -> bool:
+    """Whether letters, or a group of text, have any that is no mathematics, or a unit's sign."""
+    others = (one for one in piece if not one.isascii() and one not in GREEK)
+    return bool(re.search("[°µ·] ?[A-Za-z]", piece)) or any(map(_is_of_words, others))
+
+
+def _sign(character: str) -> str:
     if character in GREEK:
         return f"\\{GREEK[character]} "
+    return _SIGNS.get(character, character)
+
+
+def _folded_character(character: str) -> str:
+    """A character without its width and font; a space or a dash of any kind as the common one."""
+    if character.isascii() or character in _SUPERSCRIPTS or character in _SUBSCRIPTS:
+        return character
     category = unicodedata.category(character)
+    if category in _COMMON:
+        return _COMMON[category]
     if category == "Nd":
         return str(unicodedata.digit(character))
-    if category == "Zs":
-        return " "
-    if category == "Cf":  # zero width, direction, soft hyphen: nothing that is seen
-        return ""
     decomposed = unicodedata.decomposition(character)
     if decomposed.startswith("<fraction>"):
         top, bottom = unicodedata.normalize("NFKC", character).split("\u2044")
         return f"\\frac{{{top}}}{{{bottom}}}" if top and bottom else character
-    if decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>")):
-        folded = unicodedata.normalize("NFKC", character)
-        return f"\\{GREEK[folded]} " if folded in GREEK else folded
+    folded = unicodedata.normalize("NFKC", character)
+    is_worded = decomposed.startswith(("<square>", "<compat>")) and folded.strip("°/").isalpha()
+    if is_worded or decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>")):
+        return folded if character not in _SIGNS and character not in GREEK else character
     return character
+
+
+_COMMON = {"Zs": " ", "Pd": "-", "Cf": ""}
+"""Spaces; dashes; and what is not seen: zero widths, directions, soft hyphens."""
 
 
 def _unwrapped(text: str) -> str:
@@ -218,9 +310,10 @@ def _unwrapped(text: str) -> str:
         if (
             match
             and match.group().startswith(("\\text", "\\math"))
-            and re.search(r"[A-Za-z]", inner)
+            and any(map(is_letter, inner))
             and "," not in inner
             and "\\" not in inner
+            and not _FLOAT.fullmatch(inner)
         ):
             break  # words and upright names stay what they are
         text = inner

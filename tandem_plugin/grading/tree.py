@@ -164,7 +164,8 @@ def names_of(node: Node) -> frozenset[str]:
     return frozenset(one.parts[0] for one in parts_of(node) if one.kind == "sym")
 
 
-_INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
+INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))
+"""The exponents of an inverse and of a transpose."""
 
 
 def is_name(node: Node, strictly: bool = False) -> bool:
@@ -183,7 +184,7 @@ def is_name(node: Node, strictly: bool = False) -> bool:
         capitals = all(name[:1].isupper() or ":" in name or name == "m" for name in symbols)
         return len(symbols) == len(parts) and (capitals or not strictly)
     if kind == "pow":  # the inverse of a matrix, its transpose
-        return parts[0].kind == "sym" and parts[1] in _INVERSE
+        return parts[0].kind == "sym" and parts[1] in INVERSE
     if kind == "tuple":
         return all(part.kind == "sym" for part in parts)
     if kind == "div" and strictly and "sym" in {part.kind for part in parts}:

@@ -6,7 +6,10 @@ A bare letter is a factor, unless in ``\\text`` or ``\\mathrm``. Nothing is conv
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
+
+from tandem_plugin.grading.spelling import is_letter
 
 _ALIASES = {
     "m": "metre meter", "cm": "centimetre centimeter", "mm": "millimetre millimeter",
@@ -19,10 +22,11 @@ _ALIASES = {
     "kJ": "kilojoule", "cal": "calorie", "kcal": "kilocalorie", "eV": "electronvolt", "keV": "",
     "MeV": "", "W": "watt", "kW": "kilowatt", "erg": "", "Pa": "pascal", "kPa": "", "atm":
     "atmosphere", "V": "volt", "A": "ampere amp", "ohm": "", "C": "coulomb", "T": "tesla",
-    "K": "kelvin", "degC": "celsius", "degF": "fahrenheit", "deg": "degree", "rad": "radian",
-    "arcsec": "arcsecond", "angstrom": "Å", "mol": "mole", "L": "liter litre",
+    "K": "kelvin", "degC": "celsius °C", "degF": "fahrenheit °F", "deg": "degree °",
+    "rad": "radian", "arcsec": "arcsecond", "angstrom": "Å", "mol": "mole", "L": "liter litre",
     "mL": "milliliter millilitre ml", "$": "dollar usd", "cent": "", "€": "euro eur",
-    "£": "gbp", "mph": "", "kmh": "kmph",
+    "£": "gbp", "mph": "", "kmh": "kmph", "M": "molar", "µm": "um micron micrometer micrometre μm",
+    "千米": "公里", "千克": "公斤", "毫米": "", "厘米": "", "km/h": "",
 }  # fmt: skip
 _CANONICAL = {
     alias: unit for unit, aliases in _ALIASES.items() for alias in (unit, *aliases.split())
@@ -35,15 +39,19 @@ _REFUSED_WORDS = (
     "perhaps about approximately at more less than least most between except no none all i e pi x "
     "y z is are was but wrong false choose mod modulo divided times point root sqrt "
     "base factorial through thousand million billion trillion incorrect invalid impossible "
-    "rejected guess estimate approx roughly nearly almost"
+    "rejected guess estimate approx roughly nearly almost mn mln mio mrd bn mil tsd tausend "
+    "тысяча тысячи тысяч млн млрд тыс миллион миллиона миллионов миллиард ou oder lub или ni и "
+    "et und nicht non не 或 和 不"
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
-"""Words after a number that change its meaning."""
+"""Words after a number that change its meaning; so do characters that are numbers, like 万."""
+_NUMBER_STEM = re.compile("mil(?!e|l?im|lig|lis)l?|milli(?:on|ard)")
+"""How mille, mil, Millionen and milliards begin."""
 _PIECE = re.compile(
     r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?"
-    r"(?P<text>(?:[A-Za-zÅ .'/^0-9-]|\{-?\d\}){1,60}|\([A-Za-z ]{1,60}\) ?)\}"
+    r"(?P<text>(?:[^{}\\]|\{-?\d\}){1,60})\}"
     r"|(?P<power>\^ ?(?:\{ ?-?\d ?\}|\d))|(?P<sign>[/.]|\\cdot(?![A-Za-z]))"
-    r"|(?P<bare>(?<![A-Za-zÅ])[A-Za-zÅ]{1,20}(?![A-Za-zÅ])))"
+    r"|(?P<bare>(?<![A-Za-z])[A-Za-z]{1,20}(?![A-Za-z])))"
 )
 _START = re.compile(
     r" ?(?:\\(?:text|mathrm|operatorname) ?\{|(?<=[\d})])[A-Za-z]{2}|(?<=[\d})] )[A-Za-z]{2})"
@@ -52,7 +60,7 @@ _END = re.compile(
     r" *(?:$|[,;:=<>)\]%|]|\\[}|]|\\(?:le|ge|ne|approx|cup|cap|in|end|rangle)(?![A-Za-z])|&|\\\\"
     r"|\\text ?\{ ?,? ?(?:and|or|to|:) ?\}|(?:and|or)(?![A-Za-z]))"
 )
-_WORD = re.compile(r"([A-Za-zÅ]+)|\^ ?\{? ?(-?\d) ?\}?|(/)")
+_WORD = re.compile(r"\^ ?\{? ?(-?\d) ?\}?|(/)|([^\s\d/^{}().'\u2019·-]+)|(\d)")
 _MAX_PIECES = 24
 
 
@@ -83,7 +91,9 @@ def _named(text: str) -> str | None:
     """One name for a unit's powers, in order; None for what is no unit."""
     powers: dict[str, int] = {}
     last, sign, times = None, 1, 1
-    for word, power, slash in _WORD.findall(text):
+    for power, slash, word, digit in _WORD.findall(text):
+        if digit or not all(map(_is_of_units, word)):
+            return None
         if slash or word == "per":
             sign = -1
         elif power or word in _RAISED:
@@ -93,7 +103,7 @@ def _named(text: str) -> str | None:
             powers[last] += (exponent - 1) * (1 if powers[last] > 0 else -1)
         elif word in _TIMES:
             times = _TIMES[word]
-        elif word.lower() in _REFUSED:
+        elif word.lower() in _REFUSED or _is_number(word):
             return None
         else:
             last = _canonical(word)
@@ -101,6 +111,18 @@ def _named(text: str) -> str | None:
             sign = times = 1
     return " ".join(f"{name}^{power}" if power != 1 else name
                     for name, power in sorted(powers.items()) if name and power)  # fmt: skip
+
+
+def _is_of_units(character: str) -> bool:
+    return is_letter(character) or character in "°%$" or unicodedata.category(character) == "Sc"
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word that is no known unit is, or may be, a number: 万, k, Millionen."""
+    is_unknown = _canonical(word) not in _CANONICAL.values()
+    is_short = len(word) == 1 and word.isascii()
+    numeric = any(unicodedata.numeric(one, None) is not None for one in word)
+    return is_unknown and (is_short or numeric or bool(_NUMBER_STEM.match(word.lower())))
 
 
 def _is_known(word: str) -> bool:

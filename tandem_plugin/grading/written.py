@@ -72,6 +72,28 @@ def _based(written: str, base: int) -> Node | None:
     return Node("based", (f"-{shown}" if "-" in written else shown, base))
 
 
+_ELEMENTS = (
+    "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se "
+    "Br Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb "
+    "Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm "
+    "Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
+)
+_ELEMENT = "|".join(sorted(_ELEMENTS.split(), key=len, reverse=True))
+_FORMULA = re.compile(rf"(?:[(\[]*(?:{_ELEMENT})\d{{0,3}}(?:[)\]]\d{{0,3}})*)+(?:\^?\d?[+-])?")
+_UPRIGHT = re.compile(r"\\(?:ce|text|mathrm) ?(?=\{)")
+
+
+def formula(text: str) -> str | None:
+    """A chemical formula without its markup, or None for what is none."""
+    plain = re.sub(r"[{}_ ]", "", _UPRIGHT.sub("", text))
+    return plain if len(plain) < 80 and _FORMULA.fullmatch(plain) else None
+
+
+def is_chemical(text: str) -> bool:
+    """Whether a formula cannot be a product of letters: it is upright, or has bare digits."""
+    return bool(_UPRIGHT.search(text) or re.search("[A-Za-z][0-9]", text))
+
+
 _TIME = re.compile(
     r"(?:\\text ?\{)? ?(\d{1,2})(?::(\d\d))? ?(?:\\text ?\{)? ?(?:([aApP])\.? ?[mM]\.?)? ?\}{0,2}",
     re.ASCII,

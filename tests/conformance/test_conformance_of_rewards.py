@@ -30,7 +30,7 @@ from tandem_plugin.grading.rewards.trl_reward import math_reward  # noqa: E402
 from tandem_plugin.grading.rewards.verl_reward import compute_score  # noqa: E402
 
 PROBLEM = r"What is $17\cdot 23$, or another thing?"
-N = "391 391. 391.0 $391$ bare two-boxes x=391"
+N = "391 391. 391.0 $391$ bare two-boxes x=391 letter-with-391"
 """The responses that say 391."""
 HALF = r"0.5 \frac{1}{2} 1/2 \dfrac12 50\%"
 BLANK = (None, " ", math.nan, [])
@@ -49,9 +49,9 @@ GOLDS: tuple[tuple[Any, str], ...] = (
     (["391"], N),
     (["7", "#### 391"], N),
     (("391", Decimal("0.5")), f"{N} {HALF}"),
-    ("A) 391", f"{N} A (A) letter-with-391"),
-    (r"\textbf{(A)}\ 391", f"{N} A (A) letter-with-391"),
-    (r"x = 391", f"{N} x=391"),
+    ("A) 391", f"{N} A (A)"),
+    (r"\textbf{(A)}\ 391", f"{N} A (A)"),
+    (r"x = 391", N),
     (r"391\text{ cm}", f"{N} 391cm"),
     ("1,391", "1391 1,391"),
     ("... \n#### 1,391", "1391 1,391"),
@@ -64,7 +64,7 @@ GOLDS: tuple[tuple[Any, str], ...] = (
     (r"\{1, 2\}", r"\{2,1\} 1,2"),
     ("[1, 2]", "[1,2]"),
     ('["A", "C"]', "A,C C,A json-A-C"),
-    ("A", "A (A)"),
+    ("A", "A (A) letter-with-391"),
     (True, "Yes True"),
     ("x > 1", "x>1 (1,\\infty)"),
     (r"\sqrt{8}", r"\sqrt8 2\sqrt2"),

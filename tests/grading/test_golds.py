@@ -44,6 +44,7 @@ READ: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (["A", "C"], ("A", "C")),
 )
 UNUSABLE = (None, "", "  ", [], [None], ["5", ""], math.nan, "NaN", Decimal("NaN"), math.inf)
+UNUSABLE += ("N/A", "<NA>", "null", "?", "-", "TBD")
 UNUSABLE += ({"x": 1}, b"5", [["5"]], Decimal("sNaN"), Decimal("1E+999999999"), 10**5_000)
 UNREAD = (
     "She sold 72 clips altogether.",

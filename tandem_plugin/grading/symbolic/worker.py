@@ -152,10 +152,10 @@ def _answered(question: dict[str, Any]) -> dict[str, Any]:
     return {"status": "decided", "decisions": decisions}
 
 
-def _decided(golds: list[str], answer: str) -> list[Decision]:
-    """A decision for each gold, up to the first that the answer equals."""
+def _decided(pairs: list[tuple[str, str]]) -> list[Decision]:
+    """A decision for each gold and answer, up to the first that are equal."""
     decisions: list[Decision] = []
-    for gold in golds:
+    for gold, answer in pairs:
         decisions.append(decide(gold, answer, proof) or Decision(False, "unproven"))
         if decisions[-1].is_equal:
             break
