@@ -277,6 +277,7 @@ class Expressions(ABC):
         """One thing in brackets, a tuple, an interval or a set."""
         self.brackets, bars, self.bars = self.brackets + 1, self.bars, 0
         found = self.take(_BUILDER) if opening == "\\{" else None
+        is_nested = self.sees(r"\[")
         if found is not None:
             nodes, joiner = [self._described(found[1])], ","
         else:
@@ -287,7 +288,7 @@ class Expressions(ABC):
             return nodes[0] if found is not None else Node("set", tuple(nodes))
         if opening + closing in ("()", "[]") and len(nodes) == 1:
             return nodes[0]
-        if opening + closing == "[]" and (rows := _rows_of(nodes)):
+        if opening + closing == "[]" and is_nested and (rows := _rows_of(nodes)):
             return Node("matrix", rows)
         # Brackets that face outward exclude an end: ]1,2[ is (1,2).
         opening, closing = opening.replace("]", "("), closing.replace("[", ")")

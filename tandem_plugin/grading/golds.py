@@ -40,10 +40,11 @@ _LABELLED = re.compile(
     r"(?:\(?(?P<letter>[A-J])\)\.?|(?P<before>[A-J])[.:](?=[ }~\\]*[-+$\\\d]))"
     r" ?\}?(?:[ ~$]|\\[ ,;:]|\\q?quad(?![A-Za-z]))*(?P<content>\S.*)"
 )
+_OTHER_LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 _LABEL = re.compile(r"(?<![A-Za-z])[A-J]\)")
 _NAMED_LETTER = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?|\{ ?\\(?:bf|rm) ?)?(?:[Oo]ption |[Cc]hoice )?"
-    r"\(?([A-Ja-j])(?:[).:][).:} ~]*(?:(?<=[ ~}])|(?=[\\$]))[^ }].*|(?<=[oO]ption .)\}?)"
+    r"\(?([A-J])(?:[).:][).:} ~]*(?:(?<=[ ~}])|(?=[\\$]))([^ }].*)|(?<=[oO]ption .)\}?)"
 )
 """The letter that an answer to a choice begins with, whatever follows it."""
 _MAX_DIGITS = 1_000
@@ -161,7 +162,7 @@ def compared(gold: str, answer: str) -> list[tuple[str, str]]:
     if wanted is not None and given is not None:
         return [(wanted.content, given.content)] if wanted.letter == given.letter else []
     if re.fullmatch("[A-J]", gold) and (match := _NAMED_LETTER.fullmatch(answer)):
-        return [(gold, match[1].upper())] if not _LABEL.search(answer, match.end(1) + 1) else []
+        return [] if _OTHER_LETTER.search(match[2] or "") else [(gold, match[1])]
     content = given.content if given is not None and _is_apart(answer) else answer
     return [(text, content) for text in readings(gold)]
 

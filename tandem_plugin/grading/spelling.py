@@ -15,7 +15,7 @@ from itertools import accumulate, groupby
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123456789+-n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-", strict=True))
 _SIGNS = {
-    "−": "-", "∶": ":", "、": ", ", "∗": "*", "⋯": "\\ldots ",
+    "\u2062": "\\cdot ", "\u2063": ",", "−": "-", "∶": ":", "、": ", ", "∗": "*", "⋯": "\\ldots ",
     "×": "\\times ", "✕": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "∙": "\\cdot ",
     "÷": "\\div ", "⁄": "/", "∕": "/", "±": "\\pm ", "∓": "\\mp ",
     "≤": "\\le ", "⩽": "\\le ", "≥": "\\ge ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ",
@@ -62,10 +62,13 @@ def _spelled_command(command: re.Match[str]) -> str:
 
 _END = r"(?![A-Za-z])"
 _LAYOUT = "equation|align|aligned|alignat|gather|gathered|split|multline|displaymath|math|center"
+_ANSWER = (
+    "(?:[tT]he )?(?:final )?(?:[aA]nswer|[aA]ns[.]?|[rR]espuesta|[rR]éponse|[aA]ntwort|[rR]esposta"
+    "|[rR]isposta|[оО]твет|[cC]evap|答案|答|答え|정답|답)"
+)
 _FONTS = "rm|it|sf|tt|sl|sc|em|rmfamily|itshape|upshape|normalfont"
 _LENGTH = r"-?[\d.]+ ?(?:pt|em|ex|mm|cm|in|mu)"
 _INNER = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-_LABEL_ENDS = r"(?=[-+$\d.(\[]|\\(?!text|math))"
 CONJUNCTIONS = {
     "or": "or ou oder lub ili veya eller или 或 或者 或是 または 又は 또는 혹은 أو หรือ या",
     "and": "and et und och ve và и та 和 与 及 以及 と 及び 그리고 와 과 و และ और",
@@ -89,7 +92,7 @@ def _parts(text: re.Match[str]) -> str:
 
 def _laid_out(environment: re.Match[str]) -> str:
     """The content of an environment that only places it: rows, without their columns."""
-    return re.sub(r"\\\\ ?(?==)", " ", environment[3].replace("&", ""))
+    return re.sub(r"\\\\ *(?==)", " ", environment[3].replace("&", "  "))
 
 
 _ORDINAL = "(?:st|nd|rd|th)"
@@ -100,7 +103,7 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("environments", rf"\\begin ?\{{({_LAYOUT})(\*?)\}}((?:(?!\\begin|\\end).)*)"
                          r"\\end ?\{\1\2\}", _laid_out),
         ("lengths", rf"\\[hm]space\*? ?\{{[^{{}}]*\}}|\\(?:[hm]skip|m?kern) ?{_LENGTH}", "  "),
-        ("labels", r"\\(?:label|tag|vspace|vphantom)\*? ?\{[^{}]*\}", ""),
+        ("labels", r"\\(?:label|tag|vspace|vphantom)\*? ?\{[^{}]*\}", "  "),
         ("braces", rf"\\underbrace ?({_INNER}) ?_ ?{_INNER}|\\overbrace ?({_INNER}) ?\^ ?{_INNER}",
                    r"\1\2"),
         ("emphasis", r"^ ?(\*\*|__|[`\"*])([^*`\"]+)\1[ .]?$", r"\2"),
@@ -143,10 +146,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("plus or minus", r"\+/-|\+-", r"\\pm "),
         ("times ten", r"(?<=\d) ?[xX] ?(?=10 ?\^)", r"\\times "),
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
-        ("introductions", r"^ ?\\text ?\{ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? ?\} ?"
-                          r"|^ ?(?:[tT]he )?(?:final )?[aA]nswer(?: is)?:? (?=[^A-Za-z])", ""),
-        ("labels of answers", r"^ ?(?:\\text ?\{ ?[^{}\\\d:=,;]{2,40}(?:: ?\} ?|\} ?: ?)"
-                              rf"|[A-Za-z][A-Za-z ]{{2,30}}: ){_LABEL_ENDS}", ""),
+        ("introductions", rf"^ ?\\text ?\{{ ?{_ANSWER}(?: is)? ?(?:: ?)?\}} ?:? ?"
+                          rf"|^ ?{_ANSWER}(?: is)?:? (?=[^A-Za-z])", ""),
         ("micro", r"\\mu ?\\(?:text|mathrm) ?\{ ?(?=[A-Za-z])", r"\\text{µ"),
         ("ordinals in text", rf"\\(?:text|mathrm) ?\{{ ?(\d{{1,99}}) ?-?{_ORDINAL} ?\}}",
                              r"\1\\text{th}"),
@@ -275,7 +276,7 @@ def _sign(character: str) -> str:
 
 def _folded_character(character: str) -> str:
     """A character without its width and font; a space or a dash of any kind as the common one."""
-    if character.isascii() or character in _SUPERSCRIPTS or character in _SUBSCRIPTS:
+    if character.isascii() or character in _KEPT:
         return character
     category = unicodedata.category(character)
     if category in _COMMON:
@@ -288,11 +289,11 @@ def _folded_character(character: str) -> str:
         return f"\\frac{{{top}}}{{{bottom}}}" if top and bottom else character
     folded = unicodedata.normalize("NFKC", character)
     is_worded = decomposed.startswith(("<square>", "<compat>")) and folded.strip("°/").isalpha()
-    if is_worded or decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>")):
-        return folded if character not in _SIGNS and character not in GREEK else character
-    return character
+    is_font = decomposed.startswith(("<wide>", "<font>", "<narrow>", "<small>"))
+    return folded if is_font or (is_worded and category != "Nl") else character
 
 
+_KEPT = frozenset((*_SUPERSCRIPTS, *_SUBSCRIPTS, *_SIGNS, *GREEK))
 _COMMON = {"Zs": " ", "Pd": "-", "Cf": ""}
 """Spaces; dashes; and what is not seen: zero widths, directions, soft hyphens."""
 

@@ -41,7 +41,7 @@ _REFUSED_WORDS = (
     "base factorial through thousand million billion trillion incorrect invalid impossible "
     "rejected guess estimate approx roughly nearly almost mn mln mio mrd bn mil tsd tausend "
     "тысяча тысячи тысяч млн млрд тыс миллион миллиона миллионов миллиард ou oder lub или ni и "
-    "et und nicht non не 或 和 不"
+    "et und nicht non не 或 和 不 半 lakh crore douzaine docena dutzend"
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words after a number that change its meaning; so do characters that are numbers, like 万."""

@@ -57,7 +57,6 @@ EXAMPLES = {
     "times ten": ("A x 10^{7}", r"A\times 10^7"),
     "moduli": (r"x\equiv A\pmod 7", r"x\equiv A\pmod{7}"),
     "introductions": (r"\text{The answer is }A", "A"),
-    "labels of answers": (r"\text{Ответ: }A", "A"),
     "micro": (r"A\ \mu\text{m}", "A µm"),
     "parts": ("(a) A, (b) B", "(A; B)"),
     "ordinals in text": (r"\text{Ath}", r"A\text{th}"),
