@@ -292,7 +292,7 @@ def words_of(text: str) -> str | None:
     """
     plain = _WORD_TEXT.sub(r"\1", text).strip()
     if not is_letter(plain[:1] or " ") or not all(
-        is_letter(one) or one in "' .,-" for one in plain
+        is_letter(sign) or sign in "' .,-" for sign in plain
     ):
         return None
     if len(plain) > 200 or re.search(r",|(?:^| )(?:and|or)(?: |$)", plain):

@@ -92,10 +92,10 @@ def _choice(gold: str, answer: str) -> Decision | None:
 
 def _formulas(gold: str, answer: str) -> Decision | None:
     """Chemical formulas are equal as they are written; what may be a product is one as well."""
-    wanted, given = formula(gold), formula(answer)
-    if wanted is None or given is None or wanted.lower() in SHORT_WORDS:
+    right, written = formula(gold), formula(answer)
+    if right is None or written is None or right.lower() in SHORT_WORDS:
         return None
-    if wanted == given:
+    if right == written:
         return Decision(True, "formula")
     return Decision(False, "formula") if is_chemical(gold) else None
 

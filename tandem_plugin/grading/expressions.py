@@ -531,7 +531,8 @@ def _rows_of(nodes: list[Node]) -> tuple[tuple[Node, ...], ...]:
         for node in nodes
     )
     is_even = len({len(row) for row in rows}) == 1
-    are_numbers = all(isinstance(one, Node) and one.kind in SCALARS for row in rows for one in row)
+    entries = [entry for row in rows for entry in row]
+    are_numbers = all(isinstance(entry, Node) and entry.kind in SCALARS for entry in entries)
     return tuple(rows) if are_lists and is_even and are_numbers else ()
 
 

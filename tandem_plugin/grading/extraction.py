@@ -149,9 +149,11 @@ def _parts(text: str, boxes: list[_Box]) -> str | None:
         return None
     if not any(labels):
         return ", ".join(dict.fromkeys(contents))
-    if not any(labels == one.split()[: len(labels)] for one in _LABELS):
+    if not any(labels == row.split()[: len(labels)] for row in _LABELS):
         return None
-    return ", ".join(f"({part}) {one}" for part, one in zip(_LETTERS, contents, strict=False))
+    return ", ".join(
+        f"({part}) {content}" for part, content in zip(_LETTERS, contents, strict=False)
+    )
 
 
 def _stripped(bare: re.Match[str] | None) -> str:

@@ -127,7 +127,7 @@ def readings(gold: str) -> tuple[str, ...]:
     of which a response must have.
     """
     if (option := labelled(gold)) is not None:
-        return (f"({option.letter}) {option.content}", *option)
+        return option
     if gold.startswith('["') and (texts := _texts_in_json(gold)):
         return (gold, ", ".join(texts))
     return (gold,)
@@ -158,12 +158,12 @@ def compared(gold: str, answer: str) -> list[tuple[str, str]]:
     Where both have the letter of a choice and its content, letters that differ decide; where one
     has both, the other is compared with what it is.
     """
-    wanted, given = labelled(gold), labelled(answer)
-    if wanted is not None and given is not None:
-        return [(wanted.content, given.content)] if wanted.letter == given.letter else []
+    option, choice = labelled(gold), labelled(answer)
+    if option is not None and choice is not None:
+        return [(option.content, choice.content)] if option.letter == choice.letter else []
     if re.fullmatch("[A-J]", gold) and (match := _NAMED_LETTER.fullmatch(answer)):
         return [] if _OTHER_LETTER.search(match[2] or "") else [(gold, match[1])]
-    content = given.content if given is not None and _is_apart(answer) else answer
+    content = choice.content if choice is not None and _is_apart(answer) else answer
     return [(text, content) for text in readings(gold)]
 
 

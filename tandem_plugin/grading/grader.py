@@ -133,14 +133,15 @@ def _rejected(answer: str) -> str | None:
 
 def _compared(pool: WorkerPool, answer: str, golds: tuple[str, ...], prompt: str | None) -> Grade:
     pairs = [
-        (gold, (spelled(text), spelled(given)))
+        (gold, (spelled(reading), spelled(content)))
         for gold in golds
-        for text, given in compared(gold, answer)
+        for reading, content in compared(gold, answer)
     ]
     decisions = [(gold, pair, decide(*pair)) for gold, pair in pairs]
     equal = [(gold, one.rule) for gold, _, one in decisions if one and one.is_equal]
     as_written = [(gold, rule) for gold, rule in equal if rule in AS_WRITTEN]
-    if not as_written and prompt is not None and is_copied(spelled(answer), prompt):
+    contents = {content for _, (_, content) in pairs}
+    if not as_written and prompt and any(is_copied(content, prompt) for content in contents):
         return Grade("copied", answer, "copied", 0.0)
     for gold, rule in as_written or equal:
         return Grade("correct", answer, rule, 0.0, gold)

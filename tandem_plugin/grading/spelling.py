@@ -26,13 +26,10 @@ _SIGNS = {
     "”": '"', "…": "\\ldots ", "，": ",", "。": ".", "Å": "Å",
 }  # fmt: skip
 GREEK = {
-    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta",
-    "η": "eta", "θ": "theta", "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu",
-    "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau", "υ": "upsilon",
-    "φ": "phi", "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
-    "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi",
-    "Ω": "Omega",
-}  # fmt: skip
+    letter: name.lower() if letter.islower() else name.capitalize()
+    for letter in "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"
+    for name in [unicodedata.name(letter).split()[-1].replace("LAMDA", "LAMBDA")]
+} | {"µ": "mu", "ϕ": "phi"}
 
 _COMMANDS = {
     r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "le leq leqq leqslant",
@@ -264,8 +261,8 @@ def _is_of_words(character: str) -> bool:
 
 def _is_foreign(piece: str) -> bool:
     """Whether letters, or a group of text, have any that is no mathematics, or a unit's sign."""
-    others = (one for one in piece if not one.isascii() and one not in GREEK)
-    return bool(re.search("[°µ·] ?[A-Za-z]", piece)) or any(map(_is_of_words, others))
+    letters = (letter for letter in piece if not letter.isascii() and letter not in GREEK)
+    return bool(re.search("[°µ·] ?[A-Za-z]", piece)) or any(map(_is_of_words, letters))
 
 
 def _sign(character: str) -> str:
@@ -323,14 +320,7 @@ def _unwrapped(text: str) -> str:
 
 def _braced(text: str, start: int) -> str | None:
     """The content of a brace at ``start`` that closes at the very end of the text."""
-    if text[start : start + 1] != "{" or not text.endswith("}"):
-        return None
-    depth = 0
-    for place in range(start, len(text)):
-        if text[place] == "{" and text[place - 1 : place] != "\\":
-            depth += 1
-        elif text[place] == "}" and text[place - 1 : place] != "\\":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : place] if place == len(text) - 1 else None
-    return None
+    signs = re.sub(r"\\[{}]", "  ", text)[start:]
+    *depths, last = accumulate([(sign == "{") - (sign == "}") for sign in signs] or [1])
+    is_whole = last == 0 and min(depths, default=0) > 0
+    return text[start + 1 : -1] if is_whole else None

@@ -121,7 +121,7 @@ def _is_number(word: str) -> bool:
     """Whether a word that is no known unit is, or may be, a number: 万, k, Millionen."""
     is_unknown = _canonical(word) not in _CANONICAL.values()
     is_short = len(word) == 1 and word.isascii()
-    numeric = any(unicodedata.numeric(one, None) is not None for one in word)
+    numeric = any(unicodedata.numeric(letter, None) is not None for letter in word)
     return is_unknown and (is_short or numeric or bool(_NUMBER_STEM.match(word.lower())))
 
 

@@ -9,6 +9,19 @@ from tandem_plugin.grading import Grader
 COPIED = (
     (r"Compute $200\cdot 3$.", r"200\cdot3", "600"),
     (r"Compute $200\cdot 3$.", r"200 \times 3", "600"),
+    *(
+        (r"Compute $200\cdot 3$.", wrapped, "600")
+        for wrapped in (
+            r"(A) 200\cdot 3",
+            r"\textbf{(A)}\ 200\cdot 3",
+            r"\underline{200\cdot 3}",
+            r"{\rm 200}\cdot{\bf 3}",
+            r"**200\cdot 3**",
+            r"\begin{aligned}&200\cdot 3\end{aligned}",
+            r"200\cdot\hspace{1em}3\tag{1}",
+            r"\text{Answer: }200\cdot 3",
+        )
+    ),
     (r"What is 2+3*4?", "2+3*4", "14"),
     (r"Simplify $\frac{x^2-1}{x-1}$.", r"\dfrac{x^2-1}{x-1}", "x+1"),
     (r"Find the value of $x=\sqrt{8}$ in simplest form.", r"x=\sqrt{8}", r"2\sqrt2"),
