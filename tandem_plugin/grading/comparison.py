@@ -248,7 +248,7 @@ class Comparison:
         )
         has_ends = gold.kind != answer.kind and "list" in (gold.kind, answer.kind)
         if (brackets != others and gold.kind != "matrix" != answer.kind) or (
-            has_ends and "infinity" in f"{gold}{answer}"
+            has_ends and ("infinity" in f"{gold}{answer}" or "interval" in (gold.kind, answer.kind))
         ):
             return Decision(False, "kind")
         if len(wanted) != len(given) or brackets != others:

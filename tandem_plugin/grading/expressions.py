@@ -290,9 +290,10 @@ class Expressions(ABC):
             return nodes[0]
         if opening + closing == "[]" and is_nested and (rows := _rows_of(nodes)):
             return Node("matrix", rows)
-        # Brackets that face outward exclude an end: ]1,2[ is (1,2).
+        # Brackets that face outward exclude an end: ]1,2[ is (1,2), but never a point.
+        faces_outward = "]" in opening or "[" in closing
         opening, closing = opening.replace("]", "("), closing.replace("[", ")")
-        if opening + closing in ("()", r"\langle\rangle") or (
+        if (not faces_outward and opening + closing in ("()", r"\langle\rangle")) or (
             opening + closing == "[]" and len(nodes) != 2
         ):
             return Node("tuple", tuple(nodes))
