@@ -177,27 +177,19 @@ class SpeculativeState(AuthorsState):
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         return {"tandem_draft_stats": self.draft_counters.of_slot(slot_request.slot).to_row()}
 
-    # Called by the samplers: SamplingState and VerifyingState.
+    # Called by the samplers, as SamplingState and VerifyingState in step.py say.
 
     def set_memory_aside(self) -> None:
-        """Show vLLM's profiling the memory of a round: see :func:`set_aside`."""
         set_aside(draft_memory(self.vllm_config), self.device)
 
     def take_authors(self, batch: InputBatch) -> torch.Tensor | None:
-        """Who writes the next token of each row: bool ``[rows]``; None if all are the senior's.
-
-        Called once per step, by the sampler that vLLM chose for it.
-        """
         authors = self.model.tandem_step_authors.take(batch.num_reqs)
         assert not isinstance(authors, np.ndarray), "Model Runner V2 keeps authors on the device"
         return authors
 
     def keep_states(self, batch: InputBatch) -> None:
-        """Keep both models' hidden states of a step that is to be measured.
-
-        The junior reads the step's tokens for this: otherwise its hidden state for the token after
-        a fully accepted chain of drafts would be unknown.
-        """
+        # The junior reads the step's tokens for this: its hidden state for the token after a fully
+        # accepted chain of drafts would otherwise be unknown.
         measures = self.model.tandem_measures
         if measures.is_due():
             rows, seniors = batch.logits_indices, self.model.tandem_states
@@ -206,23 +198,17 @@ class SpeculativeState(AuthorsState):
 
     @property
     def draft_tokens(self) -> torch.Tensor:
-        """The drafts of every slot: int64 ``[size, k]``, -1 where there is none."""
         drafts: torch.Tensor = self._req_states.draft_tokens
         return drafts
 
     def chain_authors(self) -> torch.Tensor:
-        """Who writes each position of the drafted chains: bool ``[size, k + 1]``."""
         return self._authors.chain_authors(self.draft_tokens)
 
     def fill_undrafted_rows(
         self, logits: torch.Tensor, batch: InputBatch, authors: torch.Tensor
     ) -> torch.Tensor:
-        """The logits, replaced by the junior's for undrafted tokens that it writes.
-
-        logits: ``[rows of logits, vocabulary]``, changed in place. authors: bool ``[rows]``. The
-        host knows which rows have no drafts, and runs the junior over the step's tokens only if one
-        of them may be the junior's.
-        """
+        # The host knows which rows have no drafts, and runs the junior over the step's tokens only
+        # if one of them may be the junior's.
         rows = self._flags.undrafted_rows(batch)
         if not rows.size:
             return logits
@@ -254,11 +240,6 @@ class SpeculativeState(AuthorsState):
     def fill_kept_drafts(
         self, logits: torch.Tensor, batch: InputBatch, is_kept: torch.Tensor
     ) -> torch.Tensor:
-        """The logits, replaced by the junior's for kept drafts: ``[rows of logits, vocabulary]``.
-
-        For logprobs, which are those of the author before any parameter. logits: changed in place.
-        is_kept: bool ``[rows of logits]``.
-        """
         slots = batch.expanded_idx_mapping.long()
         steps = batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
         for chunk in row_chunks(len(logits), logits.shape[1]):
@@ -268,13 +249,11 @@ class SpeculativeState(AuthorsState):
         return logits
 
     def count_round(self, outcome: RoundOutcome) -> None:
-        """Count a round's drafts."""
         self.draft_counters.add(outcome, self._authors.in_tandem(outcome.slots))
 
-    # Called by the speculator: DraftingState.
+    # Called by the speculator, as DraftingState in step.py says.
 
     def set_speculator(self, speculator: JuniorDrafts) -> None:
-        """Set the speculator, which keeps the junior's hidden states for every draft."""
         self._speculator = speculator
 
     @property
@@ -284,15 +263,12 @@ class SpeculativeState(AuthorsState):
 
     @property
     def request_states(self) -> RequestState:
-        """The runner's state of every request."""
         return self._req_states
 
     def read(self, batch: InputBatch) -> torch.Tensor:
-        """Run the junior over the step's tokens, once per step: ``[tokens, hidden]``."""
         return self._reading.hidden(batch)
 
     def draft_masks(self, batch: InputBatch) -> DraftMasks | None:
-        """The masks for a step's drafts; None if no request needs one."""
         slots_host = batch.idx_mapping_np
         if not self._flags.has_masks[slots_host].any():
             return None
@@ -301,8 +277,4 @@ class SpeculativeState(AuthorsState):
         return DraftMasks(slots, slots_host, self._sampler, last)
 
     def keep_next_hidden(self, batch: InputBatch, *, is_kept: bool) -> None:
-        """Set whether the speculator kept the junior's hidden state at each request's newest token.
-
-        It does if these requests continue without drafts.
-        """
         self._flags.has_next_hidden[batch.idx_mapping_np] = is_kept

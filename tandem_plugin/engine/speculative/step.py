@@ -80,7 +80,8 @@ class VerifyingState(SamplingState, Protocol):
     ) -> torch.Tensor:
         """The logits, replaced by the junior's for kept drafts: ``[n, vocabulary]``.
 
-        logits: changed in place. is_kept: bool ``[n]``.
+        For logprobs, which are those of the author before any parameter. logits: changed in place.
+        is_kept: bool ``[n]``.
         """
 
     def count_round(self, outcome: RoundOutcome) -> None:
