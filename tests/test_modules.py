@@ -237,7 +237,6 @@ HELD_BY = {
         "tandem_plugin/training/response_authorship.py",
     ],
     "tests/training/test_run.py": [
-        "tandem_plugin/training/imitation.py",
         "tandem_plugin/training/validation.py",
     ],
     "tests/training/test_calls.py": [

@@ -337,6 +337,7 @@ def edited(folder: Path, name: str, **changes: Any) -> None:
         ("tokenizer_config.json", {"extra_special_tokens": {"image_token": "<image>"}}),
         ("tokenizer_config.json", {"extra_special_tokens": ["<image>"]}),
         ("tokenizer_config.json", {"pad_token": "q"}),
+        ("tokenizer_config.json", {"pad_token": "<tool>"}),  # added, and not special
         ("special_tokens_map.json", {"eos_token": "<new end>"}),
         ("added_tokens.json", {"<new>": 300}),
     ],

@@ -25,13 +25,16 @@ def model_of(architecture: str, nested: bool = True, **unified: Any) -> Any:
 
 @pytest.mark.parametrize("architecture", ["TandemQwen2ForCausalLM", "Gemma3ForCausalLM"])
 def test_text_config_says_what_the_whole_config_says_of_it(architecture: str) -> None:
-    whole = {"tie_word_embeddings": False, "quantization_config": {"bits": 4}}
+    whole = {
+        "tie_word_embeddings": False,
+        "quantization_config": {"bits": 4},
+        "head_dtype": "float32",
+    }
     model = keep_text_config(model_of(architecture, **whole))
     assert model.hf_config is model.hf_text_config
     assert model.hf_config.rope_parameters == {"rope_type": "default"}
     assert {name: getattr(model.hf_config, name) for name in whole} == whole
     assert model.hf_config.architectures == [architecture]
-    assert not hasattr(model.hf_config, "head_dtype")
 
 
 def test_config_of_a_model_without_rope_is_kept_as_well() -> None:
@@ -39,6 +42,7 @@ def test_config_of_a_model_without_rope_is_kept_as_well() -> None:
     model.hf_text_config.rope_parameters = None
     assert keep_text_config(model).hf_config is model.hf_text_config
     assert model.hf_config.tie_word_embeddings is True
+    assert not hasattr(model.hf_config, "head_dtype")
 
 
 @pytest.mark.parametrize(

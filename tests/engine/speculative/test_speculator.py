@@ -184,12 +184,14 @@ TOKENS = torch.arange(SIZE * LONGEST, dtype=torch.int32).view(SIZE, LONGEST)
 
 
 def propose(
-    made: Any, slots: list[int], computed: list[int], *, prompts: bool = False, drafted: int = 0,
+    made: Any, slots: list[int], computed: list[int], *, prompts: bool | list[bool] = False,
+    drafted: int = 0,
     masks: Any = None, **requested: Any,
 ) -> tuple[torch.Tensor, State]:  # fmt: skip
     """A round after a step that leaves so many tokens of each slot computed.
 
-    prompts, drafted: whether the step had prompts, and the drafts that it verified.
+    prompts: whether the requests, or which of them, were prompts in the step. drafted: the drafts
+    that it verified.
     """
     lengths = torch.zeros(SIZE, dtype=torch.int32)
     lengths[slots] = torch.tensor(computed, dtype=torch.int32)
@@ -197,12 +199,12 @@ def propose(
     batch = SimpleNamespace(
         num_reqs=len(slots),
         idx_mapping=torch.tensor(slots, dtype=torch.int32),
-        is_prefilling_np=np.array([prompts] * len(slots)),
+        is_prefilling_np=np.array([prompts] * len(slots) if isinstance(prompts, bool) else prompts),
         seq_lens_cpu_upper_bound=torch.tensor([*computed, 0, 0], dtype=torch.int32),
         num_draft_tokens=drafted,
     )
     drafts = made.propose(batch, *[None] * 8, *SAMPLING, **requested)
-    assert made.model_state.was_read == [batch] * prompts
+    assert made.model_state.was_read == [batch] * bool(np.any(prompts))
     return drafts, made.model_state
 
 
@@ -232,6 +234,20 @@ def test_in_a_step_with_prompts_the_junior_reads_them_before(
     drafts, _ = propose(made.speculator, [1], [1], prompts=True)
     assert made.two.read == [([12, 13], [0, 1], [2])]
     assert drafts.tolist() == [[14, 15, 16]]
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("prompts", [[True, False], [False, True], [True, True]])
+@pytest.mark.parametrize("drafts", [0, DRAFTS])
+def test_prompts_that_come_in_while_others_decode_are_read(
+    monkeypatch: pytest.MonkeyPatch, prompts: list[bool], drafts: int
+) -> None:
+    """Otherwise the junior's cache would lack them."""
+    made = make(monkeypatch)
+    _, state = propose(
+        made.speculator, [2, 0], [5, 3], prompts=prompts, num_speculative_tokens=drafts
+    )
+    assert len(state.was_read) == 1
 
 
 @pytest.mark.usefixtures("sampled")

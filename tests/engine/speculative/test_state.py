@@ -109,16 +109,20 @@ class Setup:
 
 
 @pytest.fixture
-def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
-    """A state as vLLM's runner makes it, with a request in tandem in every slot."""
+def setup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """A state as vLLM's runner makes it, with a request in tandem in every slot.
+
+    Its parameter, if it has one, is the engine's settings.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
+    settings = getattr(request, "param", {"schedule": "word"})
     junior = Junior(random(HIDDEN, IDS), random(20, HIDDEN))
     drafts = Drafts(random(SLOTS + 1, DRAFTS, HIDDEN), torch.zeros(IDS).bool())
-    rules = TandemRules(TandemConfig.from_mapping({"schedule": "word"}), VOCABULARY)
+    rules = TandemRules(TandemConfig.from_mapping(settings), VOCABULARY)
     monkeypatch.setattr(authors_state, "engine_rules", lambda config: rules)
     monkeypatch.setattr(authors_state, "shared_memory", host_memory)
     monkeypatch.setattr(module, "junior_of", lambda config: junior)
@@ -207,6 +211,25 @@ SCHEDULED: dict[str, tuple[bool, int | None, int, bool]] = {
 }
 UNDRAFTED = ["decodes without drafts", "ends a prompt, the junior begins",
              "ends a padded prompt, the junior begins"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("setup", "beyond"),
+    [
+        ({"mode": "lockstep"}, 0),
+        ({"mode": "speculative", "drafts": 1}, 4),
+        ({"mode": "speculative", "drafts": DRAFTS}, 2 * (DRAFTS + 1)),
+        ({"mode": "speculative", "drafts": {1: DRAFTS, 8: 0}}, 2 * (DRAFTS + 1)),
+    ],
+    indirect=["setup"],
+)
+def test_draws_reach_as_far_as_two_rounds_may_write_beyond_the_end(
+    setup: Setup, beyond: int
+) -> None:
+    """The round that reaches the end, and the next one of asynchronous scheduling."""
+    for slot in range(SLOTS):
+        slot_request = setup.state._slot_requests[f"request {slot}"]
+        assert slot_request.limit == 20 + beyond + 1
 
 
 @pytest.mark.parametrize("is_drafting", [True, False])
