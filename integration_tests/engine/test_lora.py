@@ -130,6 +130,8 @@ def test_the_adapter_is_the_seniors_and_the_base_the_juniors(
     check(alone, [merged], base, tokenizer)
     mixed = greedy(engine[0], tokenizer, [(1, first), (2, second)])
     check(mixed, [merged, other], base, tokenizer)
+    beside = greedy(engine[0], tokenizer, [(1, first), None, (2, second)])
+    check(beside, [merged, base, other], base, tokenizer)
     plain = greedy(engine[0], tokenizer, [None])
     if not is_gpu():  # where the rule cannot tell a model from itself
         check(plain, [base], base, tokenizer)

@@ -436,6 +436,30 @@ def test_additional_config_that_is_no_dict_says_its_own_hash() -> None:
 
 
 @needs_lora
+def test_torch_kernels_take_no_adapter_for_the_last_one_still() -> None:
+    """If vLLM has fixed it, ``keep_adapters_to_their_requests`` can go."""
+    import torch
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    from tandem_plugin.engine.patches.lora import keep_adapters_to_their_requests
+
+    keep_adapters_to_their_requests()
+    inputs, weights = torch.ones(3, 4), torch.stack([torch.ones(1, 2, 4), torch.full((1, 2, 4), 7)])
+    indices, expected = torch.tensor([0, -1, 1]), torch.tensor([4.0, 0.0, 28.0])
+    for shrink in (lora_ops.bgmv_shrink, punica_cpu.bgmv_shrink):
+        output = torch.full((3, 2), 9.0)
+        shrink(inputs, weights, output, indices, 1.0)
+        assert output.tolist() == expected[:, None].expand(3, 2).tolist()
+        shrink.__wrapped__(inputs, weights, output, indices, 1.0)
+        assert output[1].tolist() == [28.0, 28.0]
+    output = torch.full((3, 2), 9.0)
+    lengths = torch.ones(3, dtype=torch.int64)
+    punica_cpu.sgmv_shrink(inputs, weights, output, lengths, lengths, indices, 3, 1, 3, 1.0)
+    assert output.tolist() == expected[:, None].expand(3, 2).tolist()
+
+
+@needs_lora
 def test_adapters_are_kept_by_one_method_and_reloads_pass_the_worker() -> None:
     from vllm.lora.model_manager import LoRAModelManager, LRUCacheLoRAModelManager
     from vllm.v1.worker.gpu_worker import Worker

@@ -20,6 +20,7 @@ from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (
+    keep_adapters_to_their_requests,
     keep_the_mappers_former_name,
     refuse_reloading_a_shared_base,
     refuse_weights_without_a_place,
@@ -70,6 +71,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
         refuse_weights_without_a_place()
         refuse_reloading_a_shared_base()
         keep_the_mappers_former_name()
+        keep_adapters_to_their_requests()
     schedule = engine_rules(vllm_config).default.schedule
     senior_writes = isinstance(schedule, SoloWordSchedule)
     heads = Heads(self, junior, self._senior, vllm_config, senior_writes)

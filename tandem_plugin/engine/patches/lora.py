@@ -45,6 +45,34 @@ def refuse_weights_without_a_place() -> None:
     wrap_once(LoRAModelManager, "_add_adapter", wrapper)
 
 
+def keep_adapters_to_their_requests() -> None:
+    """Let a request without an adapter be the base's in a batch with adapters, on a CPU.
+
+    Touches: ``bgmv_shrink`` of ``vllm.lora.ops.torch_ops.lora_ops``, and the name that
+    ``punica_cpu`` has for it. Versions: 0.29 to 0.32. Why: it takes the index -1, which stands for
+    no adapter, for the last slot, so such a request is answered with the adapter there, in tandem
+    or not. Triton's kernels skip it. Goes when: vLLM's torch kernels do.
+    """
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    def wrapper(
+        shrink: Callable[..., Any],
+        inputs: Any,
+        weights: Any,
+        output: Any,
+        indices: Any,
+        *rest: Any,
+        **options: Any,
+    ) -> Any:
+        # What is shrunk to zero is zero when it is expanded, whichever slot expands it.
+        adapted = inputs.masked_fill((indices < 0).unsqueeze(1), 0)
+        return shrink(adapted, weights, output, indices, *rest, **options)
+
+    for module in (lora_ops, punica_cpu):
+        wrap_once(module, "bgmv_shrink", wrapper)
+
+
 def refuse_reloading_a_shared_base() -> None:
     """Reject vLLM's own reloading in place if the base is also the junior.
 
