@@ -88,11 +88,11 @@ def file_to_read_alone(folder: Path) -> Path | None:
 
 
 def whole_tokenizer(folder: Path) -> Any:
-    """The ``tokenizers.Tokenizer`` of a folder whose ``tokenizer.json`` says everything; else None.
+    """Load a folder's ``tokenizer.json`` as a ``tokenizers.Tokenizer``; None if it is incomplete.
 
-    transformers, which takes seconds to import, would read the same from such a folder. None where
-    it may read more: code or tokens of other files that ``tokenizer.json`` has not, or has
-    otherwise; and where that file cannot be read, so that the error is transformers' own.
+    transformers, which takes seconds to import, reads the same from a folder with a complete one.
+    None if it may read more: code, or tokens of other files that ``tokenizer.json`` lacks or has
+    with a different id or kind. None as well for an unreadable file: the error is transformers'.
     """
     file = folder / "tokenizer.json"
     if not file.is_file() or (folder / "tekken.json").exists():
@@ -128,7 +128,7 @@ def _keeps_family(folder: Path, family: Family | None) -> bool:
 
 
 def _tokens_beside(folder: Path) -> Iterator[tuple[str, int | None, bool | None]]:
-    """Text, id and kind of each token in a folder's other files; None for what they do not say.
+    """Text, id and kind of each token in a folder's other files; None if they omit it.
 
     Raises ValueError for a folder with code of its own, and others for files of unknown form.
     """

@@ -156,24 +156,30 @@ class RolloutFile:
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
         note = run_file(self.path)
-        given = json.loads(json.dumps(settings))
         if self.path.stat().st_size > 0:
             if not os.path.exists(note):
                 raise OutputError("rollout-note-missing", path=self.path, note=note.name)
-            noted = _noted(note, given)
-            for name in [*given, *noted]:
-                before, now = noted.get(name), given.get(name)
-                if before != now:
-                    raise OutputError(
-                        "rollout-settings-changed",
-                        path=self.path,
-                        name=name,
-                        before=before,
-                        now=now,
-                    )
-            if noted == given:
+            noted = _noted(note)
+            if noted is None:
+                logger.warning(
+                    "%s is empty, as after a loss of power. The rollouts are kept: make sure that "
+                    "they were made with the options of this command.",
+                    note,
+                )
+            elif self._is_noted(noted, settings):
                 return
         write_file(note, json.dumps(settings, indent=2) + "\n")
+
+    def _is_noted(self, noted: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+        """Whether a note has these settings; raises :class:`OutputError` if it has others."""
+        given = json.loads(json.dumps(settings))
+        for name in [*given, *noted]:
+            before, now = noted.get(name), given.get(name)
+            if before != now:
+                raise OutputError(
+                    "rollout-settings-changed", path=self.path, name=name, before=before, now=now
+                )
+        return bool(noted == given)
 
     def _write(self, content: bytes) -> None:
         try:
@@ -185,18 +191,12 @@ class RolloutFile:
             ) from error
 
 
-def _noted(note: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The noted settings; ``settings`` where a loss of power left nothing of the note."""
+def _noted(note: Path) -> dict[str, Any] | None:
+    """The noted settings; None if a loss of power left nothing of the note."""
     try:
         content = read_file(note)
         if not content.strip(b"\0"):
-            logger.warning(
-                "%s is empty, as after a loss of power. The rollouts beside it are kept: make sure "
-                "that they were made with the options of this command.",
-                note,
-            )
-            write_file(note, json.dumps(settings, indent=2) + "\n")
-            return settings
+            return None
         noted = parse_json(content)
         if not isinstance(noted, dict):
             raise ValueError("it contains no settings")
