@@ -44,7 +44,12 @@ _TOOL_INPUT = "input"
 
 
 def wrap_bodies() -> None:
-    """Check the bodies of requests to tandem engines, over HTTP and in batch files."""
+    """Check the bodies of requests to tandem engines, over HTTP and in batch files.
+
+    Touches: ``FastAPI.build_middleware_stack`` and ``BaseServing._check_model``. Versions: 0.24 to
+    0.32. Why: vLLM accepts unknown fields, and the senior alone would answer. Goes when: vLLM
+    rejects them; each of the two below says more.
+    """
     _wrap_middleware()
     _wrap_model_check()
 
@@ -83,7 +88,7 @@ def _wrap_model_check() -> None:
         architecture = next(iter(serving.model_config.architectures), "")
         unknown = dict(getattr(request, "model_extra", None) or {})
         unknown.pop("vllm_xargs", None)  # a batch of chats passes it on without declaring it
-        if architecture.startswith(PREFIX) and (path := misplaced(unknown, ())):
+        if architecture.startswith(PREFIX) and (path := _misplaced(unknown, ())):
             return serving.create_error_response(str(_error(path)))
         return await check(serving, request)
 
@@ -105,7 +110,7 @@ class CheckedBodies:
         messages = await _body_messages(receive)
         body = _parsed(b"".join(message.get("body", b"") for message in messages))
         place = _place(scope["path"])
-        if path := misplaced(body, place):
+        if path := _misplaced(body, place):
             await _answer(send, str(_error(path, place)))
             return
         remembered = sent_to_server.set(_inside(body, place))
@@ -127,7 +132,7 @@ def _place(path: str) -> tuple[str, ...]:
     return ("vllm_xargs",)
 
 
-def misplaced(body: object, place: tuple[str, ...]) -> tuple[str, ...]:
+def _misplaced(body: object, place: tuple[str, ...]) -> tuple[str, ...]:
     """The path of a field that resembles ``tandem`` outside of its place; empty if there is none.
 
     place: empty if it is not in the body. Keys in it are left to admission, and those that are the

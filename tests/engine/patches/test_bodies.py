@@ -12,7 +12,7 @@ import pytest
 
 from tandem_plugin.engine.admission import sent_to_server
 from tandem_plugin.engine.patches import bodies
-from tandem_plugin.engine.patches.bodies import CheckedBodies, misplaced
+from tandem_plugin.engine.patches.bodies import CheckedBodies
 
 TANDEM = '{"seed": 7}'
 XARGS = ("vllm_xargs",)
@@ -36,7 +36,7 @@ XARGS = ("vllm_xargs",)
     ],
 )
 def test_field_out_of_place_is_seen_at_every_depth(body: Any, place: tuple[str, ...]):
-    assert misplaced(body, place)
+    assert bodies._misplaced(body, place)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_field_out_of_place_is_seen_at_every_depth(body: Any, place: tuple[str, 
     ],
 )
 def test_right_place_and_keys_of_the_user_are_left_alone(body: Any):
-    assert not misplaced(body, XARGS)
+    assert not bodies._misplaced(body, XARGS)
 
 
 class Handler:
