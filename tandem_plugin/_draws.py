@@ -3,6 +3,7 @@
 A response's draws come from a counter-based generator keyed only by its tandem seed. They are
 therefore the same for every batch, device and process, and independent of the randomness that
 samples tokens. ``draws(seed, n)[t]`` decides the redraw, if there is one, for response position t.
+One further draw belongs to no position, and decides something about the response as a whole.
 """
 
 from __future__ import annotations
@@ -47,6 +48,22 @@ def draw_into(rows: Iterable[NDArray[np.float64]], seeds: Iterable[int]) -> None
         state["state"]["key"][0] = check_seed(seed)
         philox.state = state
         generator.random(out=row)
+
+
+def response_draws(seeds: Sequence[int]) -> NDArray[np.float64]:
+    """The draw of each response as a whole: float64 ``[len(seeds)]`` in [0, 1).
+
+    The second word of its generator's key is 1, where that of the positions' draws is 0, so the two
+    are independent. Raises :class:`RequestError` for a seed out of range.
+    """
+    philox = np.random.Philox(key=0)
+    generator, state = np.random.Generator(philox), philox.state
+    drawn = np.empty(len(seeds), dtype=np.float64)
+    for place, seed in enumerate(seeds):
+        state["state"]["key"][:] = check_seed(seed), 1
+        philox.state = state
+        drawn[place] = generator.random()
+    return drawn
 
 
 def draws_table(seeds: Sequence[int], length: int) -> NDArray[np.float64]:

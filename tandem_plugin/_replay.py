@@ -11,11 +11,12 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tandem_plugin._draws import check_seed, draws_table
+from tandem_plugin._draws import check_seed, draws_table, response_draws
 from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import BoundarySet
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.schedules import Schedule
+from tandem_plugin.schedules.alone import RUN_ALONE, share_alone
 from tandem_plugin.schedules.schedule import has_walk, step_through
 
 TokenIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
@@ -34,7 +35,7 @@ class Walk:
     authors: NDArray[np.bool_]
     """bool ``[length + 1]``, true = senior: who writes each token, and the one after the last."""
     run: int
-    """Non-boundary tokens since the last redraw, after the last token."""
+    """The schedule's run after the last token: for most, the tokens since the last redraw."""
 
     @property
     def author(self) -> bool:
@@ -73,7 +74,8 @@ def walk_batch(
     """The authors of each of many responses, and the schedule's state at their ends.
 
     Responses of similar length are processed together, with the schedule's own ``walk`` if it has
-    one, otherwise position by position. Raises :class:`RequestError` for a seed out of range and
+    one, otherwise position by position; those that the senior writes alone have no other author.
+    Raises :class:`RequestError` for a seed out of range and
     :class:`AuthorshipError` for responses that are not sequences of token ids.
     """
     if len(responses) != len(seeds):
@@ -89,7 +91,18 @@ def walk_batch(
         for row, place in enumerate(places):
             end = len(flat[place])
             walks[place] = Walk(authors[row, : end + 1], int(runs[row, end]))
+    for place in np.flatnonzero(are_alone(schedule, seeds)).tolist():
+        walks[place] = Walk(np.ones(len(flat[place]) + 1, dtype=np.bool_), RUN_ALONE)
     return [walks[place] for place in range(len(flat))]
+
+
+def are_alone(schedule: Schedule, seeds: Sequence[int]) -> NDArray[np.bool_]:
+    """Which responses the senior writes alone, by their tandem seeds: bool ``[len(seeds)]``.
+
+    Raises :class:`RequestError` for a seed out of range.
+    """
+    share = share_alone(schedule)
+    return response_draws(seeds) < share if share else np.zeros(len(seeds), dtype=np.bool_)
 
 
 def _blocks(

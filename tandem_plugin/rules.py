@@ -44,6 +44,7 @@ from tandem_plugin.schedules import (
     schedule_parameters,
     takes_training_step,
 )
+from tandem_plugin.schedules.alone import plain_class
 from tandem_plugin.schedules.parameters import typed
 
 _MOST_RULES = 256
@@ -65,7 +66,7 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
         "boundaries": boundaries.digest,
         "version": __version__,
     }
-    kind = type(schedule)
+    kind = plain_class(type(schedule))
     provider = catalogue().provider_of(kind)
     if provider is None:  # made by hand, from a class that no plugin registers
         meaning["class"] = f"{kind.__module__}:{kind.__qualname__}"
@@ -85,7 +86,7 @@ def code_digest(schedule: Schedule) -> str | None:
     Covers the source files of its classes and, for what they use of other files, the authors that
     it chooses in fixed responses.
     """
-    kind = type(schedule)
+    kind = plain_class(type(schedule))
     if catalogue().provider_of(kind) == BUILT_IN:
         return None
     found = hashlib.sha256()

@@ -12,7 +12,7 @@ from refused import refused
 from scipy import stats
 
 from tandem_plugin import draws, make_schedule, replay
-from tandem_plugin._draws import MAX_SEED, draws_table
+from tandem_plugin._draws import MAX_SEED, draws_table, response_draws
 from tandem_plugin.seeds import sample_seed
 
 SEEDS = st.integers(0, MAX_SEED)
@@ -34,6 +34,11 @@ EDGES = st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, MAX_SEED -
 @given(SEEDS | EDGES, st.integers(0, 300))
 def test_draws_are_what_the_documents_say_to_the_bit(seed: int, length: int):
     assert draws(seed, length).tolist() == philox.draws(seed, length)
+
+
+@given(st.lists(SEEDS | EDGES, max_size=5))
+def test_draws_of_responses_are_what_the_documents_say_to_the_bit(seeds: list[int]):
+    assert response_draws(seeds).tolist() == [philox.response_draw(seed) for seed in seeds]
 
 
 @given(SEEDS, st.integers(0, 10**6))

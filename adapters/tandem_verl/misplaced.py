@@ -12,7 +12,7 @@ from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.training.command import parsed
 
 SETTINGS = frozenset({
-    "after", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
+    "after", "alone", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
     "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",
     "partner_logprobs", "record", "require", "rollouts", "schedule", "seed", "steps",
     "training_step", "unproven", "validation",

@@ -113,6 +113,9 @@ def test_greedy_tokens_of_a_mixed_batch_equal_a_hugging_face_loop(
         ({"seed": 5}, lambda: algorithm_1(5, 0.5, CAP, word_ids)),
         ({"seed": 6, "p": 0.3, "cap": 9}, lambda: algorithm_1(6, 0.3, 9, word_ids)),
         ({"seed": 7, "schedule": "word", "p": 0.8}, lambda: algorithm_1(7, 0.8, CAP, word_ids)),
+        # The draws of these responses as a whole are 0.10 and 0.73.
+        ({"seed": 9, "alone": 0.5}, lambda: always(True)),
+        ({"seed": 10, "alone": 0.5}, lambda: algorithm_1(10, 0.5, CAP, word_ids)),
     ]
     asked = [(prompt, tandem) for prompt in PROMPTS for tandem, _ in kinds]
     responses = generate(
@@ -266,6 +269,7 @@ def test_response_that_was_cut_anywhere_goes_on_as_if_it_had_not_been(
         {"seed": 31},
         {"seed": 32, "p": 0.3, "cap": 9},
         {"seed": 33, "schedule": "token"},
+        {"seed": 9, "alone": 0.5},
     ]
     asked = [(tokenizer(prompt).input_ids, tandem) for prompt in PROMPTS[:2] for tandem in kinds]
     sampling = {"temperature": 0, "ignore_eos": True, "length": length}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.schedules.alone import ALONE
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 
 TAKEN = frozenset(
@@ -36,8 +37,9 @@ TAKEN = frozenset(
         # A request's further fields.
         "fingerprint",
         "prompt_length",
-        # A member of a schedule's class.
+        # A member of a schedule's class, and the parameter that every schedule has.
         "name",
+        ALONE,
     }
 )
 """Names that no parameter of a schedule may have."""

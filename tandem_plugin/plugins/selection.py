@@ -13,7 +13,8 @@ from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
 from tandem_plugin.plugins.contracts import check_table
 from tandem_plugin.plugins.loading import catalogue
-from tandem_plugin.schedules import Schedule
+from tandem_plugin.schedules import Schedule, check_probability
+from tandem_plugin.schedules.alone import ALONE, class_with_share
 from tandem_plugin.schedules.parameters import typed
 
 
@@ -26,23 +27,24 @@ def list_schedules() -> dict[str, type[Schedule]]:
 
 
 def parameter_names(name: str) -> list[str]:
-    """The parameters that the schedule called ``name`` accepts.
+    """The parameters that the schedule called ``name`` accepts, the last of them ``alone``.
 
     Raises :class:`ConfigError` for an unknown name.
     """
-    return [field.name for field in fields(_schedule_class(name))]
+    return [*(field.name for field in fields(_schedule_class(name))), ALONE]
 
 
 def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
     """The schedule called ``name`` with these parameters.
 
+    ``alone``, a share of responses, is a parameter of every schedule; with 0 it leaves no trace.
     Raises :class:`ConfigError` for an unknown name, an unknown parameter or a value out of range.
     """
     chosen = _schedule_class(name)
     allowed = parameter_names(name)
     for parameter, value in parameters.items():
         if parameter not in allowed:
-            takes = f"takes: {', '.join(allowed)}" if allowed else "takes no parameters"
+            takes = f"takes: {', '.join(allowed)}"
             raise ConfigError(
                 "schedule-parameter-unknown",
                 parameter=parameter,
@@ -51,7 +53,7 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
                 takes=takes,
             )
     try:
-        schedule: Schedule = typed(chosen(**parameters))
+        schedule: Schedule = typed(_with_share(chosen, parameters))
     except TandemError:
         raise
     except Exception as error:  # a plugin's own check
@@ -59,6 +61,13 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
             "schedule-parameters-rejected", name=name, error_type=type(error).__name__, error=error
         ) from error
     return schedule
+
+
+def _with_share(chosen: Any, parameters: Mapping[str, Any]) -> Any:
+    """The schedule of a class, or with a share of responses alone of that class's extension."""
+    own = dict(parameters)
+    share = check_probability(ALONE, own.pop(ALONE, 0.0))
+    return class_with_share(chosen)(**own, alone=share) if share else chosen(**own)
 
 
 def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem_plugin._draws import response_draws
 from tandem_plugin.engine.wire import DraftStats, MeasureSums
+from tandem_plugin.schedules.alone import ALONE
 from tandem_plugin.training.authorship_wire import GRADED, ResponseAuthorship, bits_of
 from tandem_plugin.training.rows import Row
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """All metrics of one training batch that can be computed from its rows."""
-    return {**tandem_metrics(rows), **grading_metrics(rows)}
+    return {**tandem_metrics(rows), **metrics_together(rows), **grading_metrics(rows)}
 
 
 def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -52,6 +54,31 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
         "tandem/prompts_without_senior": float(_prompts_without_senior(rows)),
         "tandem/tokens_of_unknown_author": float(unknown),
     }
+
+
+def metrics_together(rows: Sequence[Row]) -> dict[str, float]:
+    """The metrics of the responses that both models may write, in a run with a share alone.
+
+    ``tandem/alone_share``: the share of responses that the senior writes alone.
+    ``tandem/senior_share_together`` and ``tandem/spans_per_response_together``: as in
+    :func:`tandem_metrics`, over the others. Empty without such a share.
+    """
+    facts = [row.facts for row in rows if row.facts is not None]
+    if not any(one.settings.get(ALONE) for one in facts):
+        return {}
+    together = [row for row in rows if row.facts is None or not _is_alone(row.facts)]
+    metrics = {"tandem/alone_share": 1 - len(together) / len(rows)}
+    measured = tandem_metrics(together)
+    for name in ("tandem/senior_share", "tandem/spans_per_response"):
+        if name in measured:
+            metrics[f"{name}_together"] = measured[name]
+    return metrics
+
+
+def _is_alone(facts: ResponseAuthorship) -> bool:
+    """Whether the senior writes a response alone: each of its calls, by that call's seed."""
+    seeds = [seed for seed, _, _ in facts.segments] or [facts.seed]
+    return bool((response_draws(seeds) < facts.settings.get(ALONE, 0.0)).all())
 
 
 def _prompts_without_senior(rows: Sequence[Row]) -> int:

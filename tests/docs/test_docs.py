@@ -58,6 +58,8 @@ def test_numbers_of_the_draws_are_right():
     assert [float(draw) for _, _, draw in rows] == draws(7, 5).tolist()
     # "the junior writes the first token, and whoever is drawn anew for 1 to 4 is the senior"
     assert [draw < 0.5 for draw in draws(7, 5)] == [False, True, True, True, True]
+    (whole,) = re.findall(r"For the seed 7, v is ([\d.]+\d)", text)
+    assert float(whole) == philox.response_draw(7)
     (sample,) = re.findall(r"For s = 7, sample 1 has the seed (\d+)", text)
     assert int(sample) == sample_seed(7, 1) == philox.sample_seed(7, 1)
 

@@ -34,5 +34,6 @@ def rules_of_all_kinds() -> list[Rule]:
         make_schedule("solo", {}),
         make_schedule("junior", {}),
         make_schedule("chunk", {"n": 3}),
+        make_schedule("word", {"cap": 2, "alone": 0.5}),
     ]
     return [made.default, *(made.for_schedule(schedule) for schedule in other)]

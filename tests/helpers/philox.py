@@ -45,6 +45,11 @@ def draws(seed: int, length: int) -> list[float]:
     return [(word // 2**11) / 2**53 for word in words(seed, length)]
 
 
+def response_draw(seed: int) -> float:
+    """The draw of a response as a whole."""
+    return (philox_4x64_10((seed, 1), (1, 0, 0, 0))[0] // 2**11) / 2**53
+
+
 def sample_seed(seed: int, index: int) -> int:
     """The tandem seed of sample ``index`` of a request."""
     if index == 0:

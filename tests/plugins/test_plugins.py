@@ -420,4 +420,4 @@ def test_settings_behind_a_schedules_name_are_said_to_be_settings_of_their_own()
 
 def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
     of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
-    assert {*TandemConfig.model_fields, *of_requests, "name"} == TAKEN
+    assert {*TandemConfig.model_fields, *of_requests, "name", "alone"} == TAKEN

@@ -56,7 +56,15 @@ STRATEGIES = {
 }
 """Every parameter of every schedule."""
 SCHEDULES = st.one_of(
-    [st.builds(make_schedule, st.just(name), drawn) for name, drawn in STRATEGIES.items()]
+    [
+        st.builds(
+            lambda name, drawn, alone: make_schedule(name, {**drawn, "alone": alone}),
+            st.just(name),
+            drawn,
+            st.sampled_from([0.0, 0.5]),
+        )
+        for name, drawn in STRATEGIES.items()
+    ]
 )
 
 

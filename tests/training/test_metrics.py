@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import philox
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,25 @@ def test_equals_a_plain_loop(batch: list[tuple[list[bool], int, list[bool]]]) ->
         calls = [(0, 0, len(first)), (1, start, len(bits))] if tool else [(0, 0, len(bits))]
         rows.append((bits, calls))
     assert batch_metrics([row(*one) for one in rows]) == pytest.approx(by_hand(rows))
+
+
+def test_responses_alone_are_counted_apart_from_those_of_both() -> None:
+    """By their seeds: a response that the senior happened to write alone is not one of them."""
+    seeds = {philox.response_draw(seed) < 0.5: seed for seed in range(20)}
+
+    def of(seed: int, *bits: bool) -> Row:
+        one = row(list(bits), [(seed, 0, len(bits))])
+        assert one.facts is not None
+        return replace(one, facts=replace(one.facts, settings={"alone": 0.5}))
+
+    rows = [of(seeds[True], True, True), of(seeds[False], True), of(seeds[False], False, True)]
+    metrics = batch_metrics(rows)
+    assert metrics["tandem/alone_share"] == pytest.approx(1 / 3)
+    assert metrics["tandem/senior_share_together"] == pytest.approx(2 / 3)
+    assert metrics["tandem/spans_per_response_together"] == pytest.approx(3 / 2)
+    assert metrics["tandem/senior_share"] == pytest.approx(4 / 5)
+    assert batch_metrics([rows[0]])["tandem/alone_share"] == 1
+    assert "tandem/alone_share" not in batch_metrics([row([True, False])])
 
 
 def test_prompts_are_counted_by_what_is_trained_of_their_responses() -> None:

@@ -118,9 +118,10 @@ def _of_traces(files: Sequence[Path], rule: Rule, keep: int, token_ids: int) -> 
     """The result for traces that have no seed."""
     from tandem_plugin.lab.rollouts.rollout import RolloutError
     from tandem_plugin.lab.rollouts.traces import TraceAudit, read_traces
+    from tandem_plugin.schedules.alone import share_alone
     from tandem_plugin.schedules.bernoulli import BernoulliSchedule
 
-    if not isinstance(rule.schedule, BernoulliSchedule):
+    if not isinstance(rule.schedule, BernoulliSchedule) or share_alone(rule.schedule):
         raise RolloutError("trace-seed-missing", name=rule.schedule.name)
     audit = TraceAudit(rule.schedule, rule.boundaries, keep, token_ids)
     for file in files:

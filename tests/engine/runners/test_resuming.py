@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import philox
 import torch
 from algorithm_1 import boundary_set
 from host_memory import host_memory
@@ -23,6 +24,7 @@ from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Schedule, WordSchedule
+from tandem_plugin.schedules.alone import RUN_ALONE
 from tandem_plugin.schedules.schedule import has_walk
 
 IDS, ROOM = 12, 60
@@ -70,6 +72,11 @@ SCHEDULES: st.SearchStrategy[Schedule] = st.one_of(
     st.sampled_from([make_schedule("solo", {}), make_schedule("junior", {})]),
     st.builds(Countdown, st.integers(1, 3)),
     st.builds(Stubborn, P, st.integers(1, 9)),
+    st.builds(
+        lambda name, alone: make_schedule(name, {"alone": alone}),
+        st.sampled_from(["word", "step", "junior"]),
+        st.sampled_from([0.5, 1.0]),
+    ),
 )
 RULES = st.builds(
     lambda schedule, ids: Rule(schedule, boundary_set(ids), f"{schedule} {sorted(ids)}"),
@@ -99,6 +106,8 @@ def token_by_token(request: Resumed) -> tuple[list[bool], int]:
     tokens = [*request.prefix, *request.output]
     u = draws(request.seed, len(tokens) + 1)
     author, run = schedule.start(u[:1]), np.zeros(1, dtype=np.int64)
+    if philox.response_draw(request.seed) < getattr(schedule, "alone", 0):
+        author, run = np.ones(1, dtype=np.bool_), np.full(1, RUN_ALONE)
     authors = [bool(author[0])]
     for t, token in enumerate(tokens):
         author, run = schedule.advance(author, run, boundaries.contains([token]), u[t + 1 : t + 2])
