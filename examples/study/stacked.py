@@ -35,9 +35,7 @@ class Run(study.Run):
     @property
     def cowritten(self) -> bool:
         """Whether the junior writes in its training."""
-        return (
-            self.method is not None and self.method.schedule is not None and not self.method.alone
-        )
+        return self.method is not None and self.method.is_cowritten
 
     @property
     def name(self) -> str:
@@ -197,7 +195,11 @@ def train(
     homes = [seeds.index(run.seed) for run in runs]
     seniors = starts.pick(homes)
     optimizer = AdamW(seniors, torch.tensor(rates, device=device))
-    schedules = [None if run.method is None else run.method.schedule for run in runs]
+    # ``solo-word`` marks what ``word`` would give the senior.
+    schedules = [
+        None if run.method is None else (run.method.schedule or "").removeprefix("solo-") or None
+        for run in runs
+    ]
     rules = {name: task.rule(name) for name in schedules if name}
     if len(rules) > 1:
         raise ValueError(f"A stack has one schedule, not {', '.join(rules)}.")

@@ -47,7 +47,7 @@ def test_solution_without_mistakes_is_right_in_every_notation(task: Task):
 
 def test_text_becomes_its_tokens_and_back(task: Task):
     rng = random.Random(4)
-    facts = draw_facts(1, 0.25)
+    facts = draw_facts(1, (0.25, 0.25))
     for _ in range(50):
         text = solution(draw_problem(rng), facts, rng)
         assert task.text([*task.ids(text), task.end]) == text

@@ -1,5 +1,5 @@
-"""GRPO as the trainers have it, for three methods: on responses of the senior's, of the senior's
-with a KL loss towards the junior, or of a team's."""
+"""GRPO as the trainers have it: on responses of the senior's, with a KL loss towards the junior, or
+of a team's."""
 
 from __future__ import annotations
 
@@ -22,17 +22,34 @@ from tandem_plugin.seeds import derive_seed
 @dataclass(frozen=True, slots=True)
 class Method:
     """How a senior is trained. schedule: of the team that writes with the junior; None: alone.
-    kl: the coefficient of a KL loss towards the junior. alone: the senior writes everything, and
-    the schedule chooses only which tokens are trained."""
+    kl: the coefficient of a KL loss towards the junior. alone: the share of the responses that the
+    senior writes alone. repeat: trainings of one method differ in it, and so in their seeds."""
 
     name: str
     schedule: str | None = None
     kl: float = 0.0
-    alone: bool = False
+    alone: float = 0.0
+    repeat: int = 0
+
+    @property
+    def is_cowritten(self) -> bool:
+        """Whether the junior writes, too: under ``solo-word`` it does not."""
+        return self.schedule not in (None, "solo-word")
+
+    @property
+    def needs_junior(self) -> bool:
+        """Whether the training depends on the junior."""
+        return self.is_cowritten or self.kl > 0
+
+    def rule(self, task: Task) -> Rule | None:
+        """Who writes, or whose tokens are trained; None: the senior, and all."""
+        if self.schedule is None:
+            return None
+        return task.rule(self.schedule, **({"alone": self.alone} if self.alone else {}))
 
 
 GRPO = Method("GRPO")
-HALF = Method("GRPO on half of its tokens", schedule="word", alone=True)
+HALF = Method("GRPO on half of its tokens", schedule="solo-word")
 TANDEM = Method("tandem", schedule="word")
 KL_REGS = tuple(Method(f"KL-Reg {kl:g}", kl=kl) for kl in (0.02, 0.05, 0.2))
 """GRPO with a KL loss towards the junior, with several coefficients: the paper gives none."""
@@ -70,15 +87,17 @@ def train(
     problems: list[Problem],
     seed: int,
     sizes: Optimization,
+    junior: LanguageModel | None = None,
 ) -> Iterator[Step]:
-    """Train a copy of ``start`` beside it, step by step.
+    """Train a copy of ``start`` beside a junior, by default beside itself, step by step.
 
     Advantages, clipping, the mean over a mini-batch's trained tokens, the KL estimate and AdamW are
     those of verl's GRPO at its defaults.
     """
-    senior = copy.deepcopy(start).train()
+    senior, junior = copy.deepcopy(start).train(), junior or start
+    writer = junior if method.is_cowritten else None
     optimizer = torch.optim.AdamW(senior.parameters(), lr=sizes.learning_rate, weight_decay=0.01)
-    rule = None if method.schedule is None else task.rule(method.schedule)
+    rule = method.rule(task)
     order = random.Random(seed)
     noise = torch.Generator().manual_seed(derive_seed(seed, "noise"))
     for step in range(1, sizes.steps + 1):
@@ -87,10 +106,9 @@ def train(
         asked = order.sample(problems, sizes.prompts)
         rows = [problem for problem in asked for _ in range(sizes.group)]
         seeds = [derive_seed(seed, step, row) for row in range(len(rows))] if rule else []
-        junior = None if method.alone else start
         prompts, temperature = task.prompts(rows), sizes.temperature
         responses = generate(
-            senior, junior, prompts, task.longest, task.end, noise, rule, seeds, temperature
+            senior, writer, prompts, task.longest, task.end, noise, rule, seeds, temperature
         )
         rewards = torch.from_numpy(task.rewards(responses.token_ids(), rows)).float()
         trained = responses.written & _replayed(responses, rule, seeds)
@@ -98,7 +116,7 @@ def train(
         anchor = None
         if method.kl:
             with torch.no_grad():
-                anchor = _of_tokens(start, responses.ids, responses.prompt_length, temperature)
+                anchor = _of_tokens(junior, responses.ids, responses.prompt_length, temperature)
         shuffled = torch.from_numpy(
             np.random.default_rng(derive_seed(seed, "order", step)).permutation(sizes.prompts)
         )

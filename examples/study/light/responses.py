@@ -119,8 +119,9 @@ class Team:
         self._schedule = rule.schedule
         self._is_boundary = torch.tensor(np.array(rule.boundaries.table), device=device)
         self._draws = torch.from_numpy(draws_table(list(seeds), longest + 1)).to(device)
-        self.author: Tensor = self._schedule.start(self._draws[:, 0])
-        self._run = torch.zeros(len(seeds), dtype=torch.int64, device=device)
+        begun = rule.walk_batch([[]] * len(seeds), list(seeds))
+        self.author: Tensor = torch.tensor([walk.author for walk in begun], device=device)
+        self._run = torch.tensor([walk.run for walk in begun], device=device)
 
     def advance(self, tokens: Tensor, place: int) -> None:
         """Choose the author of position ``place`` behind ``tokens``."""

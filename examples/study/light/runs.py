@@ -113,7 +113,7 @@ def _taught(out: Path, size: LightSize, run: Training) -> dict[str, float]:
     task, (test, validation, _) = Task(), problem_sets(size)
     file = _model_file(out, run.model)
     if not file.exists():
-        facts = draw_facts(1000 + run.model, size.misconceived)
+        facts = draw_facts(1000 + run.model, (size.misconceived, size.misconceived))
         kept_out = frozenset([*test, *validation])
         save_model(teach(task, facts, size.lesson, seed=run.model, without=kept_out), file)
     model = load_model(file)
@@ -172,7 +172,7 @@ def _measure(
     sampled = size.samples, size.training.temperature
     validation = Evaluation(task, kept_back, derive_seed(run.model, "validation"), *sampled)
     alone = own = validation.accuracy(senior, junior, None)
-    if run.method is not None and run.method.schedule is not None and not run.method.alone:
+    if run.method is not None and run.method.is_cowritten:
         own = validation.accuracy(senior, junior, run.method.schedule)
     evaluation = Evaluation(task, test, derive_seed(run.model, "test"), *sampled)
     measured = evaluation.beside(senior, junior, counts)

@@ -7,8 +7,7 @@ A model is taught from nothing, by next-token prediction of worked solutions. Th
 three kinds. A *slip* is random, and a lower temperature removes it. A *misconception* belongs to a
 fact in a notation ("seven times eight" in plain words): the text gets it wrong more often than not,
 always in the same way, so that no temperature removes it. A *repair* corrects an earlier step
-without saying so. Facts are misconceived as often in one notation as in the other, and in each by
-itself.
+without saying so. Facts are misconceived in each notation by itself, and as often as a world says.
 """
 
 from __future__ import annotations
@@ -228,11 +227,13 @@ Facts: TypeAlias = Mapping[tuple[str, str, int, int], int]
 """The misconceived facts: their wrong results, by notation, operation and the two numbers."""
 
 
-def draw_facts(seed: int, share: float) -> Facts:
-    """share: of the facts that are misconceived in a notation."""
+def draw_facts(seed: int, shares: tuple[float, float]) -> Facts:
+    """shares: of the facts that are misconceived in the plain notation, and in the jargon."""
     rng = random.Random(seed)
     wrong = {}
-    for notation, operation in itertools.product(BOTH, OPERATIONS):
+    for (notation, share), operation in itertools.product(
+        zip(BOTH, shares, strict=True), OPERATIONS
+    ):
         for left, right in itertools.product(range(10), range(1, 10)):
             off = rng.choice(_OFF)
             if rng.random() < share:
@@ -279,11 +280,12 @@ def teach(
     steps: int,
     seed: int,
     without: Collection[Problem] = (),
+    jargon: float = 0.5,
     batch: int = 64,
     learning_rate: float = 3e-3,
 ) -> LanguageModel:
     """A fresh model after ``steps`` of AdamW with warm-up and cosine decay; no problem of
-    ``without`` is shown."""
+    ``without`` is shown. jargon: the share of steps that are in the jargon."""
     torch.manual_seed(seed)
     rng = random.Random(seed)
     model = LanguageModel(Shape(task.size))
@@ -297,7 +299,7 @@ def teach(
             problem = draw_problem(rng)
             if problem not in without:
                 problems.append(problem)
-                solutions.append(solution(problem, facts, rng))
+                solutions.append(solution(problem, facts, rng, jargon))
         prompts = task.prompts(problems)
         start = prompts.shape[1]
         # solutions of this task have one length

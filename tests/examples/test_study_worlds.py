@@ -1,0 +1,133 @@
+"""The study in three worlds: it runs, resumes and repeats; its tests and its page are right."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+STUDY = Path(__file__).parents[2] / "examples" / "study"
+sys.path.append(str(STUDY))
+
+pytest.importorskip("torch", reason="the study trains with PyTorch")
+stats = pytest.importorskip("scipy.stats", reason="the study's statistics are SciPy's")
+pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
+
+import worlds as study  # noqa: E402
+from light import verdicts  # noqa: E402
+from light.grpo import GRPO, TANDEM  # noqa: E402
+from light.page import read_rows  # noqa: E402
+from light.worlds import ARMS, KL, QUICK, RARE, SELF, SOME, Schedules, Unit, arm_name  # noqa: E402
+
+from tandem_plugin.plugins import using_plugins  # noqa: E402
+
+RESULTS = STUDY / "results" / "worlds"
+
+
+def test_every_arm_trains_resumes_and_repeats_to_the_byte(tmp_path: Path) -> None:
+    unit = Unit(1, (RARE, SOME))
+    arms = [arm for arm in ARMS if arm != KL]
+    listed = list(study._jobs(unit, arms))
+    with using_plugins(Schedules()):
+        study.run(tmp_path / "one", tmp_path / "models", QUICK, 1.0, listed[:5])
+        study.run(tmp_path / "one", tmp_path / "models", QUICK, 1.0, listed)
+        study.run(tmp_path / "two", tmp_path / "again", QUICK, 1.0, listed)
+    texts = [(tmp_path / name / "rows.jsonl").read_bytes() for name in ("one", "two")]
+    assert texts[0] == texts[1]
+    rows = read_rows(tmp_path / "one" / "rows.jsonl")
+    assert len(rows) == 2 * (1 + len(arms))
+    assert {row["arm"] for row in rows} == {"as taught", *map(arm_name, arms)}
+    for row in rows:
+        point = row["points"][-1]
+        for name in ("continued", "recovered", "read"):
+            each = [point[f"{name}_{place}"] for place in (1, 2, 3)]
+            assert point[name] == pytest.approx(np.mean(each), abs=1e-6)
+
+
+def test_rows_of_another_study_are_not_added_to(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"lesson": 7}))
+    with pytest.raises(SystemExit, match="other settings"):
+        study.run(tmp_path, tmp_path / "models", QUICK, 1.0, [])
+
+
+def test_a_line_that_a_killed_process_left_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"unit": 1}\n{"unit": ')
+    assert study.Rows(tmp_path).rows == [{"unit": 1}]
+
+
+def test_jobs_cover_every_unit_and_the_choice_comes_before_its_arm() -> None:
+    names = [(job.unit.number, job.name) for job in study.jobs()]
+    last_choice = max(place for place, (number, _) in enumerate(names) if number < 510)
+    assert min(place for place, (_, name) in enumerate(names) if name == KL) > last_choice
+    assert len({place for job in study.jobs() for place in job.places()}) == sum(
+        len(job.places()) for job in study.jobs()
+    )
+    for units, count in ((range(511, 521), 2), (range(531, 547), 1)):
+        for number in units:
+            done = [p for job in study.jobs() if job.unit.number == number for p in job.places()]
+            assert sum(place[2] == KL for place in done) == count
+
+
+def row(unit: int, world: str, arm: str, continued: float, reached: bool = True) -> dict[str, Any]:
+    measures = dict.fromkeys([*verdicts._SHARES, *verdicts._NATS, "tokens", "reward"], 0.5) | {
+        f"{name}_{k}": 0.5 for name in ("continued", "recovered", "read") for k in (1, 2, 3)
+    }
+    points = [
+        measures | {"step": step, "validation": validation, "continued": value}
+        for step, validation, value in ((20, 0.8, 0.0), (40, 1.0, 2 * continued))
+    ]
+    return {"unit": unit, "world": world, "arm": arm, "reached": reached, "points": points}
+
+
+def test_a_row_counts_half_way_where_its_checkpoints_lie_around_the_level() -> None:
+    found = verdicts.at_level(row(1, "w", "a", 0.3))
+    assert (found["continued"], found["step"]) == pytest.approx((0.3, 30))
+    assert verdicts.at_level(row(1, "w", "a", 0.3, reached=False))["continued"] == 0.6
+
+
+def test_the_coefficient_is_that_which_is_continued_best_and_reaches_the_level() -> None:
+    rows = [
+        row(unit, world.name, f"{KL} {coefficient:g}", value, reached)
+        for unit in (1, 2)
+        for world in (RARE, SOME)
+        for coefficient, value, reached in ((0.05, 0.2, True), (0.1, 0.4, True), (0.2, 0.5, False))
+    ]
+    units = [Unit(number, (RARE, SOME)) for number in (1, 2)]
+    assert verdicts.chosen_coefficient(rows, units) == 0.1
+    with pytest.raises(ValueError, match="lacks"):
+        verdicts.chosen_coefficient(rows[:-1], units)
+
+
+def test_sign_flips_are_scipys_permutation_test() -> None:
+    values = np.array([0.3, -0.1, 0.4, 0.2, 0.5, 0.05])
+    expected = stats.permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=np.inf
+    )
+    assert verdicts.sign_flip(values) == pytest.approx(expected.pvalue)
+    assert verdicts.equivalence(np.full(5, 0.002)) == 1 / 32
+    assert verdicts.equivalence(np.full(5, 0.02)) == 1
+
+
+def test_page_counts_seniors_up_to_the_first_that_lacks_an_arm() -> None:
+    names = ["as taught", *map(arm_name, ARMS)]
+    gain = {TANDEM.name: 0.4, GRPO.name: 0.3}
+    rows = [
+        row(unit, SELF.name, arm, gain.get(arm, 0.35) + unit / 1000)
+        for unit in (531, 532, 534)
+        for arm in names
+        if (unit, arm) != (534, KL)
+    ]
+    assert list(verdicts.complete(rows, SELF.name)) == [531, 532]
+    text = verdicts.page(rows)
+    assert sum(line.endswith("| 30 | 2 |") for line in text.splitlines()) == len(names)
+    assert "2 in self-pair, 0 in 1% seen" in text
+    assert "| self-pair: tandem within 1 point of GRPO | 2 of 16 | +10.0 ± 0.0 |" in text
+
+
+def test_published_page_is_that_of_the_published_rows() -> None:
+    text = (RESULTS / "worlds.md").read_text(encoding="utf-8")
+    assert text == verdicts.page(read_rows(RESULTS / "rows.jsonl"))
