@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 SAMPLES = 4
 SIZES = {"sums": 6, "more": 4}
 SCHEDULES = ("step", "step-bernoulli", "step-text")
+HANDOVER = 8
 KILLS = 3
 
 Command = Callable[..., list[str]]
@@ -41,7 +42,7 @@ def command(checkpoints: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
             *(p for name in SIZES for p in ("--benchmark", f"{name}={folder / name}.jsonl")),
             *("--n", str(SAMPLES), "--team-n", str(SAMPLES), "--max-tokens", "60"),
             *(part for name in SCHEDULES for part in ("--schedule", name)),
-            *("--frequent", "2"),
+            *("--handover", str(HANDOVER), "--frequent", "2"),
             *ENGINE,
             *more,
         ]
@@ -77,7 +78,7 @@ def whole(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert [(one["kind"], one["senior"]) for one in found["runs"]] == [
         ("solo", "base"),
         ("solo", "trained"),
-        *[("handoff", "trained")] * len(SCHEDULES),
+        *[("handoff", "trained")] * (len(SCHEDULES) + 2),
         ("legibility", "trained"),
         ("drift", "trained"),
     ]
@@ -101,6 +102,17 @@ def test_team_alternates_at_steps_and_every_response_replays(whole: Path):
     share = summary(whole, "trained", "handoff", "step", "base")["metrics"]["sums"]["senior_share"]
     assert 0.3 < share["mean"] <= 1
     assert share["standard_deviation"] > 0
+
+
+def test_one_model_finishes_what_the_other_began(whole: Path):
+    for first in ("senior", "junior"):
+        place = "trained", "handoff", f"handover,first={first},after={HANDOVER}", "base"
+        lines = Path(whole, *place, "sums.jsonl").read_text().splitlines()
+        authors = [json.loads(line)["authorship"] for line in lines]
+        began, finished = (1, 0) if first == "senior" else (0, 1)
+        assert any(len(row) > HANDOVER for row in authors)
+        for row in authors:
+            assert row == ([began] * HANDOVER + [finished] * len(row))[: len(row)]
 
 
 def test_scores_are_those_of_whole_distributions_in_float64(

@@ -88,6 +88,16 @@ SchedulesOption = Annotated[
         "schedule that `tandem plugins` lists. Can be repeated. Default: step.",
     ),
 ]
+HandoverOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="TOKENS",
+        min=1,
+        help="Also hand over once, after this many tokens, in both directions: the junior finishes "
+        "what the senior began (continued), and the senior what the junior began (recovered). Can "
+        "be repeated.",
+    ),
+]
 AloneSamplesOption = Annotated[
     int,
     typer.Option(
@@ -151,7 +161,7 @@ _OPTIONS: dict[Part, set[str]] = {
     "solo": {*_SAMPLING, "protocol", "benchmark", "field", "map", "samples", "grader"},
     "handoff": {
         *(*_SAMPLING, "protocol", "benchmark", "field", "map", "grader"),
-        *("junior", "schedule", "parameters", *_TEAM.values()),
+        *("junior", "schedule", "handover", "parameters", *_TEAM.values()),
     },
     "legibility": {"protocol", "junior", "read", "dtype", "over"},
     "drift": {"junior", "frequent"},
@@ -170,6 +180,7 @@ def evaluate(
     field: FieldsOption = None,
     map: MapOption = None,
     schedule: SchedulesOption = None,
+    handover: HandoverOption = None,
     parameters: SettingsOption = None,
     samples: AloneSamplesOption = 32,
     team_samples: TeamSamplesOption = 8,
@@ -252,11 +263,12 @@ def _sampling(params: Mapping[str, Any]) -> tuple[Sampling, Sampling]:
 
 
 def _schedules(params: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from tandem_plugin.lab.evaluation.generation import team_schedule
+    from tandem_plugin.lab.evaluation.generation import handovers, team_schedule
 
     parameters = assignments("--set", params["parameters"] or ())
     names = dict.fromkeys(params["schedule"] or ["step"])
-    return [team_schedule(name, parameters) for name in names]
+    teams = [team_schedule(name, parameters) for name in names]
+    return [*teams, *handovers(params["handover"] or ())]
 
 
 def _given(ctx: typer.Context) -> set[str]:

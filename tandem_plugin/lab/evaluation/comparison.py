@@ -39,6 +39,28 @@ class Comparison:
                 yield label, runs
 
 
+def of_handovers(comparison: Comparison) -> dict[tuple[str, str], dict[int, str]]:
+    """The labels of runs with one handover, by place: of each junior, by who began.
+
+    A place is the number of tokens that the senior or the junior wrote first.
+    """
+    found: dict[tuple[str, str], dict[int, str]] = {}
+    for label, runs in comparison.of("handoff"):
+        run = next(iter(runs.values()))
+        rule = run.settings.get("schedule") or {}
+        first, after = rule.get("first"), rule.get("after")
+        if rule.get("schedule") != "handover" or first not in ("senior", "junior"):
+            continue
+        if type(after) is int and not any(rule.get(name) for name in ("end", "steps", "alone")):
+            found.setdefault((run.junior or "", first), {})[after] = label
+    return {key: dict(sorted(found[key].items())) for key in sorted(found, key=_continued_first)}
+
+
+def _continued_first(key: tuple[str, str]) -> tuple[str, bool]:
+    junior, first = key
+    return junior, first == "junior"
+
+
 def read_seniors(folders: Sequence[Path]) -> BySenior:
     """The results in some folders: by senior, in the folders' order, and by label.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,18 @@ def team_schedule(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         return settings
     schedule = make_schedule(name, parameters)
     return {"schedule": schedule.name, **schedule_parameters(schedule)}
+
+
+def handovers(places: Iterable[int]) -> list[dict[str, Any]]:
+    """The schedules of one handover after each of these numbers of tokens, in both directions.
+
+    Raises :class:`ConfigError` for a number out of range.
+    """
+    return [
+        team_schedule("handover", {"first": first, "after": place})
+        for place in dict.fromkeys(places)
+        for first in ("senior", "junior")
+    ]
 
 
 def engine_settings(team: Mapping[str, Any]) -> dict[str, Any]:

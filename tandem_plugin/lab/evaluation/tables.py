@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tandem_plugin.lab.evaluation.comparison import Comparison
+from tandem_plugin.lab.evaluation.comparison import Comparison, of_handovers
 from tandem_plugin.lab.evaluation.drift import TOP, Recovery, mean_recovery, read_counts
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
@@ -70,6 +71,14 @@ _NOISE_NOTE = (
     "The noise is what two halves of the junior's own responses differ by, of half as many tokens "
     "each: about twice what two whole samples of one model would. A KL below it shows no drift."
 )
+_WHAT = {"senior": "continued", "junior": "recovered"}
+"""What is measured, by who began."""
+_HANDOVER_NOTE = (
+    "Continued: the junior finishes what the senior began. Recovered: the senior finishes what the "
+    "junior began. A team's accuracy mixes both; only the first speaks of a senior that others can "
+    "follow. Places are in tokens unless a run's name says otherwise. The mean is over places, and "
+    "± over problems."
+)
 _OVER_NOTE = (
     "Of the tokens that the senior wrote often enough to count as frequent. Between two halves of "
     "the junior's own responses the largest log-ratio of such tokens is {noise}: read nothing into "
@@ -100,6 +109,7 @@ def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTabl
     """
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
+    tables.append(_handover_table(comparison))
     for label, runs in comparison.of("handoff"):
         about = label.removeprefix("handoff").strip()
         name, title = f"senior-share-{about}", f"{_SHARE_TITLE} ({about})"
@@ -177,6 +187,63 @@ def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Secti
         section.append((name, _compared_cells(means, errors, chosen)))
     macros, errors = [v.macro for v in values], [v.macro_error for v in values]
     return [*section, (_AVERAGE, _compared_cells(macros, errors, chosen))]
+
+
+def _handover_table(comparison: Comparison) -> PaperTable:
+    """pass@1 after one handover: by place, and the mean over places, in each direction.
+
+    Source: H_t in appendix C of the paper, which does not measure it.
+    """
+    sections: list[_Section] = []
+    for name, junior, by_place in _handover_runs(comparison):
+        shown = {f"{name} after {place}": runs for place, runs in by_place.items()}
+        if len(by_place) > 1:
+            shown[f"{name}, mean"] = _mean_over(by_place)
+        for heading, runs in shown.items():
+            section = _axis_section(comparison, runs, _first_pass(runs))
+            (_, metrics), *columns = section
+            named = [*_first(f"{heading}: {metrics[0]}", len(metrics))]
+            sections.append(
+                [("Handover", named), ("Junior", _first(junior, len(metrics))), *columns]
+            )
+    title = "Continued by the junior, and recovered by the senior, after one handover"
+    return _table("handovers", title, sections, 3, _HANDOVER_NOTE)
+
+
+def _handover_runs(comparison: Comparison) -> Iterator[tuple[str, str, dict[int, Runs]]]:
+    """(what is measured, junior, runs by place), for each junior and direction."""
+    for (junior, first), labels in of_handovers(comparison).items():
+        yield (
+            _WHAT[first],
+            junior,
+            {place: comparison.runs[label] for place, label in labels.items()},
+        )
+
+
+def _with_means(comparison: Comparison, *kinds: str) -> Iterator[tuple[str, Runs]]:
+    """The runs of these kinds; in place of handovers after several places, their mean."""
+    places = of_handovers(comparison).values()
+    several = {label for labels in places if len(labels) > 1 for label in labels.values()}
+    yield from ((label, runs) for label, runs in comparison.of(*kinds) if label not in several)
+    for name, junior, by_place in _handover_runs(comparison):
+        if len(by_place) > 1:
+            yield f"{name} {junior}", _mean_over(by_place)
+
+
+def _mean_over(by_place: Mapping[int, Runs]) -> Runs:
+    """The runs whose numbers are each problem's mean over places."""
+    first, *others = by_place.values()
+    return {
+        senior: replace(
+            run, repeats=(*run.each, *(one for runs in others for one in runs[senior].each))
+        )
+        for senior, run in first.items()
+    }
+
+
+def _first_pass(runs: Runs) -> Measure:
+    """pass@1 by this package's grader."""
+    return next(one for one in measures(next(iter(runs.values()))) if one.k == 1)
 
 
 def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Measure) -> list[Cell]:
@@ -260,7 +327,7 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
     """Macro averages on every axis, a row per senior. Source: section 5.2 of the paper."""
     seniors = comparison.seniors
     section: _Section = [("Method", seniors)]
-    for label, runs in comparison.of("solo", "handoff", "legibility"):
+    for label, runs in _with_means(comparison, "solo", "handoff", "legibility"):
         for chosen in shown_measures(next(iter(runs.values())), k):
             values = [measured(runs[senior], over=comparison.over)[chosen] for senior in seniors]
             errors = [one.macro_error for one in values]
@@ -423,7 +490,7 @@ def _significance_table(comparison: Comparison) -> PaperTable:
     """
     *others, claimed = comparison.seniors
     tests = []
-    for label, runs in comparison.of("handoff", "legibility"):
+    for label, runs in _with_means(comparison, "handoff", "legibility"):
         each = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
         for chosen in _tested(measures(runs[claimed])):
             pooled = {senior: found[chosen].pooled for senior, found in each.items()}

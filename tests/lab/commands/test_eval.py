@@ -149,3 +149,25 @@ def test_fields_are_those_of_the_benchmarks_that_are_no_named_sets(tmp_path: Pat
     )
     done = CliRunner().invoke(app, ["eval", "drift", *options, "--junior", "j"])
     assert (done.exit_code, "--field has no effect on drift" in done.stderr) == (2, True)
+
+
+def test_a_handover_is_evaluated_in_both_directions_beside_the_teams_schedule(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        solo_handoff, "run_handoff", lambda _, __, ___, schedules, *____: asked.extend(schedules)
+        or [Path("x")],
+    )  # fmt: skip
+    options = [*MODELS[2:], "--handover", "64", "--handover", "128", "--handover", "64"]
+    done = CliRunner().invoke(
+        app, ["eval", "handoff", "--senior", "a=1", *options[:2], *options[4:]]
+    )
+    assert done.exit_code == 0, done.output
+    chosen = [(one["schedule"], one["first"], one.get("after")) for one in asked]
+    pairs = [("handover", first, place) for place in (64, 128) for first in ("senior", "junior")]
+    assert chosen == [("step", "senior", None), *pairs] * (len(chosen) // 5)
+    assert asked
+    wrong = CliRunner().invoke(app, ["eval", "solo", "--senior", "a=1", "--benchmark", "b",
+                                     "--out", "o", "--handover", "3"])  # fmt: skip
+    assert "--handover has no effect on solo" in wrong.output

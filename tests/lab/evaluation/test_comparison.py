@@ -389,3 +389,57 @@ def test_seniors_without_a_result_in_common_are_not_compared(example: Path):
     assert done.exit_code == 1
     assert "GRPO and tandem have no results in common" in done.stderr
     assert "[compare-no-common-results]" in done.stderr
+
+
+def write_handover(out: Path, senior: str, first: str, after: int, right: list[int]) -> None:
+    rows = [{"problem": i, "samples": 4, "correct": c} for i, c in enumerate(right)]
+    label = f"handover,first={first},after={after}"
+    rule = {"schedule": "handover", "first": first, "after": after, "label": label}
+    settings = {"schedule": rule, "junior": "base"}
+    write_run(out, "handoff", senior, "base", label, settings=settings, benchmarks={"A": rows})
+
+
+def test_handovers_are_told_apart_by_direction_and_place(tmp_path: Path) -> None:
+    """Of 4 samples each: the means over places are problem by problem, and so are their tests."""
+    right: dict[tuple[str, str, int], list[int]] = {
+        ("GRPO", "senior", 64): [0, 1, 2, 1], ("tandem", "senior", 64): [2, 3, 2, 2],
+        ("GRPO", "senior", 128): [2, 3, 2, 3], ("tandem", "senior", 128): [4, 3, 4, 3],
+        ("GRPO", "junior", 64): [1, 1, 2, 0], ("tandem", "junior", 64): [1, 1, 2, 0],
+    }  # fmt: skip
+    for (senior, first, after), correct in right.items():
+        write_handover(tmp_path, senior, first, after, correct)
+        write_handoff(tmp_path, senior, "base", [1, 2, 3, 4])
+    tables = found_tables(tmp_path / "GRPO", tmp_path / "tandem")
+    rows = texts(tables["handovers"])
+    assert [[row[0], *row[2:4]] for row in rows if row[0]] == [
+        ["continued after 64: pass@1 (%, ↑)", "GRPO", "25.0"],
+        ["continued after 128: pass@1 (%, ↑)", "GRPO", "62.5"],
+        ["continued, mean: pass@1 (%, ↑)", "GRPO", "43.8"],
+        ["recovered after 64: pass@1 (%, ↑)", "GRPO", "25.0"],
+    ]
+    means = np.array([[2, 4, 4, 4], [6, 6, 6, 5]]) / 8
+    (mean,) = (
+        row for row in tables["handovers"]["rows"] if row[0]["text"].startswith("continued, m")
+    )
+    errors, _ = bootstrap_errors({"A": means.T})
+    assert float(mean[3]["error"]) == pytest.approx(100 * errors["A"][0], abs=0.06)
+    tested = [row for row in texts(tables["significance"]) if row[2].startswith("pass@1 ")]
+    assert [row[0] for row in tested] == [
+        "handoff handover,first=junior,after=64 base",
+        "handoff step base",
+        "continued base",
+    ]
+    assert tested[2][3] == f"{100 * (means[1] - means[0]).mean():+.2f}"
+    headings = tables["summary"]["columns"]
+    assert [name for name in headings if "after" in name or "continued" in name] == [
+        "handoff handover,first=junior,after=64 base: pass@4 (%, ↑)",
+        "continued base: pass@4 (%, ↑)",
+    ]
+
+
+def test_a_handover_of_other_settings_is_a_run_of_its_own(tmp_path: Path) -> None:
+    for senior in ("GRPO", "tandem"):
+        write_handover(tmp_path, senior, "senior", 64, [1, 2])
+        path = tmp_path / senior / "handoff" / "handover,first=senior,after=64" / "base"
+        edit(path / "summary.json", lambda c: c["settings"]["schedule"].update(alone=0.25))
+    assert "handovers" not in found_tables(tmp_path / "GRPO", tmp_path / "tandem")
