@@ -105,8 +105,8 @@ def test_team_alternates_at_steps_and_every_response_replays(whole: Path):
 
 
 def test_one_model_finishes_what_the_other_began(whole: Path):
-    for first in ("senior", "junior"):
-        place = "trained", "handoff", f"handover,first={first},after={HANDOVER}", "base"
+    for first, named in (("senior", "first=senior,"), ("junior", "")):
+        place = "trained", "handoff", f"handover,{named}after={HANDOVER}", "base"
         lines = Path(whole, *place, "sums.jsonl").read_text().splitlines()
         authors = [json.loads(line)["authorship"] for line in lines]
         began, finished = (1, 0) if first == "senior" else (0, 1)

@@ -203,7 +203,8 @@ class Recovery:
     """The same of a second sample of the baseline, which recovers nothing: of its halves."""
     crossed: tuple[float, float, float] | None
     """Tokens chosen and displaced by one half of the baseline, shift from its other half to half of
-    the other model: 1/2 and 0 for a model that recovers nothing, since a shift of 0 counts 1/2."""
+    the other model: 1/2 and 0 for the baseline itself, since a shift of 0 counts 1/2. Another model
+    that recovers nothing gives more as far as its drift differs from the baseline's."""
 
 
 def recovered(baseline: Counts, junior: Counts, other: Counts, frequent: int) -> Recovery:
@@ -397,3 +398,18 @@ def mean_recovery(baseline: Summary, other: Summary) -> Recovery:
         _means(nulls) if is_told else None,
         _means(crossed) if is_told else None,
     )
+
+
+def seed_null(baseline: Summary) -> tuple[float, float, float] | None:
+    """What another training of the baseline gives cross-fitted: the mean over pairs of its seeds.
+
+    None if it is one run, or without halves. Raises :class:`EvaluationError` if counts are missing.
+    """
+    counts = [read_counts(run) for run in baseline.each]
+    frequent = baseline.settings["frequent"]
+    found = [
+        recovered(*first, second, frequent).crossed
+        for first, (second, _) in permutations(counts, 2)
+    ]
+    each = [crossed for crossed in found if crossed is not None]
+    return _means(each) if each and len(each) == len(found) else None
