@@ -53,8 +53,8 @@ PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
         "template_args": Stated(["enable_thinking=false"], "eval_solo.py; training likewise"),
         "max_tokens": Stated(3000, "tandem_eval/MATH/eval_solo.py"),
         "context": Stated(4096, "tandem_eval/MATH/eval_solo.py, MAX_MODEL_LEN"),
-        "samples": Stated(16, "tandem_eval/MATH/eval_solo.py"),
-        "team_samples": Stated(4, "tandem_eval/MATH/eval_sentence_handoff.py"),
+        "samples": Stated(32, "section 4.2, the largest k; tandem_eval/MATH/eval_solo.py has 16"),
+        "team_samples": Stated(8, "section 4.3, the largest k; eval_sentence_handoff.py has 4"),
         "schedule": Stated(
             ["step"],
             "eval_sentence_handoff.py and vllm_source/vllm/v1/sample/tandem_sampler.py: strict "

@@ -129,7 +129,7 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
     assert paper[7]["not_stated"]["temperature"] == 0.5  # the paper says nothing of it
     assert plain[7] is None
     # The temperature that is given for a team alone is the team's; the rest is the code's own.
-    assert papers_code[5] == Sampling(4, 0.5, 0.95, 3000, 0, None, 4096)
+    assert papers_code[5] == Sampling(8, 0.5, 0.95, 3000, 0, None, 4096)
     assert papers_code[7]["overridden"] == {"temperature": 0.5, "team_temperature": 0.5}
     assert papers_code[7]["source"].endswith("f0ae0b9263277b21fceafe8730dbf7c3eab8f587")
 
@@ -137,7 +137,7 @@ def test_an_evaluation_takes_the_protocol_and_what_is_given_beside_it(
 def test_the_papers_code_samples_its_seniors_and_its_teams_in_two_ways(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Alone at 0.7, 0.8, 20 of 16; as a team at 0.6, 0.95 of 4: figures 2 and 3 of the paper."""
+    """Alone at 0.7, 0.8, 20; as a team at 0.6, 0.95. Samples are the largest k of the figures."""
     file = tmp_path / "sums.jsonl"
     file.write_text('{"problem": "1 + 1 = ?", "answer": 2}\n')
     seen: dict[str, Sampling] = {}
@@ -160,8 +160,8 @@ def test_the_papers_code_samples_its_seniors_and_its_teams_in_two_ways(
     given = ["--senior", "s", "--junior", "j", "--benchmark", str(file), "--out", str(tmp_path)]
     done = CliRunner().invoke(app, ["eval", "all", *given, "--protocol", "paper-code"])
     assert done.exit_code == 0, done.output
-    assert seen["solo"] == Sampling(16, 0.7, 0.8, 3000, 0, 20, 4096)
-    assert seen["team"] == Sampling(4, 0.6, 0.95, 3000, 0, None, 4096)
+    assert seen["solo"] == Sampling(32, 0.7, 0.8, 3000, 0, 20, 4096)
+    assert seen["team"] == Sampling(8, 0.6, 0.95, 3000, 0, None, 4096)
 
 
 def test_a_context_shortens_the_responses_to_long_prompts_alone():
