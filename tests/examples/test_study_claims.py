@@ -233,6 +233,18 @@ def test_what_weakens_the_result_is_said_with_the_numbers_of_the_published_rows(
         f"it is {points(judge(each[0][:-1]))} and {points(judge(each[1][:-1]))}.",
     ):
         assert sentence in text
+    for page in ("README.md", "examples/study/README.md"):
+        said = " ".join((STUDY.parents[1] / page).read_text(encoding="utf-8").split())
+        medians = " and ".join(f"{100 * np.median(own):+.2f}" for own in each)
+        rest = [(own[:-4].mean(), stats.ttest_1samp(own[:-4], 0).pvalue) for own in each]
+        without = " and ".join(f"{100 * mean:+.2f} (p {p:.2f})" for mean, p in rest)
+        assert f"the medians are {medians}" in said
+        assert f"it is {without}" in said
+        assert f"p {stats.binomtest(positive[1], 20).pvalue:.2f})" in said
+    leading = [
+        set(np.argsort(differences(curves, COUPLES[0], "accuracy", name))[-4:]) for name in HANDOFFS
+    ]
+    assert leading[0] == leading[1]
     shares = [own[-4:].sum() / own.sum() for own in each]
     assert shares == pytest.approx([0.8, 0.8], abs=0.05)
     steps = differences(curves, COUPLES[0], "accuracy", "step_number").mean()
