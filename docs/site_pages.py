@@ -25,6 +25,7 @@ PAGES = {
     "first-steps.md": "docs/notebooks/first_steps.ipynb",
     "demo.md": "examples/demo/README.md",
     "study.md": "examples/study/README.md",
+    "worlds.md": "examples/study/WORLDS.md",
     "plugin-example.md": "examples/tandem-plugin-curriculum/README.md",
 }
 """Pages of the site that are not Markdown files in docs/, and their sources."""

@@ -18,6 +18,8 @@ from tandem_plugin.rules import Rule
 from tandem_plugin.seeds import derive_seed
 
 TASK = "Work it out line by line and put the final answer within \\boxed{}."
+CONTINUED = "continued"
+"""The junior finishes what the senior began, after two lines of four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class GpuSize:
     samples: tuple[tuple[str, int], ...] = (
         ("solo", 8),
         ("step", 8),
+        (CONTINUED, 8),
         ("step-bernoulli", 4),
         ("word", 2),
     )
@@ -53,7 +56,7 @@ QUICK = GpuSize(
     validation_problems=4,
     validation_samples=1,
     test_problems=8,
-    samples=(("solo", 2), ("step", 1), ("step-bernoulli", 1), ("word", 1)),
+    samples=(("solo", 2), ("step", 1), (CONTINUED, 1), ("step-bernoulli", 1), ("word", 1)),
     rows=8,
     micro=2,
 )
@@ -133,7 +136,9 @@ class Chains(Tokens):
     longest = 72
 
     def rule(self, schedule: str, **settings: Any) -> Rule:
-        if schedule.startswith("step"):
+        if schedule == CONTINUED:
+            schedule, settings = "handover", {"first": "senior", "after": 2, **settings}
+        if schedule.startswith(("step", "handover")):
             settings["boundaries"] = "newline"
         return super().rule(schedule, **settings)
 

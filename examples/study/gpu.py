@@ -25,7 +25,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from chains import QUICK, TASK, WHOLE, Chain, Chains, GpuSize, draw_chains, split_chains
+from chains import CONTINUED, QUICK, TASK, WHOLE, Chain, Chains, GpuSize, draw_chains, split_chains
 from light.grpo import GRPO, HALF, TANDEM
 from light.judging import LEVEL, PAPER, POWER, complete_models, differences, holm, power
 from light.page import difference_lines, level_lines, write_rows
@@ -33,6 +33,7 @@ from light.responses import Team
 from light.runs import METHODS, TAUGHT
 from light.study import check_settings, read_note, table_lines
 from light.task import reward
+from light.worlds import SECOND
 from real_model import CHAT, get_model
 from stack import Reader, Stack
 from stacked import Noise, Run, Step, Written, decoding_type, teach, train, write
@@ -49,7 +50,10 @@ PILOT_SEED = 0
 LEAST_OVERLAP = 0.945
 MOST_LOST = 0.02
 """How far the pilot's last accuracy may lie below its best."""
-PRIMARY = (("step", "greater"), ("kl", "less"), ("overlap", "greater"))
+PRIMARY = (("step", "greater"), (CONTINUED, "greater"))
+NULL = ("step", CONTINUED, "kl", "overlap", "drift")
+"""What GRPO with another training seed shows by itself."""
+ARMS = (*METHODS, SECOND)
 SIZES = (8, 12, 16)
 """Numbers of seeds between which the spread of the first four decides."""
 
@@ -242,7 +246,7 @@ def run_group(
     started = time.monotonic()
     starts = teach(task, base, seeds, size)
     evaluation = Evaluation(task, starts, seeds, size)
-    runs = [Run(seed, method) for seed in seeds for method in METHODS]
+    runs = [Run(seed, method) for seed in seeds for method in ARMS]
     points: dict[Run, list[dict[str, Any]]] = {run: [] for run in runs}
     taught = evaluation.measure(starts, seeds, ["solo"] * len(seeds))
     for seed, point in zip(seeds, taught, strict=True):
@@ -281,7 +285,7 @@ def seeds_needed(differences_of_team: np.ndarray) -> str:
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """The registered tests and every difference, as Markdown; with fewer seeds than may be tested,
     how many it takes."""
-    curves = complete_models(rows)
+    curves = complete_models(rows, ARMS)
     found = {
         name: differences(curves, (TANDEM.name, HALF.name), "accuracy", name) for name, _ in PRIMARY
     }
@@ -300,6 +304,12 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     ]
     lines += ["Tandem less GRPO on half of its tokens, at equal accuracy alone:", ""]
     lines += table_lines(("Measure", "difference", "p, one-sided", "p, Holm"), cells)
+    cells = []
+    for name in NULL:
+        null = differences(curves, (SECOND.name, GRPO.name), "accuracy", name)
+        cells.append((name, f"{null.mean():+.4f} ± {unit_error(null):.4f}"))
+    lines += ["", "GRPO with another training seed less GRPO, at equal accuracy alone:", ""]
+    lines += table_lines(("Measure", "difference"), cells)
     lines += ["", *difference_lines(curves), "", *level_lines(curves), ""]
     return "\n".join(lines)
 
@@ -354,7 +364,7 @@ def main() -> int:
     print(f"The pilot chose a learning rate of {rate:g}.", flush=True)
 
     def every(seed: int) -> list[Run]:
-        return [Run(seed, method) for method in (None, *METHODS)]
+        return [Run(seed, method) for method in (None, *ARMS)]
 
     seeds = range(1, options.seeds + 1)
     missing = [seed for seed in seeds if not all(run.note(out).exists() for run in every(seed))]

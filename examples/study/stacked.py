@@ -33,6 +33,12 @@ class Run(study.Run):
     method: Method | None
 
     @property
+    def stream(self) -> int:
+        """What its random numbers are drawn by: the seed, or a repeated training's own."""
+        repeat = 0 if self.method is None else self.method.repeat
+        return derive_seed(self.seed, "repeat", repeat) if repeat else self.seed
+
+    @property
     def cowritten(self) -> bool:
         """Whether the junior writes in its training."""
         return self.method is not None and self.method.is_cowritten
@@ -189,7 +195,7 @@ def train(
     """Train a copy of its seed's start for each run, all at once.
 
     starts: of each of ``seeds``, in order. rates: of each run. GRPO as in ``light.grpo``; runs of
-    a seed share prompts, draws and the noise of sampling.
+    a seed share prompts, draws and the noise of sampling, but for repeats of a method.
     """
     sizes, device = size.training, starts.device
     homes = [seeds.index(run.seed) for run in runs]
@@ -211,20 +217,24 @@ def train(
     decoding = seniors.pick(range(len(runs)), decoding_type(device))
     juniors = starts.pick([homes[at] for at in beside], decoding_type(device)) if beside else None
     chains = {seed: split_chains(size, seed).training for seed in seeds}
-    orders = {seed: random.Random(derive_seed(seed, "order")) for seed in seeds}
+    streams = {run.stream: run.seed for run in runs}
+    orders = {stream: random.Random(derive_seed(stream, "order")) for stream in streams}
     batch = sizes.prompts * sizes.group
-    noise = Noise([run.seed for run in runs], device, "training")
+    noise = Noise([run.stream for run in runs], device, "training")
     reader: Reader | None = None
     for number in range(1, sizes.steps + 1):
-        chosen_chains = {seed: orders[seed].sample(chains[seed], sizes.prompts) for seed in seeds}
+        chosen_chains = {
+            stream: orders[stream].sample(chains[seed], sizes.prompts)
+            for stream, seed in streams.items()
+        }
         rows = [
-            [one for one in chosen_chains[run.seed] for _ in range(sizes.group)] for run in runs
+            [one for one in chosen_chains[run.stream] for _ in range(sizes.group)] for run in runs
         ]
         prompts = torch.stack([task.prompts(of_run) for of_run in rows]).to(device)
         start = prompts.shape[2]
         reader = reader or Reader(decoding, juniors, beside, batch, start + task.longest)
         decoding.take(seniors)
-        drawn = [derive_seed(run.seed, number, row) for run in runs for row in range(batch)]
+        drawn = [derive_seed(run.stream, number, row) for run in runs for row in range(batch)]
         team = None if rule is None else Team(rule, drawn, task.longest, device)
         made = write(reader, prompts, task, team, cowritten, noise, sizes.temperature)
         if rule is not None:

@@ -233,8 +233,8 @@ def test_what_weakens_the_result_is_said_with_the_numbers_of_the_published_rows(
         f"it is {points(judge(each[0][:-1]))} and {points(judge(each[1][:-1]))}.",
     ):
         assert sentence in text
-    for page in ("README.md", "examples/study/README.md"):
-        said = " ".join((STUDY.parents[1] / page).read_text(encoding="utf-8").split())
+    for file in ("README.md", "examples/study/README.md"):
+        said = " ".join((STUDY.parents[1] / file).read_text(encoding="utf-8").split())
         medians = " and ".join(f"{100 * np.median(own):+.2f}" for own in each)
         rest = [(own[:-4].mean(), stats.ttest_1samp(own[:-4], 0).pvalue) for own in each]
         without = " and ".join(f"{100 * mean:+.2f} (p {p:.2f})" for mean, p in rest)

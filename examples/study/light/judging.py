@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy import optimize, stats
 
-from light.grpo import GRPO, HALF, TANDEM
+from light.grpo import GRPO, HALF, TANDEM, Method
 from light.runs import METHODS, TAUGHT
 from tandem_plugin.lab.evaluation.significance import unit_error, unit_test
 
@@ -48,7 +48,9 @@ PROBED = 28
 """Models of those probes."""
 
 
-def complete_models(rows: Sequence[Mapping[str, Any]]) -> Curves:
+def complete_models(
+    rows: Sequence[Mapping[str, Any]], methods: Sequence[Method] = METHODS
+) -> Curves:
     """The models with every method, in order, up to the first that lacks one."""
     found: dict[int, dict[str, list[Point]]] = {}
     for row in rows:
@@ -56,9 +58,9 @@ def complete_models(rows: Sequence[Mapping[str, Any]]) -> Curves:
     curves: dict[int, dict[str, Curve]] = {}
     for model in sorted(found):
         of_model = found[model]
-        if not {TAUGHT, *(one.name for one in METHODS)} <= of_model.keys():
+        if not {TAUGHT, *(one.name for one in methods)} <= of_model.keys():
             break
-        curves[model] = {one.name: [*of_model[TAUGHT], *of_model[one.name]] for one in METHODS}
+        curves[model] = {one.name: [*of_model[TAUGHT], *of_model[one.name]] for one in methods}
     return curves
 
 
