@@ -118,6 +118,14 @@ def report(
     pool: PoolOption = None,
     unit: UnitOption = None,
     over: OverOption = "problems",
+    training: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="The rollouts of a training, or its run's folder: reward, length and wall clock "
+            "by step become a figure. Can be repeated.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page, and each figure as a PNG file.
@@ -132,7 +140,7 @@ def report(
     with _packages(), waiting("report"):
         from tandem_plugin.lab.evaluation.report import build_report
 
-        written = build_report(results, place, k, pools, over, units)
+        written = build_report(results, place, k, pools, over, units, _trainings(training))
     if json:
         print_json(written)
         return
@@ -151,6 +159,18 @@ def _packages() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise EvaluationError("command-needs-package", package=error.name) from error
+
+
+def _trainings(given: list[str] | None) -> dict[str, Path]:
+    """The folders of trainings by name; raises :class:`EvaluationError` for another form."""
+    from tandem_plugin.errors import EvaluationError
+    from tandem_plugin.lab.evaluation.inputs import named_path
+
+    named = [named_path(one) for one in given or ()]
+    for name, _ in named:
+        if [known for known, _ in named].count(name) > 1:
+            raise EvaluationError("option-name-used-twice", option="--training", name=name)
+    return {name: Path(folder) for name, folder in named}
 
 
 def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
+from itertools import cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin._version import __version__
@@ -27,6 +30,7 @@ from tandem_plugin.lab.evaluation.measures import Over, measured, measures, show
 from tandem_plugin.lab.evaluation.rendering import PaperTable, escaped, html_page, markdown
 from tandem_plugin.lab.evaluation.results import Summary, check_comparable
 from tandem_plugin.lab.evaluation.tables import paper_tables
+from tandem_plugin.lab.evaluation.training_curves import TrainingCurve, read_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +58,7 @@ def build_report(
     pools: Groups,
     over: Over,
     units: Groups,
+    trainings: Mapping[str, Path] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write ``index.html`` and ``figures/*.png`` under ``out``; returns what ``--json`` prints.
 
@@ -61,8 +66,9 @@ def build_report(
     order of tables and legends: the first that drifted is the baseline of recovery, the last is
     tested against the others. k, pools, over, units: as of :func:`paper_tables` and
     :func:`compare`; figures show every run by itself, with the colour of its pool and the mark of
-    its unit. Raises :class:`EvaluationError` for results that cannot be compared, or where there
-    are none.
+    its unit. trainings: folders of rollouts by name, for a figure of their own. Raises
+    :class:`EvaluationError` for results that cannot be compared, or where there are none, and as
+    :func:`read_training`.
     """
     page = out / "index.html"
     check_page(page)
@@ -77,6 +83,7 @@ def build_report(
         _curves_figure(runs, drawn),
         _senior_figure(runs, drawn, k, over),
         _drift_figure(runs, drawn),
+        _training_figure({name: read_training(folder) for name, folder in trainings.items()}),
     )
     pictures = [figure for figure in figures if figure is not None]
     comparison = _comparison(by_senior, pools, over, units)
@@ -293,6 +300,42 @@ def _drift_figure(runs: _Runs, drawn: Mapping[str, Look]) -> Picture | None:
     shown = {drawn[senior] for by_senior in drifts.values() for senior in by_senior}
     legend = [(look.method, look.colour, "") for look in sorted(shown)]
     return _picture("drift", "Drift from the junior", caption, panels, legend)
+
+
+def _training_figure(curves: Mapping[str, TrainingCurve]) -> Picture | None:
+    """Reward, length and wall clock of trainings by step; None without any.
+
+    Source: figure 6 of the paper.
+    """
+    colours = dict(zip(curves, cycle(_COLOURS)))
+    panels: list[_Panel] = []
+    for title, values in (
+        ("reward, mean of a step", {name: one.rewards for name, one in curves.items()}),
+        ("tokens per response", {name: one.lengths for name, one in curves.items()}),
+        ("hours since the first step", {name: one.hours for name, one in curves.items()}),
+    ):
+        lines = {
+            name: (curves[name].steps, of_training)
+            for name, of_training in values.items()
+            if not all(map(math.isnan, of_training))
+        }
+        if lines:
+            panels.append(partial(_draw_steps, lines, colours, title))
+    if not panels:
+        return None
+    caption = "By training step, from the responses that the trainer wrote."
+    return _picture("training", "Training", caption, panels, [(n, colours[n], "") for n in curves])
+
+
+def _draw_steps(
+    lines: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    colours: Mapping[str, str],
+    title: str,
+    axes: Any,
+) -> None:
+    for name, (steps, values) in lines.items():
+        axes.plot(steps, values, color=colours[name])
+    axes.set(xlabel="step", title=title)
 
 
 def _draw_survival(

@@ -152,3 +152,19 @@ def test_report_replaces_its_own_page_and_no_other(make_results: MakeResults, tm
     assert own.read_text() == "<!DOCTYPE html><p>My own."
     for _ in range(2):
         assert report(results).exit_code == 0
+
+
+def test_trainings_by_step_are_a_figure_of_the_report(make_results: MakeResults, tmp_path: Path):
+    results = make_results("tandem", [1, 3, 4])
+    steps = tmp_path / "run" / "rollouts"
+    steps.mkdir(parents=True)
+    for step in (1, 2, 10):
+        row = {"response_ids": [1] * step, "tandem_seed": None, "score": 0.5}
+        (steps / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+    done = report(results, "--json", "--training", f"tandem={tmp_path / 'run'}")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["figures"][-1] == "training"
+    assert (results / "report/figures/training.png").stat().st_size > 5_000
+    assert "hours" not in page_of(results)  # the panels are a picture
+    twice = ["--training", f"a={steps}"] * 2
+    assert "option-name-used-twice" in report(results, *twice).stderr
