@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from light.grpo import GRPO, TANDEM, Method
-from light.page import read_rows
 from light.study import check_settings
 from light.task import Task
 from light.verdicts import TAUGHT, chosen_coefficient, page, power_lines
@@ -105,21 +104,24 @@ class Rows:
     """The rows of a folder, and the processor time that they took."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._path, self._times = folder / "rows.jsonl", folder / "times.jsonl"
-        for path in (self._path, self._times):
-            _drop_torn_line(path)
-        self.rows: list[Mapping[str, Any]] = read_rows(self._path)
+        self.rows: list[Mapping[str, Any]] = _whole_lines(self._path)
 
     @property
     def hours(self) -> float:
         """Of one core, so far."""
-        return sum(row["cpu_seconds"] for row in read_rows(self._times)) / 3600
+        return sum(row["cpu_seconds"] for row in _whole_lines(self._times)) / 3600
 
     def has(self, job: Job) -> bool:
         """Whether a job is done."""
         done = {(row["unit"], row["world"], row["arm"]) for row in self.rows}
         return done.issuperset(job.places())
+
+    def drop_torn_lines(self) -> None:
+        """Remove what a process that was killed left of a line; nothing else may be writing."""
+        for path in (self._path, self._times):
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
 
     def add(self, job: Job, rows: Sequence[Mapping[str, Any]], seconds: float) -> None:
         """Append a job's rows, durably."""
@@ -135,10 +137,10 @@ def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         os.fsync(file.fileno())
 
 
-def _drop_torn_line(path: Path) -> None:
-    """Remove what a process that was killed left of a line."""
+def _whole_lines(path: Path) -> list[Any]:
+    """The rows of a file that may be growing, without a line that has no end yet."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def run_job(job: Job, rows: Sequence[Mapping[str, Any]], size: Size, models: Path) -> list[Any]:
@@ -177,6 +179,7 @@ def run(folder: Path, models: Path, size: Size, hours: float, listed: Sequence[J
     """Every job that has no rows yet, in order, up to so many hours of one core."""
     check_settings(folder / "settings.json", settings(size))
     kept = Rows(folder)
+    kept.drop_torn_lines()
     for number, job in enumerate(listed, 1):
         if kept.has(job):
             continue

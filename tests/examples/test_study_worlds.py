@@ -68,7 +68,11 @@ def test_rows_of_another_study_are_not_added_to(tmp_path: Path) -> None:
 
 def test_a_line_that_a_killed_process_left_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"unit": 1}\n{"unit": ')
-    assert study.Rows(tmp_path).rows == [{"unit": 1}]
+    kept = study.Rows(tmp_path)
+    assert kept.rows == [{"unit": 1}]
+    assert kept.hours == 0
+    kept.drop_torn_lines()
+    assert (tmp_path / "rows.jsonl").read_text() == '{"unit": 1}\n'
 
 
 def test_jobs_cover_every_unit_and_the_choice_comes_before_its_arm() -> None:
