@@ -89,9 +89,9 @@ def test_jobs_cover_every_unit_and_the_choice_comes_before_its_arm() -> None:
 
 
 def row(unit: int, world: str, arm: str, continued: float, reached: bool = True) -> dict[str, Any]:
-    measures = dict.fromkeys([*verdicts._SHARES, *verdicts._NATS, "tokens", "reward"], 0.5) | {
-        f"{name}_{k}": 0.5 for name in ("continued", "recovered", "read") for k in (1, 2, 3)
-    }
+    measures = dict.fromkeys(
+        [*verdicts._SHARES, *verdicts._NATS, "tokens", "reward"], 0.5 + continued / 10
+    ) | {f"{name}_{k}": 0.5 for name in ("continued", "recovered", "read") for k in (1, 2, 3)}
     points = [
         measures | {"step": step, "validation": validation, "continued": value}
         for step, validation, value in ((20, 0.8, 0.0), (40, 1.0, 2 * continued))
