@@ -67,10 +67,12 @@ class TandemRollouts:
         self._settings = settings
 
     def _check_model(self, model: Any, sampled: Mapping[str, Any]) -> None:
-        """Check the trainer's model and how it samples, before its engine starts."""
-        if self._settings is None:
-            raise EngineError("trl-engine-not-in-tandem")
-        self._start.check(replace(self._settings, adapted=model, sampled=sampled))
+        """Check the trainer's model and how it samples, before its engine starts.
+
+        The rest of its settings follows at its first rollout if another function calls this one.
+        """
+        settings = self._settings or TRLSettings(None, self._arguments, None)
+        self._start.check(replace(settings, adapted=model, sampled=sampled))
 
     def _engine_started(self, generation: VLLMGeneration, engine: Engine | None) -> None:
         self._generation, self._engine = generation, engine

@@ -78,6 +78,7 @@ class TRLSettings(TrainerRun):
 
     package = "trl"
     unproven = UNPROVEN
+    unsupported: ClassVar[Sequence[Unsupported]] = ()
 
     args: Any
     """The trainer's, such as a ``GRPOConfig``."""
@@ -122,19 +123,19 @@ class TRLSettings(TrainerRun):
 class GRPOSettings(TRLSettings):
     """Of a ``GRPOTrainer``."""
 
-    unsupported: ClassVar[Sequence[Unsupported]] = _OF_GRPO
+    unsupported = _OF_GRPO
 
 
 class RLOOSettings(TRLSettings):
     """Of a ``TandemRLOOTrainer``."""
 
-    unsupported: ClassVar[Sequence[Unsupported]] = _OF_RLOO
+    unsupported = _OF_RLOO
 
 
 class AsyncSettings(TRLSettings):
     """Of an ``AsyncGRPOTrainer``, which sends an adapter alone if the worker has a name for it."""
 
-    unsupported: ClassVar[Sequence[Unsupported]] = _OF_EVERY_TRAINER
+    unsupported = _OF_EVERY_TRAINER
 
     def check_adapter(self) -> None:
         """Raises like :func:`~tandem_trl.lora.check_sent_alone` as well."""
