@@ -30,8 +30,8 @@ SOURCES = [
 ]
 GROUPS = refusal_groups()
 REFUSALS = {code: texts for group in GROUPS for code, texts in group["refusals"].items()}
-ROWS = {"Refusal"}
-"""Makers of rows of trainers' tables, which give these fields themselves."""
+ROWS = {"Unsupported", "Row"}
+"""Makers of rows of tables, which give these fields themselves."""
 
 ROW_FIELDS = {"key", "value", "setting"}
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")

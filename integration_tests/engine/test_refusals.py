@@ -548,3 +548,14 @@ def test_engine_says_once_which_two_models_it_runs(
             assert f"senior={checkpoints['senior']} junior={junior} " in line
             assert "mode=lockstep schedule=word p=0.5 cap=5 " in line
             assert "junior_name=a name " in line
+
+
+def test_architecture_that_vllm_does_not_know_is_refused(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    config = json.loads((checkpoints["senior"] / "config.json").read_text())
+    shutil.copytree(checkpoints["senior"], tmp_path / "senior")
+    config["architectures"] = ["MyOwnForCausalLM"]
+    (tmp_path / "senior" / "config.json").write_text(json.dumps(config))
+    with refused("senior-architecture-unknown", architecture="MyOwnForCausalLM"):
+        configure(tmp_path / "senior", {"schedule": "word"})

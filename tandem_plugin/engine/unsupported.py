@@ -94,13 +94,27 @@ _MODELS = ("senior", "junior")
 
 
 def _kinds(model: str) -> tuple[Unsupported, ...]:
-    rows = (
-        ("is_multimodal_model", "multimodal-model-unsupported"),
-        ("is_attention_free", "attention-free-model-unsupported"),
-        ("is_encoder_decoder", "encoder-decoder-unsupported"),
+    name = of(f"{model}.model")
+    return (
+        Row(
+            f"{model}.is_multimodal_model",
+            is_on,
+            "multimodal-model-unsupported",
+            fields={"model": name},
+        ),
+        Row(
+            f"{model}.is_attention_free",
+            is_on,
+            "attention-free-model-unsupported",
+            fields={"model": name},
+        ),
+        Row(
+            f"{model}.is_encoder_decoder",
+            is_on,
+            "encoder-decoder-unsupported",
+            fields={"model": name},
+        ),
     )
-    fields = {"model": of(f"{model}.model")}
-    return tuple(Row(f"{model}.{name}", is_on, code, fields=fields) for name, code in rows)
 
 
 KINDS = {model: _kinds(model) for model in _MODELS}
@@ -354,8 +368,17 @@ def _unplanned(
     def why(option: Option) -> str:
         return reason.format(device=option("device"), vllm=option("vllm"))
 
-    fields = {"senior": of("senior"), "junior": of("junior"), "reason": why, "otherwise": otherwise}
-    return Row(name, rejects, "attention-kinds-differ", fields=fields)
+    return Row(
+        name,
+        rejects,
+        "attention-kinds-differ",
+        fields={
+            "senior": of("senior"),
+            "junior": of("junior"),
+            "reason": why,
+            "otherwise": otherwise,
+        },
+    )
 
 
 _SHAPES = (

@@ -240,3 +240,27 @@ def test_weight_that_an_adapter_hides_from_a_sync_stops_the_run(bases: dict[bool
     hidden = [("own." + weights[0][0], None), *weights[1:]]
     with refused("trl-sync-incomplete", names=weights[0][0], count=1):
         list(lora._weights_of_names(lambda: iter(hidden), names, ["default"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, None),
+        ({"use_rslora": True}, None),
+        ({"init_lora_weights": "pissa"}, "which is not as in the checkpoint"),
+        ({"init_lora_weights": "olora"}, "which is not as in the checkpoint"),
+        ({"use_dora": True}, "training of"),
+        ({"modules_to_save": ["lm_head"]}, "training of"),
+    ],
+)
+def test_adapter_that_a_server_would_not_apply_as_peft_does_is_not_sent_alone(
+    bases: dict[bool, Path], options: dict[str, Any], problem: str | None
+) -> None:
+    """TRL's own check accepts PiSSA and OLoRA, which change the base."""
+    model = adapted(bases[False], **options)
+    if problem is None:
+        lora.check_sent_alone(model, str(bases[False]))
+        return
+    with refused("trl-adapter-sent-differs") as caught:
+        lora.check_sent_alone(model, str(bases[False]))
+    assert problem in str(caught.value.fields["problem"])
