@@ -175,6 +175,7 @@ class VerlRun(TrainerRun):
     """A run of verl's; its settings are all known when verl validates its configuration."""
 
     package = "verl"
+    in_additional_config = True
     unsupported = _UNSUPPORTED
     unproven = UNPROVEN
     resumes = False  # verl finds its checkpoint after it has loaded the model

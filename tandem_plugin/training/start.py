@@ -23,6 +23,7 @@ from tandem_plugin.patching.versions import (
     judge_version,
     running_version,
 )
+from tandem_plugin.request import resembles_tandem
 from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.sampling import warn_of_changed_sampling
@@ -46,6 +47,10 @@ class TrainerRun(ABC):
     """The trainer's table, in the order in which options are checked."""
     unproven: ClassVar[Mapping[str, str]]
     """The names that ``tandem.unproven`` may contain with this trainer, and their meanings."""
+
+    in_additional_config: ClassVar[bool] = False
+    """Whether tandem's settings are the run's own argument of vLLM, as with verl: an adapter with
+    settings of its own puts them there, over what a run has there."""
 
     @classmethod
     def untested_version(cls) -> str:
@@ -110,6 +115,8 @@ class Start:
         Warnings, and the comparison with an earlier run, come once.
         """
         check_supported(run.unsupported, self._view(run), self._unproven)
+        if not run.in_additional_config:
+            _check_apart(run.engine_option("additional_config"))
         run.check_adapter()
         self.check_models(run.model, run.engine_option)
         if run.resumes is not None and not self._is_noted:
@@ -132,6 +139,14 @@ class Start:
             return getattr(self._tandem, setting) if setting else self._tandem
 
         return option
+
+
+def _check_apart(additional: Any) -> None:
+    """Raise :class:`ConfigError` for settings of tandem where the adapter would put its own."""
+    names = [*additional] if isinstance(additional, Mapping) else []
+    settings = TandemConfig.model_fields
+    if ours := [name for name in names if resembles_tandem(str(name)) or name in settings]:
+        raise ConfigError("settings-beside-flag", names=", ".join(map(str, ours)))
 
 
 def start(run: TrainerRun, tandem: TandemConfig) -> Start:

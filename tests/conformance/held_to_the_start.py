@@ -42,6 +42,9 @@ class HeldToTheStart:
     sampled: ClassVar[Mapping[str, Any]]
     """Settings by which training responses are drawn with top_p=0.5."""
 
+    beside: ClassVar[Mapping[str, Any] | None] = None
+    """Settings of tandem among the engine's own arguments, which the adapter would overwrite."""
+
     def enter(self, tandem: Mapping[str, Any], model: str, settings: Mapping[str, Any]) -> bool:
         """Start a run as a user does, as far as the trainer itself; whether that was reached.
 
@@ -85,6 +88,11 @@ class HeldToTheStart:
         if self.pipeline is None:
             pytest.skip("the trainer has no such option")
         assert self.code({}, settings=self.pipeline) == "pipeline-parallel-unsupported"
+
+    def test_settings_beside_the_flags_are_rejected(self) -> None:
+        if self.beside is None:
+            pytest.skip("the trainer has no such option, or that is where the settings are")
+        assert self.code({}, settings=self.beside) == "settings-beside-flag"
 
     def test_models_on_this_machine_are_checked(self, tmp_path: Path) -> None:
         config = '{"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}'

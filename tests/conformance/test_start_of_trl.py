@@ -33,6 +33,9 @@ class OfTRL(HeldToTheStart):
     package = "trl"
     rejected = ({"use_vllm": False}, "trl-engine-not-vllm")
     pipeline: ClassVar[Mapping[str, Any]] = {"engine": {"pipeline_parallel_size": 2}}
+    beside: ClassVar[Mapping[str, Any] | None] = {
+        "engine": {"additional_config": {"tandem": {"p": 0.3}}}
+    }
     sampled: ClassVar[Mapping[str, Any]] = {"top_p": 0.5}
 
     @pytest.fixture(autouse=True)
@@ -134,7 +137,7 @@ class TestCommand(OfTRL):
 
 class TestAsynchronousWorker(OfTRL):
     rejected = ({"tandem.lambda_jun": 0.1}, "trl-imitation-unsupported")
-    pipeline = None  # the server's
+    pipeline = beside = None  # the server's
 
     @pytest.fixture(autouse=True)
     def _vocabulary(self, monkeypatch: pytest.MonkeyPatch) -> None:

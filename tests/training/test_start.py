@@ -171,3 +171,15 @@ def test_training_step_is_the_trainers_and_no_setting() -> None:
     started(Run(), tandem(**HANDOVER))
     with refused("training-step-set", value=3):
         Start(Run, tandem(**HANDOVER, training_step=3))
+
+
+@pytest.mark.parametrize("name", ["tandem", "tandm", "tandem_config", "junior", "seed"])
+def test_settings_that_the_adapter_would_overwrite_are_rejected(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(Run(engine={"additional_config": {"other": 1}}), tandem())
+    run = Run(engine={"additional_config": {name: {"p": 0.3}, "other": 1}})
+    with refused("settings-beside-flag", names=name):
+        started(run, tandem())
+    monkeypatch.setattr(Run, "in_additional_config", True)
+    started(run, tandem())
