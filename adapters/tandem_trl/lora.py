@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -164,9 +165,25 @@ def check_sent_alone(model: PreTrainedModel | PeftModel, name: str) -> None:
     """
     if not is_adapted(model):
         return
-    files = _weight_files(name, None)
-    if problem := _unread(model) or _changed_base(model, files, lambda weights: nullcontext()):
+    problem = _unread(model)
+    if _is_sharded(model):
+        print(
+            "WARNING: the model is sharded, so its base was not compared with the server's: "
+            "adapters that change the base (PiSSA, OLoRA) would be applied to another one.",
+            file=sys.stderr,
+            flush=True,
+        )
+    else:
+        files = _weight_files(name, None)
+        problem = problem or _changed_base(model, files, lambda weights: nullcontext())
+    if problem:
         raise ConfigError("trl-adapter-sent-differs", problem=problem)
+
+
+def _is_sharded(model: PeftModel) -> bool:
+    """Whether this process holds parts of weights alone: under FSDP 2 or DeepSpeed ZeRO-3."""
+    weights = list(model.parameters())
+    return any(hasattr(one, "full_tensor") or hasattr(one, "ds_id") for one in weights)
 
 
 def _unread(model: PeftModel) -> str:

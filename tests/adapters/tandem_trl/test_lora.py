@@ -264,3 +264,15 @@ def test_adapter_that_a_server_would_not_apply_as_peft_does_is_not_sent_alone(
     with refused("trl-adapter-sent-differs") as caught:
         lora.check_sent_alone(model, str(bases[False]))
     assert problem in str(caught.value.fields["problem"])
+
+
+def test_sharded_base_is_not_compared_and_the_log_says_so(
+    bases: dict[bool, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process has parts of its weights alone, which differ from the checkpoint's."""
+    model = adapted(bases[False])
+    weight = next(model.parameters())
+    weight.ds_id = 0
+    weight.data = weight.data[:0]
+    lora.check_sent_alone(model, str(bases[False]))
+    assert "base was not compared" in capsys.readouterr().err
