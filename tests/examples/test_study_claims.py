@@ -187,7 +187,7 @@ def test_numbers_of_the_readmes_are_those_of_the_published_rows():
     curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
     tandem, half, control = COUPLES
     quoted = {
-        "README.md": [
+        "docs/results.md": [
             in_points(curves, tandem, "accuracy", "step-bernoulli"),
             in_points(curves, tandem, "accuracy", "step"),
             in_points(curves, control, "accuracy", "step-bernoulli"),
@@ -233,7 +233,7 @@ def test_what_weakens_the_result_is_said_with_the_numbers_of_the_published_rows(
         f"it is {points(judge(each[0][:-1]))} and {points(judge(each[1][:-1]))}.",
     ):
         assert sentence in text
-    for file in ("README.md", "examples/study/README.md"):
+    for file in ("docs/results.md", "examples/study/README.md"):
         said = " ".join((STUDY.parents[1] / file).read_text(encoding="utf-8").split())
         medians = " and ".join(f"{100 * np.median(own):+.2f}" for own in each)
         rest = [(own[:-4].mean(), stats.ttest_1samp(own[:-4], 0).pvalue) for own in each]
