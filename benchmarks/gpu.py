@@ -20,16 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import BYTES, TINY_SENIOR
-from engine_process import PROMPT, EngineProcess, draft_figures
-from gpu_pairs import PAIRS, Pair, arguments, measure_engines, notes_of
+from engine_process import EngineProcess, draft_figures
+from gpu_pairs import PAIRS, TOY, Pair, arguments, measure_engines, notes_of
 from parts import Part, main
 from results import Results, Table, spread
 from rounds import run_rounds, summary
-
-TOKENS = {1: 128, 16: 96, 64: 96, 256: 96}
-"""Tokens of each response, by batch size."""
-TOY_TOKENS = {1: 12, 4: 12}
-ROUNDS = 3
 
 DROPPED = (
     "vLLM's CPU build packed this model's weights and dropped what it packed them from: nothing "
@@ -48,9 +43,11 @@ def measure_throughput(pair: Pair, results: Results, toy: bool) -> None:
 def _speeds(
     pair: Pair, engine: EngineProcess, keep: Callable[[dict[str, Any]], None], *, toy: bool
 ) -> dict[str, Any]:
-    tokens, rounds = (TOY_TOKENS, 1) if toy else (TOKENS, ROUNDS)
+    lengths = TOY if toy else pair.lengths
+    tokens = lengths.decoded
     counters: dict[int, Counter[str]] = {batch: Counter() for batch in tokens}
     about = {
+        "lengths": str(lengths),
         "runner": engine.ask("runner"),
         "memory": engine.ask("memory"),
         "engine_arguments": arguments(toy),
@@ -58,7 +55,7 @@ def _speeds(
     }
 
     def speed(batch: int) -> float:
-        stretch = engine.stretch(batch, tokens[batch])
+        stretch = engine.stretch(batch, tokens[batch], prompts=lengths.prompts(batch))
         counters[batch].update(stretch.drafted)
         return stretch.tokens / stretch.seconds
 
@@ -75,7 +72,7 @@ def _speeds(
         keep(found(samples) | {"last": last})
 
     each = {str(batch): partial(speed, batch) for batch in tokens}
-    return found(run_rounds(each, rounds, measured))
+    return found(run_rounds(each, lengths.rounds, measured))
 
 
 def throughput_table(pair: Pair, content: Mapping[str, Any]) -> Table:
@@ -94,7 +91,7 @@ def throughput_table(pair: Pair, content: Mapping[str, Any]) -> Table:
     some = next((case for case in cases.values() if "engine_arguments" in case), None)
     if some:
         given = ", ".join(f"{key}={value}" for key, value in some["engine_arguments"].items())
-        notes.append(f"Prompts of {PROMPT} tokens; temperature 1; schedule word, p = 0.5. {given}.")
+        notes.append(f"{some['lengths']}; temperature 1; schedule word, p = 0.5. {given}.")
     return Table(
         title=f"Throughput: {pair.title}",
         columns=[

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from checkpoints import (
     LOGITS,
     QWEN3_1_7B,
@@ -25,7 +26,7 @@ from checkpoints import (
     Shape,
     make,
 )
-from engine_process import ENGINE_ARGUMENTS, EngineProcess, StartError
+from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess, StartError
 from results import Results, tell
 
 UNFINISHED = {"unfinished": True}
@@ -36,12 +37,39 @@ LEFT_OUT = "use vLLM 0.", "plans a GPU's attention for the senior's shapes alone
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """How much every request of a batch reads and writes."""
+
+    prompt: int
+    decoded: Mapping[int, int]
+    """Tokens of each response, by batch size."""
+    rounds: int = 3
+
+    def prompts(self, batch: int) -> list[list[int]]:
+        """Random token ids."""
+        return np.random.default_rng(0).integers(300, 500, (batch, self.prompt)).tolist()
+
+    def __str__(self) -> str:
+        decoded = ", ".join(f"{tokens} at batch {n}" for n, tokens in self.decoded.items())
+        return f"Prompts of {self.prompt} tokens; decoded tokens of a response: {decoded}"
+
+
+SHORT = Lengths(PROMPT, {1: 128, 16: 96, 64: 96, 256: 96})
+LONG = Lengths(512, dict.fromkeys((1, 16, 64, 128), 3000), rounds=1)
+"""Those of a training on hard problems."""
+TOY = Lengths(PROMPT, {1: 12, 4: 12}, rounds=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A senior and a junior."""
 
     senior: Shape
     junior: Shape
     title: str
+    lengths: Lengths = SHORT
+    quantization: str | None = None
+    """vLLM's quantisation of the junior."""
 
     def checkpoints(self, toy: bool) -> tuple[Path, Path]:
         """Both, made unless they are there already; tiny ones for a toy."""
@@ -55,6 +83,11 @@ PAIRS = {
     "1.7b+0.6b": Pair(QWEN3_1_7B, QWEN3_600M, "Qwen3 1.7B beside 0.6B"),
     "4b": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B"),
     "4b+1.7b": Pair(QWEN3_4B, QWEN3_1_7B, "Qwen3 4B beside 1.7B"),
+    "4b+fp8": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B in fp8", SHORT, "fp8"),
+    "4b-long": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B, long responses", LONG),
+    "4b+fp8-long": Pair(
+        QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B in fp8, long responses", LONG, "fp8"
+    ),
 }
 
 
@@ -66,7 +99,7 @@ def arguments(toy: bool, **more: Any) -> dict[str, Any]:
         **ENGINE_ARGUMENTS,
         "dtype": "bfloat16",
         "enforce_eager": False,
-        "max_model_len": 1024,
+        "max_model_len": 4096,
         "max_num_seqs": 256,
         "max_num_batched_tokens": 8192,
         "kv_cache_memory_bytes": None,
@@ -97,8 +130,12 @@ def measure_engines(
         senior, junior = pair.checkpoints(toy)
         beside = None if name == "single" else junior
         given = arguments(toy, **more)
+        tandem = {} if toy or not pair.quantization else {"junior_quantization": pair.quantization}
         if name == "speculative":
-            given |= {"runner": "v2", "tandem": {"mode": name, "drafts": drafts}}
+            given |= {"runner": "v2"}
+            tandem |= {"mode": name, "drafts": drafts}
+        if tandem and beside:
+            given["tandem"] = tandem
         try:
             started = time.monotonic()
             with EngineProcess(senior, beside, **given) as engine:

@@ -31,6 +31,11 @@ def _is_text(key: object) -> bool:
     return isinstance(key, str) and key.encode("utf-8", "replace").decode() == key
 
 
+def junior_label(checkpoint: str, quantization: str | None) -> str:
+    """A junior's checkpoint, with the quantisation that an engine makes of it: another model."""
+    return checkpoint if quantization is None else f"{checkpoint} ({quantization})"
+
+
 class TandemConfig(BaseModel):
     """The contents of ``additional_config={"tandem": {...}}``.
 
@@ -54,6 +59,12 @@ class TandemConfig(BaseModel):
         None,
         description="The junior's name in requests and records, in addition to junior, which "
         "names its checkpoint; if null, the engine sets it to that checkpoint.",
+    )
+    junior_quantization: str | None = Field(
+        None,
+        description="vLLM's quantisation of the junior alone, such as fp8 or fp8_per_channel: its "
+        "weights are quantised while they load, and the frozen junior takes half the memory. null "
+        "keeps the checkpoint's own form.",
     )
     mode: Literal["lockstep", "speculative"] = Field(
         "lockstep",
@@ -191,7 +202,8 @@ class TandemConfig(BaseModel):
                 )
 
     def _check_junior(self) -> None:
-        for key, name in (("junior", self.junior), ("junior_name", self.junior_name)):
+        for key in ("junior", "junior_name", "junior_quantization"):
+            name = getattr(self, key)
             if name is not None and not name.strip():
                 raise ConfigError("setting-name-empty", key=key, value=name)
         if self.junior_name is not None and self.junior is None:

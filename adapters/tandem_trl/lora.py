@@ -142,7 +142,8 @@ def why_merged(
     generation: TRL's ``VLLMGeneration``. arguments: of ``vllm.LLM``.
     """
     model = arguments["model"]
-    if not is_seniors_checkpoint(config.junior or model, model, arguments.get("revision")):
+    is_base = is_seniors_checkpoint(config.junior or model, model, arguments.get("revision"))
+    if not is_base or config.junior_quantization is not None:
         return "another junior"
     settings = {
         "mode='speculative'": config.max_drafts,

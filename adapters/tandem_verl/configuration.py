@@ -61,6 +61,7 @@ def read_the_base(config: DictConfig, tandem: TandemConfig) -> None:
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
     path = str(model.path)
     is_base = is_seniors_checkpoint(tandem.junior or path, path, None)
+    is_base = is_base and tandem.junior_quantization is None
     lora = model.get("lora") or {}
     is_sent = bool(model.get("lora_rank") or lora.get("rank")) and not lora.get("merge")
     if is_sent and is_base and "dummy" in rollout.load_format:

@@ -13,9 +13,9 @@ from tandem_plugin.training.command import parsed
 
 SETTINGS = frozenset({
     "after", "alone", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
-    "junior_stream", "lambda_jun", "max_unknown_share", "measure_every", "mode", "n", "p",
-    "partner_logprobs", "record", "require", "rollouts", "schedule", "seed", "steps",
-    "training_step", "unproven", "validation",
+    "junior_quantization", "junior_stream", "lambda_jun", "max_unknown_share", "measure_every",
+    "mode", "n", "p", "partner_logprobs", "record", "require", "rollouts", "schedule", "seed",
+    "steps", "training_step", "unproven", "validation",
 })  # fmt: skip
 """Tandem's settings and the parameters of its schedules: a plain run is checked without loading
 plugins. A test compares them with the core's."""

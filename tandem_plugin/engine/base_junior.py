@@ -21,9 +21,10 @@ from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_o
 
 
 def is_shared(vllm_config: Any) -> bool:
-    """Whether an engine's junior is the base of its senior's adapters."""
-    junior: str = vllm_config.additional_config["tandem"]["junior"]
-    return vllm_config.lora_config is not None and junior == vllm_config.model_config.model
+    """Whether an engine's junior is the base of its senior's adapters, as it stands there."""
+    tandem = vllm_config.additional_config["tandem"]
+    is_base: bool = tandem["junior"] == vllm_config.model_config.model
+    return vllm_config.lora_config is not None and is_base and tandem["junior_quantization"] is None
 
 
 def join_base(senior: nn.Module, vllm_config: Any) -> Any:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tandem_plugin.config import TandemConfig
+from tandem_plugin.config import TandemConfig, junior_label
 from tandem_plugin.engine import unsupported
 from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
@@ -55,7 +55,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     _warn_of_version()
-    unsupported.check_arguments(args)
+    unsupported.check_arguments(args, config)
     trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
     for trainer in trainers:
         _check_adapter(trainer)
@@ -67,7 +67,8 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
     settings = config.settings() | {
         "junior": junior,
-        "junior_name": config.junior_name or config.junior or junior,
+        "junior_name": config.junior_name
+        or junior_label(config.junior or junior, config.junior_quantization),
         "require": config.require or bool(trainers),
     }
     args.additional_config = {**args.additional_config, "tandem": settings}
@@ -115,10 +116,11 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 def _announcement(senior: str, junior: str, rules: TandemRules) -> str:
     """One line that says which two models an engine runs, and how."""
     config, rule = rules.config, rules.default
-    named = {} if config.junior_name == junior else {"junior_name": config.junior_name}
+    label = junior_label(junior, config.junior_quantization)
+    named = {} if config.junior_name == label else {"junior_name": config.junior_name}
     settings = {
         "senior": senior,
-        "junior": junior,
+        "junior": label,
         **named,
         "mode": config.mode,
         "schedule": rule.schedule.name,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -52,45 +54,64 @@ def junior_model_config(vllm_config: Any) -> Any:
     The senior's own checkpoint is read as the senior reads it: revision, overrides of its
     configuration (rope among them), quantisation, length. Another checkpoint is read according to
     its own config.json. In both cases the junior uses the engine's dtype, output layer type
-    (``head_dtype``), ``max_model_len`` and ``trust_remote_code``. Raises :class:`EngineError` for a
-    checkpoint that cannot run with these, such as one with a smaller maximum length, and
-    :class:`ConfigError` if there is no checkpoint.
+    (``head_dtype``), ``max_model_len`` and ``trust_remote_code``, and ``junior_quantization`` if it
+    is set. Raises :class:`EngineError` for a checkpoint that cannot run with these, such as one
+    with a smaller maximum length, and :class:`ConfigError` if there is no checkpoint.
     """
-    from vllm.config import ModelConfig
+    from vllm.config import ModelConfig, VllmConfig
 
     senior = senior_model_config(vllm_config)
-    path = vllm_config.additional_config["tandem"]["junior"]
+    tandem = vllm_config.additional_config["tandem"]
+    path = tandem["junior"]
     if path == senior.model:
         settings = {f.name: getattr(senior, f.name) for f in fields(senior) if f.init}
         settings |= {"skip_tokenizer_init": True, **_as_checkpoint(senior, vllm_config)}
-        return keep_text_config(ModelConfig(**settings))
-    check_model(path, "junior")
-    head_dtype = getattr(senior.hf_config, "head_dtype", None)
-    overrides = {} if head_dtype is None else {"head_dtype": head_dtype}
+    else:
+        check_model(path, "junior")
+        settings = _as_engine(senior, path)
+    settings |= _quantised(tandem["junior_quantization"])
     try:
-        junior = ModelConfig(
-            model=path,
-            runner="generate",
-            tokenizer=senior.tokenizer,
-            tokenizer_revision=senior.tokenizer_revision,
-            skip_tokenizer_init=True,
-            trust_remote_code=senior.trust_remote_code,
-            dtype=senior.dtype,
-            seed=senior.seed,
-            max_model_len=senior.max_model_len,
-            enforce_eager=senior.enforce_eager,
-            disable_sliding_window=senior.disable_sliding_window,
-            hf_overrides=overrides | _as_text(path, senior),
-        )
+        junior = ModelConfig(**settings)
+        VllmConfig.get_quantization_config(junior, _load_config(vllm_config))
     except ValueError as error:
         raise EngineError(
             "junior-engine-incompatible",
             path=path,
             max_model_len=senior.max_model_len,
             dtype=senior.dtype,
+            quantization=tandem["junior_quantization"],
             reason=_told(error),
         ) from error
     return keep_text_config(junior)
+
+
+def _as_engine(senior: Any, path: str) -> dict[str, Any]:
+    """The configuration of a junior with another checkpoint, as far as the engine decides it."""
+    head_dtype = getattr(senior.hf_config, "head_dtype", None)
+    overrides = {} if head_dtype is None else {"head_dtype": head_dtype}
+    return {
+        "model": path,
+        "runner": "generate",
+        "tokenizer": senior.tokenizer,
+        "tokenizer_revision": senior.tokenizer_revision,
+        "skip_tokenizer_init": True,
+        "trust_remote_code": senior.trust_remote_code,
+        "dtype": senior.dtype,
+        "seed": senior.seed,
+        "max_model_len": senior.max_model_len,
+        "enforce_eager": senior.enforce_eager,
+        "disable_sliding_window": senior.disable_sliding_window,
+        "hf_overrides": overrides | _as_text(path, senior),
+    }
+
+
+def _quantised(name: str | None) -> dict[str, Any]:
+    """The configuration of one of vLLM's quantisations, in place of the senior's; {} for None."""
+    if name is None:
+        return {}
+    from vllm.config.quantization import resolve_quantization_config
+
+    return {"quantization": name, "quantization_config": resolve_quantization_config(name, None)}
 
 
 def _as_text(path: str, senior: Any) -> dict[str, Any]:
@@ -141,18 +162,41 @@ def load_junior(vllm_config: Any) -> Any:
 
     Each of its attention layers gets the prefix "junior" and thus its own paged KV cache, and
     shares the senior's block tables, slot mappings and positions. Weights always come from the
-    checkpoint, even if the senior's start as dummies.
+    checkpoint, even if the senior's start as dummies. Raises :class:`EngineError` for a quantised
+    junior for which vLLM has no kernel on this device.
     """
     from vllm.compilation.backends import set_model_tag
     from vllm.model_executor.model_loader import get_model
 
     config = junior_config(vllm_config)
     read_text_weights(config.model_config.architecture)
-    with set_model_tag("junior"):
+    with set_model_tag("junior"), named_with_quantisation(config.model_config):
         model = get_model(vllm_config=config, model_config=config.model_config, prefix="junior")
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return model
+
+
+@contextmanager
+def named_with_quantisation(junior: Any) -> Iterator[None]:
+    """Names the junior and its quantisation where vLLM finds no kernel for it, however it says so.
+
+    Its builds raise ``ValueError``, ``NotImplementedError`` and, without the operator at all,
+    ``RuntimeError``.
+    """
+    import torch
+
+    try:
+        yield
+    except Exception as error:
+        if junior.quantization is None or isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise EngineError(
+            "junior-quantization-unsupported",
+            path=junior.model,
+            quantization=junior.quantization,
+            reason=f"{type(error).__name__}: {error}",
+        ) from error
 
 
 def _load_config(vllm_config: Any) -> Any:

@@ -87,8 +87,16 @@ ARGUMENTS = (
     Row("speculative_config", is_set, "speculative-config-unsupported"),
     Row("kv_transfer_config", is_set, "kv-transfer-unsupported"),
     Row("enable_prompt_embeds", is_on, "prompt-embeds-unsupported"),
+    Row(
+        "vllm",
+        lambda version, option: (
+            bool(option("tandem.junior_quantization")) and is_older(version, (0, 29))
+        ),
+        "junior-quantization-untested",
+        fields={"version": of("vllm")},
+    ),
 )
-"""Of vLLM's arguments."""
+"""Of vLLM's arguments, and of vLLM."""
 
 _MODELS = ("senior", "junior")
 
@@ -298,9 +306,11 @@ _GRAPHS = {
 }
 
 
-def check_arguments(args: Any) -> None:
+def check_arguments(args: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""
-    check_supported(ARGUMENTS, option_of(args))
+    import vllm
+
+    check_supported(ARGUMENTS, EngineView(option_of(args), config, vllm.__version__))
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
         raise EngineError("rust-frontend-unsupported")
 

@@ -37,10 +37,41 @@ class PlannedModel:
     """The maximum number of tokens of prompt and response."""
     states: PlannedStates | None = None
     """The layers that keep a recurrent state; None for a model of attention alone."""
+    linear: int = 0
+    """Of the parameters, those of linear layers, which vLLM can quantise while it loads."""
+    bits: float | None = None
+    """Of each such parameter, scales included; None for the engine's own type."""
 
     def weights(self, width: int) -> int:
         """The size of the weights in bytes, in an engine with values of ``width`` bytes."""
-        return self.parameters * width if self.stored is None else self.stored
+        if self.stored is not None:
+            return self.stored
+        bits = 8 * width if self.bits is None else self.bits
+        return (self.parameters - self.linear) * width + int(self.linear * bits / 8)
+
+    def cached_bytes(self, width: int) -> int:
+        """Bytes of one token's keys and values."""
+        return 2 * self.layers * self.kv_heads * self.head_size * width
+
+    def state_bytes(self, width: int) -> int:
+        """Bytes of one sequence's recurrent states."""
+        return 0 if self.states is None else self.states.layers * self.states.size(width, 1)
+
+    def quantised_by(self, name: str) -> PlannedModel:
+        """The model as vLLM quantises it while it loads; :class:`ConfigError` for other names."""
+        if self.stored is not None or name not in _BITS:
+            raise ConfigError(
+                "plan-quantization-unknown", name=self.name, value=name, known=", ".join(_BITS)
+            )
+        return replace(self, bits=_BITS[name])
+
+
+_BITS: Mapping[str, float] = {
+    **dict.fromkeys(("fp8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block"), 8),
+    "mxfp8": 8.25,
+    "mxfp4": 4.25,
+}
+"""Of vLLM's quantisations of a plain checkpoint: those whose linear layers it quantises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +188,20 @@ def read_checkpoint(given: str) -> PlannedModel:
     attending, states = _layers(config, given)
     heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
     by_default = hidden // heads if type(hidden) is int else None
-    on_hub = None if is_local else _on_hub(given)
-    parameters, size = on_hub or _in_folder(file.parent, given, config)
+    tensors = None if is_local else _on_hub(given)
+    if tensors is None:
+        tensors = _in_folder(file.parent, given, config)
     return PlannedModel(
         name=given,
-        parameters=parameters,
-        stored=size if is_quantised else None,
+        parameters=sum(tensor.values for tensor in tensors),
+        stored=sum(tensor.size for tensor in tensors) if is_quantised else None,
         layers=attending,
         heads=heads,
         kv_heads=_number(config, "num_key_value_heads", given, heads),
         head_size=_number(config, "head_dim", given, by_default),
         longest=_number(config, "max_position_embeddings", given),
         states=states,
+        linear=sum(tensor.values for tensor in tensors if tensor.is_linear),
     )
 
 
@@ -306,30 +339,27 @@ _UNREAD = (*VISION_PREFIXES, "mtp.")
 """Weights that no engine loads: of a unified checkpoint's vision, and of vLLM's own drafts."""
 
 
-def _on_hub(name: str) -> tuple[int, int] | None:
-    """Parameters, and their bytes on disk; None if the Hub does not know or cannot be reached."""
+def _on_hub(name: str) -> list[_Tensor] | None:
+    """The tensors that an engine loads; None if the Hub does not know or cannot be reached."""
     try:
         with hub_access(
             lambda reason: ConfigError("plan-model-not-found", name=name, reason=reason)
         ):
             from huggingface_hub import get_safetensors_metadata
 
-            found = get_safetensors_metadata(name)
+            metadata = get_safetensors_metadata(name)
     except ConfigError:
         return None
-    tensors = [
-        tensor
-        for file in found.files_metadata.values()
+    return [
+        _Tensor(tensor.parameter_count, end - begin, _is_linear(name, tensor.shape))
+        for file in metadata.files_metadata.values()
         for name, tensor in file.tensors.items()
         if not name.startswith(_UNREAD)
+        for begin, end in [tensor.data_offsets]
     ]
-    return (
-        sum(t.parameter_count for t in tensors),
-        sum(t.data_offsets[1] - t.data_offsets[0] for t in tensors),
-    )
 
 
-def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, int]:
+def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> list[_Tensor]:
     if missing := missing_shards(folder):  # of a model on the Hub, its cache may have some
         raise ConfigError("model-shard-missing", what="checkpoint", model=name, file=missing[0])
     tensors: dict[str, _Tensor] = {}
@@ -339,14 +369,20 @@ def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int,
         raise ConfigError("plan-weights-missing", given=name)
     if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
-    used = [tensor for name, tensor in tensors.items() if not name.startswith(_UNREAD)]
-    return sum(tensor.values for tensor in used), sum(tensor.size for tensor in used)
+    return [tensor for name, tensor in tensors.items() if not name.startswith(_UNREAD)]
 
 
 class _Tensor(NamedTuple):
     values: int
     size: int
     """In bytes."""
+    is_linear: bool
+    """Whether it is the weight of a linear layer, those of experts included."""
+
+
+def _is_linear(name: str, shape: Sequence[int]) -> bool:
+    is_matrix = len(shape) == 2 or (len(shape) == 3 and ".experts." in name)
+    return is_matrix and "embed" not in name and not name.startswith("lm_head.")
 
 
 def _header(file: Path) -> dict[str, _Tensor]:
@@ -381,7 +417,7 @@ def _tensor(name: str, entry: object, behind: int) -> _Tensor:
         values *= count
         if values > most:
             raise ValueError(f"the tensor {name[:60]!r} has more values than bits")
-    return _Tensor(values, end - begin)
+    return _Tensor(values, end - begin, _is_linear(name, shape))
 
 
 def _are_counts(numbers: object) -> TypeGuard[list[int]]:

@@ -23,6 +23,7 @@ TAKEN = frozenset(
         "junior_name",
         "mode",
         "drafts",
+        "junior_quantization",
         "junior_stream",
         "measure_every",
         "partner_logprobs",

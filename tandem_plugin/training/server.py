@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tandem_plugin.config import TandemConfig, junior_label
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 
@@ -80,7 +81,7 @@ def check_server(server: VLLMServer, model: str, start: str, rules: TandemRules)
     """
     _check_rules(server, model, rules)
     info = server.develop("/server_info?config_format=json")["vllm_config"]
-    _check_junior(server, info["additional_config"], rules.config.junior or start)
+    _check_junior(server, info["additional_config"], rules.config, start)
     mode = info["model_config"]["logprobs_mode"]
     if mode != "processed_logprobs":
         raise EngineError("server-logprobs-raw", url=server.url, mode=mode)
@@ -102,11 +103,16 @@ def _complete(server: VLLMServer, model: str, tandem: Mapping[str, Any]) -> tupl
     return server.send("/v1/completions", body)
 
 
-def _check_junior(server: VLLMServer, running: Any, expected: str) -> None:
+def _check_junior(server: VLLMServer, running: Any, config: TandemConfig, start: str) -> None:
     if isinstance(running, str):  # vLLM 0.29 sends Python's text of the mapping
         running = ast.literal_eval(running)
-    names = running["tandem"]["junior"], running["tandem"]["junior_name"]
-    if expected not in names:
+    tandem = running["tandem"]
+    names = tandem["junior"], tandem["junior_name"]
+    quantised = tandem.get("junior_quantization")
+    if (config.junior or start) not in names or quantised != config.junior_quantization:
         raise EngineError(
-            "server-junior-differs", url=server.url, junior=names[0], expected=expected
+            "server-junior-differs",
+            url=server.url,
+            junior=junior_label(names[0], quantised),
+            expected=junior_label(config.junior or start, config.junior_quantization),
         )

@@ -105,7 +105,7 @@ def engine(junior: str = "/base", **changes: Any) -> Any:
         "weight_transfer_config": None,
     }
     return SimpleNamespace(
-        additional_config={"tandem": {"junior": junior}},
+        additional_config={"tandem": {"junior": junior, "junior_quantization": None}},
         model_config=SimpleNamespace(model="/base"),
         **(config | changes),
     )

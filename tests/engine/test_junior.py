@@ -6,9 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from refused import refused
 
-from tandem_plugin.engine.junior import is_seniors_checkpoint, with_overrides
+from tandem_plugin.engine.junior import (
+    is_seniors_checkpoint,
+    named_with_quantisation,
+    with_overrides,
+)
 from tandem_plugin.engine.unsupported import AttentionShape, check_attention_shapes, check_config
 
 QWEN3_4B = AttentionShape(32, 8, 128, is_latent=False)
@@ -96,3 +101,29 @@ def test_an_engine_that_does_not_generate_is_refused() -> None:
     )
     with refused("runner-not-generative", runner="pooling"):
         check_config(config)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no kernel"), NotImplementedError("not for float"), RuntimeError("no operator")],
+)
+def test_quantisation_without_a_kernel_is_named_however_vllm_says_so(error: Exception) -> None:
+    junior = SimpleNamespace(model="a/junior", quantization="fp8")
+    with (
+        refused("junior-quantization-unsupported", path="a/junior", quantization="fp8") as caught,
+        named_with_quantisation(junior),
+    ):
+        raise error
+    assert str(error) in caught.value.fields["reason"]
+
+
+@pytest.mark.parametrize(
+    ("quantization", "error"),
+    [(None, RuntimeError("other")), ("fp8", torch.OutOfMemoryError("full"))],
+)
+def test_what_is_not_of_the_quantisation_stays_as_it_is(
+    quantization: str | None, error: Exception
+) -> None:
+    junior = SimpleNamespace(model="a/junior", quantization=quantization)
+    with pytest.raises(type(error)), named_with_quantisation(junior):
+        raise error

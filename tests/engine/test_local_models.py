@@ -282,3 +282,13 @@ def test_what_files_say_of_a_model_is_what_vllm_says_of_it(tmp_path: Path) -> No
         if not model.is_encoder_decoder:
             is_multimodal = architecture in registry._MULTIMODAL_MODELS
             assert model.is_multimodal_model == is_multimodal, architecture
+
+
+def test_quantised_junior_needs_a_tested_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, quantised = TandemConfig(), TandemConfig(junior_quantization="fp8")
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.28.1")
+    check_before_start(plain, "some/model", {}.get)
+    with refused("junior-quantization-untested", version="0.28.1"):
+        check_before_start(quantised, "some/model", {}.get)
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    check_before_start(quantised, "some/model", {}.get)

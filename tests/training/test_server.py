@@ -136,3 +136,14 @@ def test_server_that_does_not_answer_is_rejected(server: FakeServer) -> None:
 def test_workers_of_a_server_are_called_by_the_name_of_a_method(server: FakeServer) -> None:
     called = VLLMServer(f"http://127.0.0.1:{server.server_port}").collective_rpc("tandem_ends")
     assert called == ["tandem_ends", 7]
+
+
+def test_junior_of_another_quantisation_is_another_junior(server: FakeServer) -> None:
+    named = {"junior": "a/junior", "junior_name": "a/junior (fp8)", "junior_quantization": "fp8"}
+    server.config["additional_config"] = {"tandem": named}
+    check(server, junior="a/junior", junior_quantization="fp8")
+    with refused("server-junior-differs", junior="a/junior (fp8)", expected="a/junior"):
+        check(server, junior="a/junior")
+    server.config["additional_config"] = {"tandem": {"junior": "a/junior", "junior_name": "j"}}
+    with refused("server-junior-differs", junior="a/junior", expected="a/junior (fp8)"):
+        check(server, junior="a/junior", junior_quantization="fp8")

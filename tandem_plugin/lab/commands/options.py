@@ -191,7 +191,16 @@ def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     return arguments
 
 
-_TAKEN = ("mode", "drafts", "junior_stream", "measure_every", "record", "junior_name", "unproven")
+_TAKEN = (
+    "mode",
+    "drafts",
+    "junior_quantization",
+    "junior_stream",
+    "measure_every",
+    "record",
+    "junior_name",
+    "unproven",
+)
 """The settings of tandem that take effect in an engine of a command and have no option there."""
 
 

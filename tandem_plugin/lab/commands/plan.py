@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.commands.options import JuniorOption, SeniorOption
-from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
+from tandem_plugin.lab.costs import CARDS, Card, Load, expected
+from tandem_plugin.terminal.output import (
+    JsonOption,
+    cell,
+    echo,
+    print_fields,
+    print_json,
+    table_console,
+)
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.planning import PlannedModel
@@ -39,14 +49,26 @@ _OWN_NAMES = {("OpenRLHF", "max_model_len"): "--data.max_len {value}",
 def plan(
     senior: SeniorOption,
     memory: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.1,
             metavar="GIB",
             help="Memory of one GPU in GiB as nvidia-smi shows it, such as 79.6 for 81,559 MiB.",
         ),
-    ],
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A GPU by name, in place of --memory: its memory, and how fast each mode is there "
+            "beside the senior alone. " + ", ".join(CARDS),
+        ),
+    ] = None,
     junior: JuniorOption = None,
+    junior_quantization: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="vLLM's quantisation of the junior, such as fp8."),
+    ] = None,
     gpu_memory_utilization: Annotated[
         float, typer.Option(min=0.01, max=1, help="Fraction of that memory for the engine.")
     ] = 0.9,
@@ -61,6 +83,9 @@ def plan(
             "models read, as in vLLM.",
         ),
     ] = None,
+    prompt: Annotated[
+        int, typer.Option(min=1, help="Tokens of a prompt, for the speed; the rest is response.")
+    ] = 512,
     json: JsonOption = False,
 ) -> None:
     """Show how much GPU memory two models leave, and how many tokens of both fit into it.
@@ -70,14 +95,20 @@ def plan(
     states and the padding of their pages; layers that attend to a window are counted as if they
     kept every token. Activations are not included: vLLM measures them at startup and subtracts them
     from the remaining memory. If it fits, the flags that set it are printed for vLLM and each
-    trainer. The exit code is 1 if not even one sequence fits.
+    trainer. With --gpu, the speed of both modes is computed beside the senior alone. The exit code
+    is 1 if not even one sequence fits.
     """
-    from tandem_plugin.errors import ConfigError
     from tandem_plugin.lab.planning import planned_cache, read_checkpoint
 
+    card = _card(gpu, memory)
+    memory = card.memory if card else memory
+    if memory is None:
+        raise ConfigError("plan-without-memory", known=", ".join(CARDS))
     if memory > _LARGEST_GPU:
         raise ConfigError("plan-memory-not-gib", memory=memory, gib=memory / 1024)
     models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
+    if junior_quantization:
+        models[1] = models[1].quantised_by(junior_quantization)
     for model in models:
         if model.heads % tensor_parallel_size:
             raise ConfigError(
@@ -98,7 +129,8 @@ def plan(
         "gpu_memory_utilization": gpu_memory_utilization,
         "tensor_parallel_size": tensor_parallel_size,
     }
-    result = {
+    at_once = max(0, blocks - 1) // cache.blocks_of(length)
+    result: dict[str, Any] = {
         "fits": longest >= length,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
@@ -106,16 +138,74 @@ def plan(
         "kv_block_bytes": cache.block_bytes,
         "kv_blocks": blocks,
         "sequence_tokens": length,
-        "sequences_at_once": max(0, blocks - 1) // cache.blocks_of(length),
+        "sequences_at_once": at_once,
         "longest_sequence": longest,
         "longest_readable": readable,
         "flags": _flags(settings) if longest >= length else {},
     }
+    if card:
+        result["speed"] = _speeds(card, models, length, prompt, at_once)
     if json:
         print_json(result)
     else:
         _show(result)
+        if result.get("speed"):
+            _show_speeds(result)
     raise typer.Exit(0 if result["fits"] else 1)
+
+
+def _card(name: str | None, memory: float | None) -> Card | None:
+    if name is None:
+        return None
+    if memory is not None:
+        raise ConfigError("plan-memory-twice", gpu=name, memory=memory)
+    if name.lower() not in CARDS:
+        raise ConfigError("plan-gpu-unknown", gpu=name, known=", ".join(CARDS))
+    return CARDS[name.lower()]
+
+
+_BATCHES = (1, 4, 16, 64, 128, 256)
+_DRAFTS = range(1, 9)
+
+
+def _speeds(
+    card: Card, models: Sequence[PlannedModel], tokens: int, prompt: int, at_once: int
+) -> list[dict[str, Any]]:
+    """The expected speed of each mode, by requests. tokens: of a whole sequence."""
+    if prompt >= tokens:
+        raise ConfigError("plan-prompt-too-long", prompt=prompt, tokens=tokens)
+    average = prompt + (tokens - prompt) // 2
+    senior, junior = models
+    return [
+        asdict(expected(card, senior, junior, Load(requests, average), _DRAFTS))
+        for requests in _BATCHES
+        if requests <= at_once
+    ]
+
+
+def _show_speeds(result: Mapping[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("requests", "senior alone, tokens/s", "lockstep", "speculative", "drafts"):
+        table.add_column(title, justify="right")
+    for row in result["speed"]:
+        speed, ratios = f"{row['single']:,.0f}", (row["lockstep"], row["speculative"])
+        cells = [row["requests"], speed, *(f"{ratio:.2f}" for ratio in ratios), row["drafts"]]
+        table.add_row(*map(cell, cells))
+    echo("Expected speed, and each mode's ratio to the senior alone (computed, not measured):")
+    table_console().print(table)
+    drafts = {row["requests"]: row["drafts"] for row in result["speed"]}
+    if any(drafts.values()):
+        echo(f"Settings: mode: speculative, drafts: {_by_first_batch(drafts)}")
+    else:
+        echo("Settings: mode: lockstep, the faster one at every number of requests.")
+
+
+def _by_first_batch(drafts: Mapping[int, int]) -> dict[int, int]:
+    """Drafts by batch size, without the batch sizes that have as many as the one before."""
+    before = [None, *drafts.values()]
+    return {size: n for (size, n), last in zip(drafts.items(), before, strict=False) if n != last}
 
 
 def _as_json(model: PlannedModel, weights: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_models import PARAMETERS, QWEN3_4B, checkpoint
+from planned_models import PARAMETERS, QWEN3_4B, checkpoint, shard
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
@@ -125,3 +125,57 @@ def test_memory_in_mib_is_refused_with_what_it_is_in_gib(senior: Path) -> None:
     assert code == 1
     assert "81,559 MiB are --memory 79.6" in err
     assert "[plan-memory-not-gib]" in err
+
+
+def test_gpu_by_name_has_its_memory_and_the_speed_of_each_mode(senior: Path) -> None:
+    named = asked("--senior", senior, "--gpu", "H200", "--max-model-len", 3512)
+    by_memory = asked("--senior", senior, "--memory", 139.8, "--max-model-len", 3512)
+    speeds = named.pop("speed")
+    assert named == by_memory
+    assert [row["requests"] for row in speeds][:3] == [1, 4, 16]
+    assert all(0 < row["lockstep"] <= 1 for row in speeds)
+    _, out, _ = run("--senior", senior, "--gpu", "h200", "--max-model-len", 3512)
+    assert "computed, not measured" in out
+    assert "Settings: mode: speculative, drafts: {1: " in out
+
+
+def test_longer_prompts_and_responses_are_slower(senior: Path) -> None:
+    lengths = [("--max-model-len", 640), ("--max-model-len", 3512, "--prompt", 3000)]
+    short, long = (asked("--senior", senior, "--gpu", "h200", *more)["speed"] for more in lengths)
+    assert all(a["single"] > b["single"] for a, b in zip(short, long, strict=False))
+
+
+def test_quantised_junior_takes_a_byte_for_each_value_of_a_linear_layer(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", QWEN3_4B, 0)
+    linear, others = 2560 * 4096, 1000 * 2560 + 2560
+    shard(
+        folder / "model.safetensors",
+        {
+            "model.embed_tokens.weight": ([1000, 2560], 2000 * 2560),
+            "model.norm.weight": ([2560], 2 * 2560),
+            "model.layers.0.self_attn.q_proj.weight": ([4096, 2560], 2 * linear),
+        },
+    )
+    given = ("--senior", folder, *MACHINE, "--max-model-len", 4096)
+    for name, bytes_each in (("fp8", 1), ("mxfp8", 33 / 32)):
+        found = asked(*given, "--junior-quantization", name)
+        assert found["senior"]["weights"] == 2 * (linear + others)
+        assert found["junior"]["weights"] == 2 * others + linear * bytes_each
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((), "plan-without-memory"),
+        (("--gpu", "h200", *MACHINE), "plan-memory-twice"),
+        (("--gpu", "voodoo2"), "plan-gpu-unknown"),
+        (("--gpu", "h200", "--max-model-len", 512), "plan-prompt-too-long"),
+        ((*MACHINE, "--junior-quantization", "awq"), "plan-quantization-unknown"),
+    ],
+)
+def test_what_cannot_be_planned_is_told(
+    senior: Path, arguments: tuple[object, ...], code: str
+) -> None:
+    status, _, err = run("--senior", senior, *arguments)
+    assert status == 1
+    assert f"[{code}]" in err

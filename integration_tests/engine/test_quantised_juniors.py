@@ -1,0 +1,133 @@
+"""A quantised junior beside a plain senior: each token's probabilities are Hugging Face's.
+
+The reference computes in fp32 with the matrices that the form stands for (``support/quantised.py``)
+and, like the engine, rounds the inputs of linear layers where the form has quantised activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from refused import refused
+from support.engine import RUNNERS, engine_settings, on_runner
+from support.models import make_model
+from support.quantised import FORMS, Form, as_stored, write
+from support.reference import Reference
+from support.speculation import needs_drafting
+
+PROMPTS = [[5 + 7 * n, 40 + n, 300, 17, 600 + n] for n in range(8)]
+LENGTH = 24
+QUICK = ("int8", "fp8 online")
+"""One that a checkpoint has and one that vLLM makes; the others are marked long."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("quantised")
+    senior = make_model(folder / "senior", seed=1, hidden=128)
+    plain = make_model(folder / "plain", seed=2, hidden=128)
+    juniors = {name: write(form, plain, folder / name) for name, form in FORMS.items()}
+    return {"senior": senior, "plain": plain, **juniors}
+
+
+@contextmanager
+def engine(runner: str, senior: Path, junior: Path, form: Form, **tandem: Any) -> Iterator[Any]:
+    from tandem_plugin.engine import TandemLLM
+
+    with on_runner(runner):
+        settings = engine_settings(None, dtype=form.dtype)
+        asked = {"junior": str(junior), "junior_quantization": form.online, **tandem}
+        llm = TandemLLM(str(senior), tandem={"cap": 4, **asked}, **settings)
+        try:
+            yield llm
+        finally:
+            llm.llm_engine.engine_core.shutdown()
+
+
+def probabilities(llm: Any) -> list[Any]:
+    from vllm import SamplingParams
+
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=LENGTH, ignore_eos=True)
+    outputs = llm.generate([{"prompt_token_ids": ids} for ids in PROMPTS], params, use_tqdm=False)
+    return [output.outputs[0] for output in outputs]
+
+
+def distance(responses: list[Any], reference: Reference, author: bool) -> float:
+    """The mean difference of a model's log-probabilities of all tokens from the reference's."""
+    differences = []
+    for prompt, response in zip(PROMPTS, responses, strict=True):
+        ids = list(response.token_ids)
+        logits = reference.both(prompt, ids)[author]
+        exact = logits.log_softmax(-1).gather(-1, torch.tensor(ids)[:, None])[:, 0]
+        scored = response.senior_logprobs if author else response.junior_logprobs
+        differences.append((torch.tensor(scored) - exact).abs())
+    return float(torch.cat(differences).mean())
+
+
+def check(models: dict[str, Path], name: str, runner: str, **tandem: Any) -> None:
+    form, dtype = FORMS[name], getattr(torch, FORMS[name].dtype)
+    with engine(
+        runner, models["senior"], models[name], form, partner_logprobs=True, **tandem
+    ) as llm:
+        responses = probabilities(llm)
+    plain = Reference(models["senior"], models["plain"], weights=dtype)
+    stored = Reference(models["senior"], models["plain"])
+    as_stored(form, stored.models[False], reads=dtype if form.config is None else torch.float32)
+    own, others = distance(responses, stored, False), distance(responses, plain, False)
+    senior = distance(responses, plain, True)
+    print(
+        f"{name}, {runner}: {own:.2g} from its own form, {others:.2g} from the plain junior; ",
+        end="",
+    )
+    print(f"senior {senior:.2g}")
+    assert own < others / 3, (own, others)
+    assert senior < others / 3
+    assert any(not senior for response in responses for senior in response.authorship.senior)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in FORMS],
+)
+def test_probabilities_are_those_of_the_quantised_matrices(
+    models: dict[str, Path], name: str
+) -> None:
+    check(models, name, RUNNERS[0])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("mode", ["lockstep", pytest.param("speculative", marks=needs_drafting)])
+def test_same_on_model_runner_v2(models: dict[str, Path], name: str, mode: str) -> None:
+    check(models, name, "v2", mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("online", "dtype", "reason"),
+    [("fp8_per_channel", "float32", "float32 is not supported"), ("fp9", "bfloat16", "Unknown")],
+)
+def test_what_vllm_rejects_is_rejected_before_anything_is_loaded(
+    models: dict[str, Path], online: str, dtype: str, reason: str
+) -> None:
+    form = Form(FORMS["fp8 online"].quantise, online=online, dtype=dtype)
+    with (
+        refused("junior-engine-incompatible") as caught,
+        engine("v1", models["senior"], models["plain"], form),
+    ):
+        pass
+    assert reason in str(caught.value)
+
+
+def test_quantised_checkpoint_is_not_quantised_again(models: dict[str, Path]) -> None:
+    form = Form(FORMS["int8"].quantise, online="fp8_per_channel", dtype="bfloat16")
+    with (
+        refused("junior-engine-incompatible") as caught,
+        engine("v1", models["senior"], models["int8"], form),
+    ):
+        pass
+    assert "does not match" in str(caught.value)

@@ -1,0 +1,116 @@
+"""How fast a team is beside its senior alone, computed from sizes: before there is an engine.
+
+A decoding step of one model takes the time of its layers, of reading its weights and its cache, and
+of the arithmetic of its rows. Beside it the host takes its time for every token of the step: the
+slower of both decides. Compared with one H100 and one H200 (``tests/lab/test_costs.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+
+from tandem_plugin.lab.planning import PlannedModel
+
+ACCEPTED = 0.96
+"""The share of its own drafts that a senior accepts: measured 0.96 to 0.98 on an H200."""
+_P = 0.5
+"""The senior's share of tokens under the default schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU, as the cost of a pass sees it."""
+
+    memory: float
+    """GiB, as nvidia-smi shows them."""
+    bandwidth: float
+    """Bytes per second that a pass reads."""
+    arithmetic: float
+    """Operations per second in bfloat16."""
+
+
+_READ = 0.84
+"""Of a data sheet's bandwidth: what a pass reached on an H100."""
+LAYER = 46e-6
+"""Seconds that a layer takes beside reading its weights, on an H100 and an H200."""
+HOST = 45e-6
+"""Seconds that vLLM's host takes for a token: what 128 requests on an H200 and 256 on an H100 show,
+where the senior alone is no longer bound by its card."""
+CARDS = {
+    "h200": Card(139.8, 4.7e12, 840e12),
+    "h100": Card(79.6, 2.8e12, 840e12),
+    "a100-80": Card(79.3, _READ * 2.04e12, 280e12),
+    "a100-40": Card(39.5, _READ * 1.56e12, 280e12),
+    "l40s": Card(44.5, _READ * 0.86e12, 320e12),
+    "a6000": Card(47.5, _READ * 0.77e12, 140e12),
+    "4090": Card(23.6, _READ * 1.01e12, 150e12),
+    "a10": Card(22.5, _READ * 0.60e12, 110e12),
+    "l4": Card(22.5, _READ * 0.30e12, 110e12),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A batch that decodes."""
+
+    requests: int
+    tokens: int
+    """Of a request in the cache, on average: its prompt and half of its response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Speed of a batch: tokens per second of the senior alone, and each mode's ratio to it."""
+
+    requests: int
+    single: float
+    lockstep: float
+    speculative: float
+    drafts: int
+    """With which the speculative mode is fastest; 0 if it is never faster than lockstep."""
+
+
+def step_seconds(
+    card: Card, model: PlannedModel, load: Load, rows: int = 1, *, width: int = 2
+) -> float:
+    """Seconds of one pass of a model. rows: tokens of each request; width: bytes of a value."""
+    cache = load.requests * (load.tokens * model.cached_bytes(width) + model.state_bytes(width))
+    read = model.weights(width) + cache
+    operations = 2 * model.parameters * rows * load.requests
+    depth = model.layers + (model.states.layers if model.states else 0)
+    return depth * LAYER + read / card.bandwidth + operations / card.arithmetic
+
+
+def tokens_per_round(drafts: int, accepted: float = ACCEPTED, p: float = _P) -> float:
+    """Tokens that a round of so many drafts writes, if authors are drawn token by token.
+
+    1 + s + ... + s^(k-1) + p s^k, with s = (1 - p) + p a: the junior keeps its own drafts, and the
+    senior its share a of those that it would have written.
+    """
+    kept = (1 - p) + p * accepted
+    powers = list(accumulate(repeat(kept, drafts), lambda power, s: power * s, initial=1.0))
+    return sum(powers[:-1]) + p * powers[-1]
+
+
+def expected(
+    card: Card, senior: PlannedModel, junior: PlannedModel, load: Load, drafts: Sequence[int]
+) -> Expected:
+    """The speed of each mode beside the senior alone. drafts: numbers to choose from."""
+    each = [step_seconds(card, model, load) for model in (senior, junior)]
+    host = HOST * load.requests
+    single, lockstep = (1 / max(seconds, host) for seconds in (each[0], sum(each)))
+    rounds = {}
+    for count in drafts:
+        tokens = tokens_per_round(count)
+        seconds = step_seconds(card, senior, load, count + 1) + count * each[1]
+        rounds[count] = tokens / max(seconds, host * tokens)
+    best = max(rounds, key=rounds.__getitem__)
+    return Expected(
+        load.requests,
+        load.requests * single,
+        lockstep / single,
+        rounds[best] / single,
+        best if rounds[best] > lockstep else 0,
+    )
