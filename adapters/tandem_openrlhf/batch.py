@@ -31,6 +31,8 @@ class OpenRLHFRun(TandemRun):
         super().__init__(rules)
         self._group_size = int(args.rollout.n_samples_per_prompt)
         self._rows: Sequence[Row] = ()
+        self._starts: Sequence[int] = ()
+        """Where the response of each row begins in its sequence."""
 
     def admit(self, samples: Sequence[Experience]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on.
@@ -44,11 +46,40 @@ class OpenRLHFRun(TandemRun):
             rows.append(row_of_sample(sample, f"Response {i} ({group})", group))
         metrics = super().admit(rows)
         self._rows = rows
+        self._starts = [
+            len(s.sequences[0]) - len(r.response_ids) for s, r in zip(samples, rows, strict=True)
+        ]
         for sample, row in zip(samples, rows, strict=True):
             check_sample(sample, row)
             if self.config.lambda_jun:
                 setattr(sample, JUNIOR_MASK, mask_of_the_junior(sample, row))
         return metrics
+
+    def check_experiences(self, experiences: Sequence[Experience]) -> None:
+        """Raise :class:`AuthorshipError` unless an update trains on what was admitted.
+
+        experiences: of several samples each, padded on the right, with their samples' numbers.
+        """
+        self.check_update(
+            [
+                self._row_of_update(number, tokens.numpy(), mask.numpy().astype(np.bool_))
+                for experience in experiences
+                for number, tokens, mask in zip(
+                    experience.index, experience.sequences, experience.action_mask, strict=True
+                )
+            ]
+        )
+
+    def _row_of_update(
+        self, number: int, tokens: NDArray[np.int64], mask: NDArray[np.bool_]
+    ) -> Row:
+        row, start = self._rows[number], self._starts[number]
+        stop = start + len(row.response_ids)
+        trained = np.concatenate(([False], mask))
+        is_admitted = np.array_equal(tokens[start:stop], row.response_ids)
+        is_inside = not trained[:start].any() and not trained[stop:].any()
+        name = row.name if is_admitted and is_inside else f"Response {number} of the update"
+        return Row(name, "", row.response_ids, trained[start:stop] if is_inside else trained)
 
     def dump(self, samples: Sequence[Experience], step: int, decode: Callable[[Any], str]) -> None:
         """Write the last admitted samples as those of a step, if the run dumps rollouts.

@@ -173,8 +173,8 @@ def narrowed(
         raise AuthorshipError("openrlhf-response-without-call")
     made = Response((), tokens, trained, response.get("rollout_log_probs"))
     (kept,) = own.narrow([made])
-    assert kept.facts is not None  # there is a rule
-    shared.remove({seed for seed, _, _ in kept.facts.segments})
+    if kept.facts is not None:
+        shared.remove({seed for seed, _, _ in kept.facts.segments})
     return {
         **response,
         "action_ranges": ranges_of(kept.mask),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tandem_openrlhf.batch import row_of_sample
 from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.rollouts import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
+from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 if TYPE_CHECKING:
@@ -49,6 +53,8 @@ class Generator(ForeignBase):  # type: ignore[misc]
     plugin's data, and takes a response's length from its mask. Goes when: it does all three.
     """
 
+    tokenizer: Any
+
     def __init__(self, *rest: Any, **more: Any) -> None:
         super().__init__(*rest, **more)
         self.numbering = Numbering()
@@ -64,12 +70,21 @@ class Generator(ForeignBase):  # type: ignore[misc]
             for answerer in answerers(running_config().validation):
                 self.numbering = training.validating(by_team=answerer == "team")
                 answered = super().generate_eval_samples(**more)
+                rows = [
+                    row_of_sample(sample, f"Response {number} of the validation", "")
+                    for number, sample in enumerate(answered)
+                ]
+                self._tandem.check_validation(rows, answerer)
                 for sample in answered:
                     setattr(sample, ANSWERER, answerer)
                 samples += answered
         finally:
             self.numbering = training
         return samples
+
+    @cached_property
+    def _tandem(self) -> TandemRun:
+        return TandemRun(TandemRules.from_tokenizer(running_config(), self.tokenizer))
 
     def _process_response_into_experience(
         self, response: dict[str, Any], **more: Any

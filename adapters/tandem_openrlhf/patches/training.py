@@ -39,15 +39,18 @@ class Maker(ForeignBase):  # type: ignore[misc]
     def make_experience_batch(self, rollout_samples: Sequence[Experience]) -> Any:
         import torch
 
-        counters = partial(counters_of_engines, self.tandem.engines)
-        counted = self.tandem.engine_metrics(counters)
-        metrics = {**self.tandem.admit(rollout_samples), **counted}
+        metrics = {**self.tandem.admit(rollout_samples), **self.tandem_engine_metrics()}
         experiences = super().make_experience_batch(rollout_samples)
+        self.tandem.check_experiences(experiences)
         for experience in experiences:
             for name, value in metrics.items():
                 # The same for every response, so that their mean is the batch's value.
                 experience.info[name] = torch.full((len(experience.sequences),), value)
         return experiences
+
+    def tandem_engine_metrics(self) -> dict[str, float]:
+        """The metrics of what the engines counted since the last call."""
+        return self.tandem.engine_metrics(partial(counters_of_engines, self.tandem.engines))
 
     def get_advantages_and_returns(
         self, values: Any, rewards: Any, action_mask: Any, *rest: Any, **more: Any
@@ -118,8 +121,8 @@ class Trainer(ForeignBase):  # type: ignore[misc]
 class SynchronousTrainer(Trainer):
     """Resumes numbering at a checkpoint or after a step.
 
-    Touches: ``PPOTrainer``: ``init_checkpoint_states``, and its steps. Goes when: :class:`Trainer`
-    does.
+    Touches: ``PPOTrainer``: ``init_checkpoint_states``, ``evaluate``, and its steps. Goes when:
+    :class:`Trainer` does.
     """
 
     def init_checkpoint_states(self) -> Any:
@@ -131,6 +134,12 @@ class SynchronousTrainer(Trainer):
         numbering.next_prompt = int(states["total_consumed_prompts"])
         numbering.step = int(states["global_step"]) + 1
         return states
+
+    def evaluate(self, *rest: Any, **more: Any) -> Any:
+        """Leave out of a step's metrics what the engines counted in an evaluation."""
+        logs = super().evaluate(*rest, **more)
+        self.experience_maker.tandem_engine_metrics()
+        return logs
 
     def train_step(self, *rest: Any, **more: Any) -> Any:
         status, step = super().train_step(*rest, **more)

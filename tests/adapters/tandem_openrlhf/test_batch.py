@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,6 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.lab.rollouts.rollout import read_rollouts
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -130,21 +128,3 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     spoil(samples[3])
     with refused(code):
         made.admit(samples)
-
-
-def test_dumped_responses_of_a_step_are_rollouts_whose_authorship_is_their_replay(
-    tmp_path: Path,
-) -> None:
-    made = trainer(schedule="word", cap=4, rollouts=str(tmp_path / "rollouts"))
-    samples = batch(made)
-    for i, one in enumerate(samples):
-        one.prompts, one.labels = [f"prompt {i // SAMPLES}"], [str(i)]
-        one.rewards = torch.tensor([i / 4])
-    made.admit(samples)
-    made.dump(samples, 3, lambda ids: f"{len(ids)} tokens")
-    rows: list[Any] = list(read_rollouts(tmp_path / "rollouts" / "3.jsonl"))
-    assert len(rows) == len(samples)
-    for i, row in enumerate(rows):
-        known = {name: row.fields[name] for name in ("score", "gts", "output", "step")}
-        assert known == {"score": i / 4, "gts": str(i), "output": f"{LENGTH} tokens", "step": 3}
-        assert row.authorship == made.rules.default.replay(row.response_ids, row.seed).tolist()

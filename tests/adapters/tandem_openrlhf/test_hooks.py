@@ -53,6 +53,7 @@ HOOKS = {
         "BasePPOTrainer.init_checkpoint_states": "self",
         "BasePPOTrainer.train_step": "self",
         "BasePPOTrainer.fit": "self global_step",
+        "PPOTrainer.evaluate": "self global_step",
         "BasePPOTrainer.save_logs_and_checkpoints": "self global_step",
         "BasePPOTrainer.save_best_checkpoint": "self eval_metrics global_step",
     },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,6 @@ from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
-from tandem_openrlhf.rollouts import TandemExecutor
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE
@@ -34,6 +32,8 @@ class Foreign:
     def save_logs_and_checkpoints(self, step: int) -> None: ...
 
     def save_best_checkpoint(self, metrics: Any, step: int) -> None: ...
+
+    def evaluate(self) -> Any: ...
 
     def init_model_from_pretrained(self) -> None: ...
 
@@ -85,6 +85,8 @@ class Resumed:
 
     def fit(self, global_step: int = 0) -> None: ...
 
+    def evaluate(self) -> Any: ...
+
     def save_logs_and_checkpoints(self, global_step: int) -> None:
         self._save(f"global_step{global_step}")
 
@@ -135,16 +137,6 @@ def test_prompts_are_numbered_on_from_a_checkpoint_for_the_step_that_follows() -
     assert trainer.samples_generator.numbering == Numbering(next_prompt=12, step=4)
     trainer.train_step([])
     assert trainer.samples_generator.numbering == Numbering(next_prompt=12, step=5)
-
-
-def test_engine_without_tandem_is_refused_before_it_is_asked() -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    plain = SimpleNamespace(model_config=SimpleNamespace(architectures=["Qwen3ForCausalLM"]))
-    engine = SimpleNamespace(llm=SimpleNamespace(vllm_config=plain))
-    executor = TandemExecutor(None, TandemConfig())
-    call = {"label": "", "sampling_params": None, "hf_tokenizer": None, "llm_engine": engine}
-    with refused("engine-not-in-tandem"):
-        asyncio.run(executor.execute(**call))
 
 
 class Spending:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,10 +26,8 @@ from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E40
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
-from tandem_plugin.request import OFF  # noqa: E402
-from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
-from tandem_skyrl.batch import SkyRLRun, WrittenResponse  # noqa: E402
+from tandem_skyrl.batch import SkyRLRun  # noqa: E402
 from tandem_skyrl.rollouts import TandemGenerator  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 
@@ -148,28 +144,6 @@ def seeds(run: SkyRLRun, **options: Any) -> list[int]:
     return [s for ids in output["response_ids"] for s, _, _ in ids.row.facts.segments]
 
 
-def test_masks_and_log_probabilities_are_the_seniors(made: Any) -> None:
-    output, _ = generated(made())
-    for ids, mask, log_probs in zip(
-        output["response_ids"], output["loss_masks"], output["rollout_logprobs"], strict=True
-    ):
-        facts = ids.row.facts
-        assert mask == facts.mask.astype(int).tolist()
-        assert [one != 0 for one in log_probs] == [bit == 1 for bit in mask]
-        assert len(facts.segments) == 2
-    bits = [bit for mask in output["loss_masks"] for bit in mask]
-    assert 0.2 < sum(bits) / len(bits) < 0.7
-
-
-def test_every_call_has_its_own_request_beside_what_skyrl_sends(made: Any) -> None:
-    run = made()
-    generator, client = generator_of(run)
-    generated(run, generator=generator)
-    wires = [one["sampling_params"]["extra_args"]["tandem"] for one in client.asked]
-    assert len({wire["seed"] for wire in wires}) == len(wires) == 16
-    assert all(one["sampling_params"]["top_p"] == 1.0 for one in client.asked)
-
-
 def test_seeds_are_those_of_the_place_in_the_run(made: Any) -> None:
     run = made()
     first, second = seeds(run), seeds(run)
@@ -191,18 +165,6 @@ def test_seeds_of_the_asynchronous_trainer_do_not_depend_on_its_timing(made: Any
     generated(run, prompts=1)
     run.trainer.epoch = 2
     assert not {*seeds(run)} & {*first}
-
-
-@pytest.mark.parametrize("answerer", ["senior", "team"])
-def test_validation_is_answered_by_whom_the_settings_say(made: Any, answerer: str) -> None:
-    run = made(validation=answerer)
-    generator, client = generator_of(run)
-    place = BatchMetadata(global_step=0, training_phase="eval")
-    output, _ = generated(run, place, generator=generator)
-    wires = [one["sampling_params"]["extra_args"]["tandem"] for one in client.asked]
-    assert all((wire == OFF) is (answerer == "senior") for wire in wires)
-    assert not any(isinstance(ids, WrittenResponse) for ids in output["response_ids"])
-    assert all(sum(mask) == len(mask) - 2 for mask in output["loss_masks"])
 
 
 @pytest.mark.parametrize(
@@ -347,16 +309,6 @@ def test_response_from_elsewhere_is_rejected(made: Any) -> None:
         run.take(output, uids)
 
 
-def test_rollouts_are_dumped_with_their_scores(made: Any, tmp_path: Path) -> None:
-    run = made(rollouts=str(tmp_path))
-    output, uids = generated(run)
-    run.take(output, uids)
-    rows = [json.loads(one) for one in (tmp_path / "3.jsonl").read_text().splitlines()]
-    assert [row["score"] for row in rows] == [0.0, 1.0] * 4
-    assert [row["response_ids"] for row in rows] == output["response_ids"]
-    assert all(row["step"] == 3 for row in rows)
-
-
 def test_engines_prove_once_and_are_measured(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     proven: list[str] = []
     counted = count(1)
@@ -426,29 +378,3 @@ def test_evaluation_has_a_pass_for_each_who_answers(trainer: Any, validation: st
         assert one.evaluated == [(validation, "exports")]
         assert metrics == {"eval/all/avg_score": 1.0}
     assert one.cfg.trainer.export_path == "exports"
-
-
-def test_checkpoints_say_how_they_were_made(
-    trainer: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = trainer()
-    first.save_checkpoints()
-    assert json.loads((tmp_path / NOTE).read_text())["start"] == "the/start"
-    trainer().load_checkpoints()
-    assert "with changes" not in capsys.readouterr().out
-    trainer(p=0.3).load_checkpoints()
-    assert "p=0.3" in capsys.readouterr().out
-
-
-def test_update_is_checked_before_it_happens(trainer: Any) -> None:
-    one = trainer()
-    one.tokenizer = None
-    output, uids = generated(one._tandem)
-    one.convert_to_training_input(output, uids)
-    batch = converted(output)
-    spoiled = copy.deepcopy(batch)
-    widened(spoiled)
-    with refused("mask-changed-after-check"):
-        one.train_critic_and_policy(spoiled)
-    assert one.train_critic_and_policy(batch) == "updated"
-    assert 0 < one.all_metrics["tandem/senior_share"] < 1

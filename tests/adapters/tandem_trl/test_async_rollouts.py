@@ -34,7 +34,6 @@ from trl_trainer import word_tokenizer
 
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.calls import Place, Trajectory
-from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.server import VLLMServer
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
@@ -184,23 +183,6 @@ def test_child_that_is_dead_already_is_not_told_to_stop(tmp_path: Path) -> None:
         running._process = process
         running.stop()
         assert (running._process, told) == (None, expected)
-
-
-def test_checkpoints_say_with_which_settings_they_were_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
-    elsewhere = SimpleNamespace(output_dir=str(tmp_path / "other"), resume_from_checkpoint=None)
-    kept: dict[str, Any] = {}  # as trainer_state.json has it
-    begin = SimpleNamespace(global_step=0, stateful_callbacks=kept)
-    saved = SimpleNamespace(global_step=4, is_world_process_zero=True, stateful_callbacks=kept)
-    callback = worker(tmp_path).callback()
-    callback.on_train_begin(args, begin, None)
-    callback.on_save(args, saved, None)
-    assert (tmp_path / "checkpoint-4" / NOTE).exists()
-    capsys.readouterr()
-    worker(tmp_path, tandem={**TANDEM, "p": 0.25}).callback().on_train_begin(elsewhere, saved, None)
-    assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("position", range(2 + len(FIRST)))
