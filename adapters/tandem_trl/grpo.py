@@ -21,7 +21,7 @@ from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import environment_settings, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
-from tandem_trl.settings import is_tandems, settings_of_file
+from tandem_trl.settings import is_tandems, settings_of_file, split_flag
 from tandem_trl.start import GRPOSettings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     import trl
 
     flags, others = split_arguments(arguments)
-    others = [part for one in others for part in _split(one)]
+    others = [part for one in others for part in split_flag(one)]
     file = settings_of_file(others)
     engine = {**file, **flags}.get("engine")
     given = environment_settings()
@@ -84,11 +84,6 @@ def parsed_whole(parser: TrlParser, arguments: Sequence[str]) -> Sequence[Any]:
     flags = [one for one in of_command if one.startswith("-")]
     _check_known(parser, "The command", flags or of_command)
     return list(parsed)
-
-
-def _split(argument: str) -> list[str]:
-    """``--config=FILE`` as the two arguments that TRL knows; any other argument as it is."""
-    return argument.split("=", 1) if argument.startswith("--config=") else [argument]
 
 
 def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[str]) -> None:

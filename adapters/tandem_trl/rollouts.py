@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
+from tandem_plugin.patching.in_place import put_in_place
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Response
@@ -51,6 +52,7 @@ class TandemRollouts:
         self._tandem: TRLRun | None = None
         self._batch: Batch | None = None
         check_grpo_trainers_at_creation()
+        put_in_place("TRL", (), "")
         start_next_engine_in_tandem(config, engine, self._check_model, self._engine_started)
 
     def check(

@@ -32,6 +32,23 @@ def is_tandems(key: str) -> bool:
     return key == _KEY or key.startswith(f"{_KEY}.")
 
 
+def dropped_settings(arguments: Sequence[str]) -> str:
+    """Where a command of TRL's own has settings of tandem, which TRL ignores; else an empty text.
+
+    TRL reads the file as well, and reports what is wrong with it.
+    """
+    places = [part for argument in arguments for part in split_flag(argument)]
+    try:
+        return f"The file of {_FLAG}" if settings_of_file(places) else ""
+    except ConfigError:
+        return ""
+
+
+def split_flag(argument: str) -> list[str]:
+    """``--config=FILE`` as the two arguments that TRL knows; any other argument as it is."""
+    return argument.split("=", 1) if argument.startswith(f"{_FLAG}=") else [argument]
+
+
 def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
     """Tandem's settings in the file that TRL's arguments name; empty without a file.
 

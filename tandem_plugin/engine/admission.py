@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
+from tandem_plugin.files.trainers import Trainer, trainers_of_engine
+from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
@@ -168,17 +171,34 @@ def refuse_beam_search() -> None:
         raise RequestError("beam-search-unsupported")
 
 
-def check_tandem_variable() -> None:
-    """Raise :class:`RequestError` if ``TANDEM_CONFIG`` is set but the engine is not in tandem.
+def check_settings_are_read() -> None:
+    """Raise :class:`RequestError` for settings of tandem that a trainer's own command drops.
 
-    Called for a request to an engine without tandem in a process whose ``TANDEM_CONFIG`` is set: in
-    OpenRLHF that variable alone does not load the adapter, and the run would silently not be in
-    tandem. Not called at engine startup: OpenRLHF 0.11.2's trainer waits five minutes for an engine
-    that died (``StatelessProcessGroup.create``), but stops at once if a request fails.
+    Called for a request to an engine without tandem: the run would silently not be in tandem. Not
+    called at engine startup: OpenRLHF 0.11.2's trainer waits five minutes for an engine that died
+    (``StatelessProcessGroup.create``), but stops at once if a request fails.
     """
-    if os.environ["TANDEM_CONFIG"].strip() and "openrlhf.utils.agent" in sys.modules:
-        with _clients_error():
-            raise EngineError("openrlhf-command-without-tandem")
+    for trainer in trainers_of_engine():
+        if is_in_place(trainer.name):
+            continue  # the run is in tandem; this engine is another one in its process
+        if source := _dropped_settings(trainer):
+            with _clients_error():
+                raise EngineError(
+                    "trainer-command-without-tandem",
+                    source=source,
+                    trainer=trainer.name,
+                    command=trainer.command,
+                )
+
+
+def _dropped_settings(trainer: Trainer) -> str:
+    if os.environ.get("TANDEM_CONFIG", "").strip():
+        return "TANDEM_CONFIG"
+    module, _, function = trainer.settings.partition(":")
+    if not module:
+        return ""
+    source: str = getattr(importlib.import_module(module), function)(sys.argv[1:])
+    return source
 
 
 @contextmanager

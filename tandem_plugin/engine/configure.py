@@ -26,6 +26,7 @@ from tandem_plugin.engine.streams import check_junior_stream
 from tandem_plugin.engine.text_models import keep_text_config
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import EngineError
+from tandem_plugin.files.trainers import trainers_of_engine
 from tandem_plugin.files.unified import text_architecture
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
@@ -33,19 +34,6 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters
 
 logger = logging.getLogger(__name__)
-
-_TRAINER_OF = {
-    "verl.workers.rollout.vllm_rollout": "verl",
-    "openrlhf.utils.agent": "OpenRLHF",
-}
-"""A module that a trainer's engine process has loaded, and the trainer's name."""
-
-_REMEDY = {
-    "verl": "that VERL_USE_EXTERNAL_PLUGINS, if set, allows it, and that the run was "
-    "started by python -m verl.trainer.main_ppo (verl's experimental "
-    "fully_async_policy is not supported in tandem)",
-    "OpenRLHF": "that the run was started by python -m tandem_openrlhf.train_ppo_ray",
-}
 
 
 def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
@@ -56,9 +44,12 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
     _warn_of_version()
     unsupported.check_arguments(args, config)
-    trainers = [trainer for trainer in _TRAINER_OF if trainer in sys.modules]
+    trainers = [trainer for trainer in trainers_of_engine() if trainer.in_engines]
     for trainer in trainers:
-        _check_adapter(trainer)
+        if not is_in_place(trainer.name):
+            raise EngineError(
+                "trainer-adapter-inactive", trainer=trainer.name, how=trainer.if_inactive
+            )
     architecture = _senior_architecture(args)
     junior = config.junior or str(args.model)
     check_junior(junior)
@@ -168,9 +159,3 @@ def _senior_architecture(args: Any) -> str:
     if architecture not in ModelRegistry.models:
         raise EngineError("senior-architecture-unknown", architecture=architecture)
     return architecture
-
-
-def _check_adapter(trainer: str) -> None:
-    name = _TRAINER_OF[trainer]
-    if not is_in_place(name):
-        raise EngineError("trainer-adapter-inactive", trainer=trainer, how=_REMEDY[name])

@@ -17,13 +17,11 @@ from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files.trainers import trainers
 from tandem_plugin.schedules import lets_junior_write
 
 NOTE = "tandem.json"
 """The note's name in a checkpoint's folder, and in that of an exported senior."""
-
-_EXPORT = Path("actor", "huggingface")
-"""Where verl exports a model to, below a checkpoint's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +131,15 @@ def _note_of_model(model: str) -> CheckpointNote | None:
     folder = Path(os.path.realpath(os.path.expanduser(model)))
     if not model or not folder.is_dir():
         return None
-    is_export = folder.parts[-2:] == _EXPORT.parts
     # Never of any other folder above: a run may write where its base model lies.
-    return CheckpointNote.read(folder.parents[1] if is_export else folder)
+    return CheckpointNote.read(_checkpoint_of(folder))
+
+
+def _checkpoint_of(folder: Path) -> Path:
+    """The folder of the checkpoint that a trainer exported this model with; else the model's."""
+    exports = (Path(trainer.export).parts for trainer in trainers() if trainer.export)
+    depth = next((len(parts) for parts in exports if folder.parts[-len(parts) :] == parts), 0)
+    return folder.parents[depth - 1] if depth else folder
 
 
 def _whole(model: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from refused import refused
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine import admission, tokenizer_check
 from tandem_plugin.engine.wire import AUTHORS_PROCESSOR
+from tandem_plugin.files.trainers import trainers
+from tandem_plugin.patching import in_place
 from tandem_plugin.seeds import sample_seed
 
 
@@ -255,3 +258,63 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     }  # fmt: skip
     assert isinstance(given["tandem"], str)  # the user's own
     assert admission.check_request(admitted, params) == resolved
+
+
+@pytest.mark.parametrize("engine_of", [trainer.engine for trainer in trainers()])
+def test_settings_that_a_trainers_own_command_drops_stop_its_first_request(
+    engine_of: str, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would train without tandem, in silence."""
+    engine(1, 1)
+    monkeypatch.setitem(sys.modules, engine_of, SimpleNamespace())
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
+    monkeypatch.setenv("TANDEM_CONFIG", " ")
+    admission.check_settings_are_read()
+    monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word"}')
+    with refused("trainer-command-without-tandem", source="TANDEM_CONFIG"):
+        admission.check_settings_are_read()
+    (trainer,) = (trainer for trainer in trainers() if trainer.engine == engine_of)
+    in_place.put_in_place(trainer.name, (), "")
+    admission.check_settings_are_read()
+
+
+def test_variable_without_a_trainer_is_somebody_elses(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word"}')
+    for trainer in trainers():
+        monkeypatch.delitem(sys.modules, trainer.engine, raising=False)
+    admission.check_settings_are_read()
+
+
+@pytest.mark.parametrize(
+    ("content", "flag", "is_dropped"),
+    [
+        ("tandem: {schedule: word}", "--config", True),
+        ("tandem.schedule: word", "--config=", True),
+        ("env: {TANDEM_CONFIG: '{}'}", "--config", False),  # no settings; TRL sets the variable
+        ("learning_rate: 1.0e-6", "--config", False),
+        ("[", "--config", False),  # which TRL itself reports
+    ],
+)
+def test_settings_in_the_file_of_trls_own_command_stop_its_first_request(
+    content: str,
+    flag: str,
+    is_dropped: bool,
+    engine: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("yaml")
+    engine(1, 1)
+    (file := tmp_path / "run.yaml").write_text(content)
+    command = [f"{flag}{file}"] if flag.endswith("=") else [flag, str(file)]
+    monkeypatch.setattr(sys, "argv", ["grpo", *command])
+    monkeypatch.setitem(sys.modules, "trl.generation.vllm_generation", SimpleNamespace())
+    monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    if not is_dropped:
+        admission.check_settings_are_read()
+        return
+    with refused("trainer-command-without-tandem", source="The file of --config", trainer="TRL"):
+        admission.check_settings_are_read()

@@ -52,7 +52,7 @@ def test_engine_that_cannot_start(bench: OpenRLHFBench, tmp_path: Path) -> None:
 
 def test_settings_for_openrlhfs_own_command(bench: OpenRLHFBench) -> None:
     """Whoever sets the variable alone is told of the command that reads it."""
-    sentence = "[openrlhf-command-without-tandem]"
+    sentence = "[trainer-command-without-tandem]"
     run = bench.run(
         command="openrlhf.cli.train_ppo_ray",
         environment={"TANDEM_CONFIG": '{"schedule": "word"}'},

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from tandem_plugin.engine.wire import asks_for_tandem
+from tandem_plugin.files.trainers import trainers_of_engine
 from tandem_plugin.patching.wrapping import wrap_once
 
 
@@ -48,10 +48,10 @@ def wrap_request_admission() -> None:
             write_resolved(resolved, request.sampling_params)
             end_at_either(processor.vllm_config, resolved, request.sampling_params)
             return request
-        if "TANDEM_CONFIG" in os.environ:
-            from tandem_plugin.engine.admission import check_tandem_variable
+        if trainers_of_engine():
+            from tandem_plugin.engine.admission import check_settings_are_read
 
-            check_tandem_variable()
+            check_settings_are_read()
         return process(processor, request_id, prompt, params, *rest, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)
