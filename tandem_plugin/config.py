@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, validation_reason
-from tandem_plugin.plugins.selection import check_resolver, make_schedule, parameter_names
+from tandem_plugin.plugins.contracts import reserve
+from tandem_plugin.plugins.selection import (
+    built_in_parameters,
+    check_resolver,
+    make_schedule,
+    parameter_names,
+)
+from tandem_plugin.request import TandemRequest
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
 DEFAULT_DRAFT_TOKENS = 4
@@ -242,3 +250,12 @@ class TandemConfig(BaseModel):
     def settings(self) -> dict[str, Any]:
         """The settings as a mapping that :meth:`from_mapping` accepts."""
         return self.model_dump()
+
+
+reserve(TandemConfig.model_fields)
+reserve(field.name for field in fields(TandemRequest) if field.name != "parameters")
+
+
+def setting_names() -> frozenset[str]:
+    """The names of all settings: the fields, and the parameters of built-in schedules."""
+    return frozenset(TandemConfig.model_fields) | built_in_parameters()

@@ -8,17 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from tandem_plugin.config import setting_names
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.training.command import parsed
-
-SETTINGS = frozenset({
-    "after", "alone", "boundaries", "cap", "drafts", "end", "first", "junior", "junior_name",
-    "junior_quantization", "junior_stream", "lambda_jun", "max_unknown_share", "measure_every",
-    "mode", "n", "p", "partner_logprobs", "record", "require", "rollouts", "schedule", "seed",
-    "steps", "training_step", "unproven", "validation",
-})  # fmt: skip
-"""Tandem's settings and the parameters of its schedules: a plain run is checked without loading
-plugins. A test compares them with the core's."""
 
 _OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
 """Those that no engine has as an argument of its own."""
@@ -38,7 +30,7 @@ class Misplaced:
         self._engines, given = engines, parsed(given)
         says_so = isinstance(given, Mapping) and name in given  # if only as null
         self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
-        self._settings = SETTINGS
+        self._settings = setting_names()
         if says_so and isinstance(node := given[name], Mapping):
             with suppress(Exception):  # reported where the settings are checked
                 self._settings |= {*parameter_names(str(node.get("schedule")))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,36 +15,15 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.alone import ALONE
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
 
-TAKEN = frozenset(
-    {
-        # The settings of tandem itself, which share one flat mapping with the parameters.
-        "schedule",
-        "boundaries",
-        "junior",
-        "junior_name",
-        "mode",
-        "drafts",
-        "junior_quantization",
-        "junior_stream",
-        "measure_every",
-        "partner_logprobs",
-        "validation",
-        "lambda_jun",
-        "max_unknown_share",
-        "unproven",
-        "seed",
-        "record",
-        "rollouts",
-        "require",
-        # A request's further fields.
-        "fingerprint",
-        "prompt_length",
-        # A member of a schedule's class, and the parameter that every schedule has.
-        "name",
-        ALONE,
-    }
-)
-"""Names that no parameter of a schedule may have."""
+_reserved = {"name", ALONE}
+"""Names that no parameter of a schedule may have: a member of its class, the parameter that every
+schedule has, and what :func:`reserve` adds."""
+
+
+def reserve(names: Iterable[str]) -> None:
+    """Keep names from the parameters of schedules, with which they share one flat mapping."""
+    _reserved.update(names)
+
 
 _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
@@ -80,7 +60,7 @@ def check_schedule_class(schedule: object) -> None:
         getattr(schedule, "boundaries", None),
     )
     for parameter in schedule_signature(schedule):
-        if parameter.name in TAKEN or parameter.name.startswith("_"):
+        if parameter.name in _reserved or parameter.name.startswith("_"):
             raise ConfigError(
                 "schedule-parameter-reserved",
                 schedule=schedule.__qualname__,

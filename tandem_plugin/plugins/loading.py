@@ -142,7 +142,7 @@ class Plugin:
 
 BUILT_IN = Provider("tandem-plugin", __version__)
 
-_SCHEDULES = (
+SCHEDULES: tuple[type[Any], ...] = (
     WordSchedule,
     TokenSchedule,
     ChunkSchedule,
@@ -188,7 +188,7 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     breaks its contract is skipped entirely and listed in :attr:`Catalogue.broken`. Raises
     :class:`ConfigError` when a name is registered more than once.
     """
-    registrations = [Registration("schedule", one.name, one, BUILT_IN) for one in _SCHEDULES]
+    registrations = [Registration("schedule", one.name, one, BUILT_IN) for one in SCHEDULES]
     registrations += [Registration("boundaries", *one, BUILT_IN) for one in _RESOLVERS.items()]
     broken = []
     for plugin in plugins:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
 from tandem_plugin.plugins.contracts import check_table
-from tandem_plugin.plugins.loading import catalogue
+from tandem_plugin.plugins.loading import SCHEDULES, catalogue
 from tandem_plugin.schedules import Schedule, check_probability
 from tandem_plugin.schedules.alone import ALONE, class_with_share
 from tandem_plugin.schedules.parameters import typed
@@ -32,6 +32,11 @@ def parameter_names(name: str) -> list[str]:
     Raises :class:`ConfigError` for an unknown name.
     """
     return [*(field.name for field in fields(_schedule_class(name))), ALONE]
+
+
+def built_in_parameters() -> frozenset[str]:
+    """The parameters of all built-in schedules; loads no plugin."""
+    return frozenset({field.name for kind in SCHEDULES for field in fields(kind)} | {ALONE})
 
 
 def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:

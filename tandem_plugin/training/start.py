@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tandem_plugin.config import TandemConfig
+from tandem_plugin.config import TandemConfig, setting_names
 from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.engine.unsupported import UNPROVEN_OF_ENGINES
 from tandem_plugin.errors import ConfigError
@@ -144,7 +144,7 @@ class Start:
 def _check_apart(additional: Any) -> None:
     """Raise :class:`ConfigError` for settings of tandem where the adapter would put its own."""
     names = [*additional] if isinstance(additional, Mapping) else []
-    settings = TandemConfig.model_fields
+    settings = setting_names()
     if ours := [name for name in names if resembles_tandem(str(name)) or name in settings]:
         raise ConfigError("settings-beside-flag", names=", ".join(map(str, ours)))
 

@@ -160,6 +160,10 @@ class HeldToTheDuties(ABC):
     def meet_plain_engine(self) -> None:
         """Begin a run whose engine is not in tandem."""
 
+    @abstractmethod
+    def meet_foreign_part(self) -> None:
+        """Begin a run with a part of the trainer's that is not tandem's."""
+
     @pytest.fixture(autouse=True)
     def _played(
         self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -350,3 +354,10 @@ class HeldToTheDuties(ABC):
         assert f"with changes: p=0.25 (was {P}); fingerprint=" in capsys.readouterr().out
         with refused("checkpoint-tandem-dropped"):
             self.resume("another/model")
+
+    def test_hook(self) -> None:
+        with refused(
+            *("trainer-class-replaced", "trl-engine-not-in-tandem", "trl-worker-without-callback"),
+            "skyrl-trainer-not-in-tandem",
+        ):
+            self.meet_foreign_part()

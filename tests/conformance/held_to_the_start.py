@@ -42,6 +42,10 @@ class HeldToTheStart:
     sampled: ClassVar[Mapping[str, Any]]
     """Settings by which training responses are drawn with top_p=0.5."""
 
+    imitation: ClassVar[str] = ""
+    """The code with which ``lambda_jun`` is rejected; empty where the loss has the term."""
+    both: ClassVar[str] = ""
+    """The code with which ``validation="both"`` is rejected; empty where there is such a pass."""
     beside: ClassVar[Mapping[str, Any] | None] = None
     """Settings of tandem among the engine's own arguments, which the adapter would overwrite."""
 
@@ -93,6 +97,12 @@ class HeldToTheStart:
         if self.beside is None:
             pytest.skip("the trainer has no such option, or that is where the settings are")
         assert self.code({}, settings=self.beside) == "settings-beside-flag"
+
+    def test_imitation_is_trained_or_rejected(self) -> None:
+        assert self.code({"lambda_jun": 0.1}) == self.imitation
+
+    def test_validation_by_both_is_done_or_rejected(self) -> None:
+        assert self.code({"validation": "both"}) == self.both
 
     def test_models_on_this_machine_are_checked(self, tmp_path: Path) -> None:
         config = '{"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}'

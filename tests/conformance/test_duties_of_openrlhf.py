@@ -272,6 +272,16 @@ class TestOpenRLHF(HeldToTheDuties):
         settings: Mapping[str, Any] = self.options["additional_config"]["tandem"]
         return settings
 
+    def meet_foreign_part(self) -> None:
+        foreign = Trainer.__init__
+
+        def init(trainer: Trainer, *arguments: Any) -> None:
+            foreign(trainer, *arguments)
+            trainer.experience_maker = Experiences(trainer.args)
+
+        self.patched.setattr(Trainer, "__init__", init)
+        self.begin()
+
     def meet_plain_engine(self) -> None:
         self.make(SETTINGS, 1, MODEL)
         self.trainer.init_checkpoint_states()

@@ -179,6 +179,11 @@ class TestSkyRL(HeldToTheDuties):
         assert settings["tandem"]["require"]
         return settings["tandem"]
 
+    def meet_foreign_part(self) -> None:
+        self.begin()
+        self.trainer._tandem.trainer = None
+        asyncio.run(self.generated("train", SAMPLES))
+
     def meet_plain_engine(self) -> None:
         self.patched.setattr(VLLMServer, "send", lambda *_: (200, "{}"))
         self.make(SETTINGS, MODEL)

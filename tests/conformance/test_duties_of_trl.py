@@ -213,6 +213,11 @@ class OfGRPOTrainer(HeldToTheDuties):
         assert settings["require"]
         return settings
 
+    def meet_foreign_part(self) -> None:
+        self.begin()
+        self.trainer.vllm_generation = SimpleNamespace(**vars(self.trainer.vllm_generation))
+        self.generate()
+
     def meet_plain_engine(self) -> None:
         self.make(SETTINGS, 1, MODEL)
 

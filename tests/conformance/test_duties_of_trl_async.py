@@ -191,6 +191,11 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
     def engine_settings(self) -> Mapping[str, Any]:
         raise NotImplementedError
 
+    def meet_foreign_part(self) -> None:
+        self.begin()
+        self.patched.setattr(VLLMServer, "send", lambda *_: (200, "{}"))
+        self.worker.start()
+
     def meet_plain_engine(self) -> None:
         self.begin()
         self.on_train_begin(0)

@@ -251,6 +251,10 @@ class TestVerl(HeldToTheDuties):
         self.begin()
         return OmegaConf.to_container(tandem_node(self.config))
 
+    def meet_foreign_part(self) -> None:
+        self.begin()
+        self.trainer.fit(SimpleNamespace())
+
     def meet_plain_engine(self) -> None:
         architectures = SimpleNamespace(architectures=["Qwen3ForCausalLM"])
         plain = SimpleNamespace(model_config=architectures)

@@ -24,6 +24,7 @@ class TestSkyRL(HeldToTheStart):
         {"generator.vision_language_generator": "true"},
         "skyrl-images-unsupported",
     )
+    imitation = "skyrl-imitation-unsupported"
     pipeline: ClassVar[Mapping[str, Any]] = {f"{ENGINE}.pipeline_parallel_size": 2}
     beside: ClassVar[Mapping[str, Any]] = {f"{ENGINE}.additional_config.tandem.p": 0.3}
     sampled: ClassVar[Mapping[str, Any]] = {"generator.sampling_params.top_p": 0.5}

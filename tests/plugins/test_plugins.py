@@ -28,11 +28,7 @@ from tandem_plugin import (
     resolve_boundaries,
 )
 from tandem_plugin.plugins import Plugin, Provider, build_catalogue, loading, using_plugins
-from tandem_plugin.plugins.contracts import (
-    TAKEN,
-    check_resolver_function,
-    check_schedule_class,
-)
+from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.plugins.loading import catalogue
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.rules import ResolvedRequest
@@ -418,6 +414,12 @@ def test_settings_behind_a_schedules_name_are_said_to_be_settings_of_their_own()
     assert "settings of their own" not in str(raised.value)
 
 
-def test_every_setting_and_every_field_of_a_request_is_a_name_that_parameters_cannot_have() -> None:
-    of_requests = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
-    assert {*TandemConfig.model_fields, *of_requests, "name", "alone"} == TAKEN
+OF_REQUESTS = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
+
+
+@pytest.mark.parametrize("name", sorted({*TandemConfig.model_fields, *OF_REQUESTS, "alone"}))
+def test_settings_and_fields_of_requests_are_no_names_of_parameters(name: str) -> None:
+    fields = [(name, int, dataclasses.field(default=1))]
+    made = dataclasses.make_dataclass("Made", fields, bases=(Coin,), frozen=True)
+    with refused("schedule-parameter-reserved", "plugin-name-invalid"):
+        check_schedule_class(made)

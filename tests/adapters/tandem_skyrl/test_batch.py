@@ -187,13 +187,6 @@ def test_generation_without_its_place_is_rejected(made: Any, spoil: Any, code: s
         asyncio.run(generator.generate(spoil(asked)))
 
 
-def test_generation_for_another_trainer_is_rejected(made: Any) -> None:
-    generator, _ = generator_of(made())
-    asked = {"prompts": [], "trajectory_ids": [], "batch_metadata": TRAIN}
-    with refused("skyrl-trainer-not-in-tandem"):
-        asyncio.run(generator.generate(asked))
-
-
 def test_loop_outside_of_a_generation_is_rejected(made: Any) -> None:
     generator, _ = generator_of(made())
     with refused("skyrl-loop-without-generation"):
