@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
-from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class OpenRLHFRun(TandemRun):
                 # A reward model's reward is not known here.
                 reward = None if sample.rewards is None else float(sample.rewards[0])
                 dumps.append((row, {**known, "gts": sample.labels[0], "score": reward}))
-            write_step(self.config.rollouts, step, dumps)
+            self.write_rows(step, dumps)
 
 
 def row_of_sample(sample: Experience, name: str, group: str) -> Row:

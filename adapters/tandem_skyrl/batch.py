@@ -12,9 +12,9 @@ import numpy as np
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
-from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.server import VLLMServer, check_server
+from tandem_plugin.training.server import VLLMServer
 from tandem_plugin.training.validation import Answerer, answerer_of
 
 if TYPE_CHECKING:
@@ -116,14 +116,14 @@ class SkyRLRun(TandemRun):
         self._measured: dict[str, float] = {}
 
     def prove(self, are_awake: bool) -> None:
-        """Let each engine prove that it is in tandem, once; raises like :func:`check_server`.
+        """Let each engine prove that it is in tandem, once; raises like :meth:`VLLMServer.check`.
 
         are_awake: whether engines that share their GPUs with the trainer can answer.
         """
         if self._is_proven or (self._engines_sleep and not are_awake):
             return
         for server in self._servers:
-            check_server(server, self._model, self._start, self.rules)
+            server.check(self._model, self._start, self.rules)
         self._is_proven = True
 
     def begin(self, place: BatchMetadata | None, ids: Sequence[TrajectoryID] | None) -> Generation:
@@ -199,7 +199,7 @@ class SkyRLRun(TandemRun):
                     output["prompt_token_ids"], responses, output["rewards"], strict=True
                 )
             ]
-            write_step(self.config.rollouts, step, zip(rows, texts, strict=True))
+            self.write_rows(step, zip(rows, texts, strict=True))
         return metrics
 
     def check_batch(self, batch: TrainingInputBatch) -> dict[str, float]:

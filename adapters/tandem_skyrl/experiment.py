@@ -48,7 +48,7 @@ class TandemExp(MathExp):
     def get_generator(self, cfg: Any, tokenizer: Any, inference_engine_client: Any) -> Any:
         """The generator, in tandem; raises for engines that are not.
 
-        Raises :class:`EngineError` like :func:`~tandem_plugin.training.server.check_server`.
+        Raises :class:`EngineError` like :meth:`~tandem_plugin.training.server.VLLMServer.check`.
         """
         model = resolve_policy_model_name(cfg)
         self.tandem = SkyRLRun.start(

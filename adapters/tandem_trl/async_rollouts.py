@@ -33,9 +33,9 @@ from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.calls import Place, Response, StartedCall, Trajectory
-from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
+from tandem_plugin.training.server import VLLMServer, vllm_xargs
 from tandem_plugin.training.start import Start
 from tandem_trl.checkpoints import NotedCheckpoints
 from tandem_trl.start import AsyncSettings
@@ -225,14 +225,14 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self.rollout_buffer: Any = CheckedQueue(self)
 
     def start(self) -> None:
-        """Prove the server, then start the child; raises like :func:`check_server`.
+        """Prove the server, then start the child; raises like :meth:`VLLMServer.check`.
 
         Raises :class:`ConfigError` if the trainer does not have the worker's callback, which checks
         where a training begins and notes its settings.
         """
         if self._callback is None or not self._callback.has_begun:
             raise ConfigError("trl-worker-without-callback")
-        check_server(self._server, self._model, self._model, self._run.rules)
+        self._server.check(self._model, self._model, self._run.rules)
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
         try:
             super().start()
@@ -318,8 +318,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
 
     def _write(self) -> None:
         """Write what the trainer took since the last sync, under the step that trains on it."""
-        if self._written and self._run.config.rollouts:
-            write_step(self._run.config.rollouts, self.model_version, self._written)
+        if self._written:
+            self._run.write_rows(self.model_version, self._written)
             self._written = []
 
 

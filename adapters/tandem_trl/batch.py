@@ -12,7 +12,7 @@ import numpy as np
 from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
-from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_trl.engine import Engine
 from tandem_trl.loss import AdmittedTexts, Inputs
@@ -148,7 +148,7 @@ class TRLRun(TandemRun):
             known = {"input": decode(prompt), "output": decode(row.response_ids), "score": score}
             written.append((row, known))
         self._dumped = (step, written)
-        write_step(self.config.rollouts, step, written)
+        self.write_rows(step, written)
 
     def _scores(self) -> list[float | None]:
         """The weighted sum of each response's rewards, over all processes; None without any."""

@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.wrapping import Delegate, replaced
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.server import VLLMServer, check_server, vllm_xargs
+from tandem_plugin.training.server import VLLMServer, vllm_xargs
 
 _CONCURRENT = 64
 """Requests at a time: as many as TRL's client sends where it sends one for each prompt."""
@@ -59,7 +59,7 @@ def start_client(
     """Let TRL create its client of a server, which must prove that it is in tandem as configured.
 
     generation: TRL's ``VLLMGeneration``. Returns None in processes without a client. Raises like
-    :func:`check_server`, before the first weight is sent.
+    :meth:`VLLMServer.check`, before the first weight is sent.
     """
     from trl.generation import vllm_generation
 
@@ -69,7 +69,7 @@ def start_client(
         plain = client(**own)
         rules = TandemRules.from_tokenizer(config, generation.processing_class)
         start = str(generation.model.name_or_path)
-        check_server(VLLMServer(plain.base_url), plain.model, start, rules)
+        VLLMServer(plain.base_url).check(plain.model, start, rules)
         made.append(TandemClient(plain))
         return made[0]
 

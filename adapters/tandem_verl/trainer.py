@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.checkpoint_note import CheckpointNote
-from tandem_plugin.training.metrics import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import (
@@ -159,7 +157,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _tandem_engine_metrics(self) -> dict[str, float]:
         """The metrics counted and measured by the run's engines since the last step."""
         servers = [one for each in self._tandem_servers() for one in each.server_handles]
-        return self._tandem.engine_metrics(partial(counters_of_engines, servers))
+        return self._tandem.metrics_of_actors(servers)
 
     def _build_replay_buffer(self) -> Any:
         """The buffer whose ``sample`` gives the trainer every batch, and metrics with it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
@@ -18,8 +19,8 @@ from tandem_plugin.training.checks import (
     check_validation_rows,
 )
 from tandem_plugin.training.imitation import IMITATION_METRIC
-from tandem_plugin.training.metrics import EngineLog, batch_metrics
-from tandem_plugin.training.rows import Row
+from tandem_plugin.training.metrics import EngineLog, batch_metrics, counters_of_engines
+from tandem_plugin.training.rows import Row, write_step
 from tandem_plugin.training.validation import Answerer
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ class TandemRun:
         """
         self._admitted.check(rows, self.rejects)
 
+    def write_rows(self, step: int, responses: Iterable[tuple[Row, Mapping[str, Any]]]) -> None:
+        """Write a step's rows, if the run dumps rollouts; like :func:`write_step`."""
+        if self.config.rollouts:
+            write_step(self.config.rollouts, step, responses)
+
     def engine_metrics(
         self, counters: Callable[[str], Sequence[Mapping[str, Any]]]
     ) -> dict[str, float]:
@@ -116,6 +122,13 @@ class TandemRun:
         if self.config.measure_every or self.config.partner_logprobs:
             metrics |= self._measuring.step(counters(RPC_MEASURES))
         return metrics
+
+    def metrics_of_actors(self, actors: Sequence[Any]) -> dict[str, float]:
+        """The same of the engines in Ray's actors, always in the same order.
+
+        Each answers ``tandem_counters`` with the counters of one of its workers.
+        """
+        return self.engine_metrics(partial(counters_of_engines, actors))
 
     def check_imitation(self, metrics: Mapping[str, Any], prefix: str) -> None:
         """Raise :class:`EngineError` when an update's metrics lack the term of ``lambda_jun``.

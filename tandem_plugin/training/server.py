@@ -70,21 +70,20 @@ class VLLMServer:
         results: list[Any] = self.develop("/collective_rpc", {"method": method})["results"]
         return results
 
+    def check(self, model: str, start: str, rules: TandemRules) -> None:
+        """Raise :class:`EngineError` unless a server is in tandem, with these rules and the junior.
 
-def check_server(server: VLLMServer, model: str, start: str, rules: TandemRules) -> None:
-    """Raise :class:`EngineError` unless a server is in tandem, with these rules and the junior.
-
-    model: the name that requests use. start: the model that the senior starts from. rules: the
-    trainer's own, with its tokenizer. Two requests for one token show whose rules the server has;
-    its development mode shows its junior, and whether it returns log-probabilities of the
-    distribution that it samples from.
-    """
-    _check_rules(server, model, rules)
-    info = server.develop("/server_info?config_format=json")["vllm_config"]
-    _check_junior(server, info["additional_config"], rules.config, start)
-    mode = info["model_config"]["logprobs_mode"]
-    if mode != "processed_logprobs":
-        raise EngineError("server-logprobs-raw", url=server.url, mode=mode)
+        model: the name that requests use. start: the model that the senior starts from. rules: the
+        trainer's own, with its tokenizer. Two requests for one token show whose rules the server
+        has; its development mode shows its junior, and whether it returns log-probabilities of the
+        distribution that it samples from.
+        """
+        _check_rules(self, model, rules)
+        info = self.develop("/server_info?config_format=json")["vllm_config"]
+        _check_junior(self, info["additional_config"], rules.config, start)
+        mode = info["model_config"]["logprobs_mode"]
+        if mode != "processed_logprobs":
+            raise EngineError("server-logprobs-raw", url=self.url, mode=mode)
 
 
 def _check_rules(server: VLLMServer, model: str, rules: TandemRules) -> None:

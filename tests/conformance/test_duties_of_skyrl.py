@@ -21,7 +21,6 @@ from skyrl.train.generators.base import BatchMetadata, TrajectoryID
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.server import VLLMServer
-from tandem_skyrl import batch
 from tandem_skyrl.experiment import TandemExp
 from tandem_skyrl.settings import put_settings
 
@@ -94,7 +93,7 @@ class TestSkyRL(HeldToTheDuties):
     absent: ClassVar[Mapping[str, str]] = {"imitate": "lambda_jun is rejected at the start"}
 
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:
-        self.patched.setattr(batch, "check_server", lambda *_: None)
+        self.patched.setattr(VLLMServer, "check", lambda *_: None)
         self.patched.setattr(
             VLLMServer, "collective_rpc", lambda _, method: [self.engine.counters(method)]
         )

@@ -12,7 +12,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.server import VLLMServer, check_server
+from tandem_plugin.training.server import VLLMServer
 
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
 
@@ -79,7 +79,7 @@ def server() -> Iterator[FakeServer]:
 
 def check(server: FakeServer, start: str = "a/senior", **settings: Any) -> None:
     own = rules(**{"junior": "a/junior", **settings})
-    check_server(VLLMServer(f"http://127.0.0.1:{server.server_port}/"), "team", start, own)
+    VLLMServer(f"http://127.0.0.1:{server.server_port}/").check("team", start, own)
 
 
 def test_server_in_tandem_as_configured_is_accepted(server: FakeServer) -> None:
@@ -130,7 +130,7 @@ def test_server_whose_configuration_cannot_be_read_or_is_wrong_is_rejected(
 
 def test_server_that_does_not_answer_is_rejected(server: FakeServer) -> None:
     with refused("server-unreachable"):
-        check_server(VLLMServer("http://127.0.0.1:9"), "team", "a/senior", rules())
+        VLLMServer("http://127.0.0.1:9").check("team", "a/senior", rules())
 
 
 def test_workers_of_a_server_are_called_by_the_name_of_a_method(server: FakeServer) -> None:

@@ -13,7 +13,6 @@ from tandem_plugin.patching.subclasses import ForeignBase, check_part
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.metrics import counters_of_engines
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -50,7 +49,7 @@ class Maker(ForeignBase):  # type: ignore[misc]
 
     def tandem_engine_metrics(self) -> dict[str, float]:
         """The metrics of what the engines counted since the last call."""
-        return self.tandem.engine_metrics(partial(counters_of_engines, self.tandem.engines))
+        return self.tandem.metrics_of_actors(self.tandem.engines)
 
     def get_advantages_and_returns(
         self, values: Any, rewards: Any, action_mask: Any, *rest: Any, **more: Any

@@ -305,12 +305,12 @@ def test_response_from_elsewhere_is_rejected(made: Any) -> None:
 def test_engines_prove_once_and_are_measured(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     proven: list[str] = []
     counted = count(1)
-    monkeypatch.setattr(module, "check_server", lambda server, *_: proven.append(server.url))
     monkeypatch.setattr(
         module,
         "VLLMServer",
         lambda url: SimpleNamespace(
-            url=url, collective_rpc=lambda method: [{"tokens": next(counted)}]
+            check=lambda *_: proven.append(url),
+            collective_rpc=lambda method: [{"tokens": next(counted)}],
         ),
     )
     run = made(servers=["a", "b"])

@@ -224,7 +224,7 @@ def test_worker_starts_only_with_its_callback_in_the_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it nothing would check where the training begins, or note its settings."""
-    monkeypatch.setattr(async_rollouts, "check_server", lambda *_: None)
+    monkeypatch.setattr(VLLMServer, "check", lambda *_: None)
     monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
     running = worker(tmp_path)
     with refused("trl-worker-without-callback"):
