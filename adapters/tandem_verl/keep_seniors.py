@@ -2,32 +2,37 @@
 
 verl's checkpoints contain what a run needs to resume, many times the model itself; the recipe lets
 verl keep the newest alone. The callback, ``trainer.checkpoint_callback_class``, takes the Hugging
-Face folder out of each, to ``seniors/step_N`` beside the checkpoints, and removes those that a
-validation in ``train.log`` says are not the best. As a program it prints the best one, by the run's
-own validation as in the paper (section 5.1), the team's where the team answered::
+Face folder out of each, to ``seniors/step_N`` beside the checkpoints, writes what the trainer's
+validations find to ``seniors/accuracies.json``, and removes those that are not the best. As a
+program it prints the best one, by the run's own validation as in the paper (section 5.1), the
+team's where the team answered::
 
     python -m tandem_verl.keep_seniors runs/verl/tandem
 """
 
 from __future__ import annotations
 
-import re
+import functools
+import json
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import TandemError
+from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.checkpoint_note import NOTE
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_STEP = re.compile(r"(?:^|\s)step:(\d+) - (.*)")
-_ACCURACY = re.compile(
-    r"((?:team/)?)val-core/(\S+?)/(acc|reward)/mean@\d+:(?:np\.\w+\()?(-?\d[\d.]*(?:e[+-]?\d+)?)"
-)
+_KINDS = ("team/acc", "team/reward", "acc", "reward")
+"""The figures of a validation, from the one that counts most."""
+
+_FILE = Path("seniors", "accuracies.json")
 
 
 class KeepSeniors:
@@ -36,10 +41,13 @@ class KeepSeniors:
     def __init__(self, config: DictConfig) -> None:
         self._run = Path(config.trainer.default_local_dir).parent
 
-    def on_save(
-        self, trainer: object, global_step: int, checkpoint_dir: str, **more: object
-    ) -> None:
-        """Take the senior out of a new checkpoint, and remove what is known to be worse."""
+    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **more: object) -> None:
+        """Take the senior out of a new checkpoint, and remove what is known to be worse.
+
+        verl validates after it has saved. Touches: ``_validate`` of one ``PPOTrainer`` (verl 0.9).
+        Goes when: verl passes a callback the metrics of validations.
+        """
+        wrap_once(trainer, "_validate", functools.partial(_validated, self._run, trainer))
         place = self._run / "seniors" / f"step_{global_step}"
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -68,17 +76,37 @@ def _seniors(run: Path) -> dict[int, Path]:
     return {int(path.name.removeprefix("step_")): path for path in run.glob("seniors/step_*")}
 
 
+def _validated(
+    run: Path, trainer: Any, validate: Callable[..., dict[str, Any]], *args: Any, **options: Any
+) -> dict[str, Any]:
+    """A validation of verl's, whose accuracy is written beside the seniors."""
+    metrics = validate(*args, **options)
+    if (accuracy := accuracy_of(metrics)) is not None:
+        known = _accuracies(run) | {int(trainer.global_steps): accuracy}
+        write_file(run / _FILE, json.dumps(known) + "\n")
+    return metrics
+
+
+def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
+    """The accuracy of a validation, the mean over its data sources; None if it has none.
+
+    metrics: verl's, by names such as ``val-core/SOURCE/acc/mean@4``.
+    """
+    found: dict[str, list[float]] = {}
+    for name, value in metrics.items():
+        team = "team/" if name.startswith("team/") else ""
+        core, _, rest = name.removeprefix(team).partition("/")
+        source, *figure = rest.rsplit("/", 2)
+        if core == "val-core" and source and len(figure) == 2 and figure[1].startswith("mean@"):
+            found.setdefault(team + figure[0], []).append(float(value))
+    return next((fmean(found[kind]) for kind in _KINDS if kind in found), None)
+
+
 def _accuracies(run: Path) -> dict[int, float]:
-    """The accuracy of each validated step in the log, the mean over the data sources."""
-    log = run / "train.log"
-    found: dict[str, dict[int, dict[str, float]]] = {}
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    for step, logged in (match.groups() for match in map(_STEP.search, lines) if match):
-        for team, source, kind, value in _ACCURACY.findall(logged):
-            found.setdefault(team + kind, {}).setdefault(int(step), {})[source] = float(value)
-    kinds = (kind for kind in ("team/acc", "team/reward", "acc", "reward") if kind in found)
-    validated = found.get(next(kinds, ""), {})
-    return {step: fmean(values.values()) for step, values in validated.items()}
+    """That of each validated step."""
+    file = run / _FILE
+    known = parse_json(read_file(file)) if file.exists() else {}
+    return {int(step): float(accuracy) for step, accuracy in known.items()}
 
 
 if __name__ == "__main__":
