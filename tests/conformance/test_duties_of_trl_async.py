@@ -18,6 +18,7 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed")
 from held_to_the_duties import FEEDBACK, MODEL, PROMPTS, SAMPLES, SETTINGS, HeldToTheDuties, Written
 from trl.experimental.async_grpo import AsyncGRPOConfig
 from trl.experimental.async_grpo.async_rollout_worker import (
+    AsyncRolloutWorker,
     RolloutSample,
     TurnRecord,
     _AsyncRolloutLoop,
@@ -194,10 +195,12 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
     def meet_foreign_part(self) -> None:
         self.begin()
         self.patched.setattr(VLLMServer, "send", lambda *_: (200, "{}"))
+        self.patched.setattr(AsyncRolloutWorker, "start", lambda _: None)
         self.worker.start()
 
     def meet_plain_engine(self) -> None:
         self.begin()
         self.on_train_begin(0)
         self.patched.setattr(VLLMServer, "send", lambda *_: (200, "{}"))
+        self.patched.setattr(AsyncRolloutWorker, "start", lambda _: None)
         self.worker.start()

@@ -101,18 +101,9 @@ def flipped(sample: Any, place: int) -> Any:
 
 
 SPOILED = {
-    "no facts": (spoiled(AUTHORSHIP, lambda sample, _: None), "row-without-authorship"),
     "shorter": (
         spoiled("action_mask", lambda sample, _: sample.action_mask[:, :-1]),
         "row-field-length-differs",
-    ),
-    "not narrowed": (
-        spoiled("action_mask", lambda sample, on: flipped(sample, 2 + int((~on[2:]).nonzero()[0]))),
-        "mask-not-seniors",
-    ),
-    "complemented": (
-        spoiled("action_mask", lambda sample, _: 1 - sample.action_mask),
-        "mask-not-seniors",
     ),
     "of the prompt": (
         spoiled("action_mask", lambda sample, _: flipped(sample, 0)),

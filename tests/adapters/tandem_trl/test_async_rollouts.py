@@ -80,16 +80,6 @@ FIRST = [4, 5, 6, 7, 9, 10, 12, 3]
 SECOND = [8, 11, 15, 14, 13]
 
 
-def test_row_of_two_turns_trains_the_seniors_tokens_of_both() -> None:
-    prompt, feedback = [20, 21], [22, 23]
-    whole = prompt + FIRST + feedback
-    trajectory, (row,) = conversation((prompt, FIRST), (whole, SECOND))
-    expected = [0, 0, *authors(trajectory, 0, FIRST), 0, 0, *authors(trajectory, 1, SECOND)]
-    assert row.completion_mask == expected
-    assert 0 < sum(expected) < len(FIRST) + len(SECOND)
-    assert [p != 0 for p in row.old_log_probs] == [bit == 1 for bit in expected]
-
-
 def test_turn_that_trl_tokenizes_again_is_trained_up_to_the_difference() -> None:
     """Its rest is context; the next turn follows the text as it now is."""
     prompt = [20, 21]

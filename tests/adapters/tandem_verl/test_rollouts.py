@@ -15,7 +15,7 @@ from refused import refused
 from verl.trainer.ppo.v1 import replay_buffer
 from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 
-from tandem_plugin import RequestError, TandemConfig, TandemRequest, TandemRules, Vocabulary
+from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.calls import Trajectory
@@ -138,24 +138,6 @@ def played(trajectory: Trajectory, engine: Any, calls: int = 1) -> Any:
     output = output_of(list(range(10)), [1] * 10)
     narrow([output], trajectory)
     return output
-
-
-def test_calls_carry_requests_of_their_own_and_log_probs_are_the_seniors() -> None:
-    """Masks are held to the conformance suite's rollouts."""
-    trajectory, engine = begun(), Engine()
-    output = played(trajectory, engine, calls=3)
-    seeds = [trajectory.seed_of_call(call) for call in range(3)]
-    assert len(set(seeds)) == 3
-    for sent, seed in zip(engine.sent, seeds, strict=True):
-        assert (sent["temperature"], sent["seed"], sent["extra_args"]["other"]) == (1.0, 3, 1)
-        request = TandemRequest.parse(sent["extra_args"]["tandem"])
-        assert request is not None
-        assert (request.seed, request.fingerprint) == (seed, RULES.fingerprint)
-        assert request.prompt_length == 2  # so that a client may go on with the response
-    authorship = RULES.default.replay(list(range(10)), seeds[0]).tolist()
-    assert 0 < sum(authorship) < 10
-    assert output.response_mask == authorship
-    assert output.response_logprobs == [-float(bit) for bit in authorship]
 
 
 def test_several_samples_in_one_call_are_refused() -> None:
