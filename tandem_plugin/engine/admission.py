@@ -192,7 +192,7 @@ def check_settings_are_read() -> None:
 
 
 def _dropped_settings(trainer: Trainer) -> str:
-    if os.environ.get("TANDEM_CONFIG", "").strip():
+    if trainer.drops_variable and os.environ.get("TANDEM_CONFIG", "").strip():
         return "TANDEM_CONFIG"
     module, _, function = trainer.settings.partition(":")
     if not module:

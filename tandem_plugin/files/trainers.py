@@ -29,6 +29,9 @@ class Trainer:
     """Whether the adapter must be active in these processes, where requests name their authors."""
     if_inactive: str = ""
     """What to check if it is not."""
+    drops_variable: bool = True
+    """Whether the trainer's own command ignores ``TANDEM_CONFIG``: not where its adapter sees every
+    start, and processes may have engines that are not the senior's."""
     settings: str = ""
     """``module:function`` of the adapter: where this process's command has settings of tandem that
     the trainer's own command drops, or an empty text. Takes the command's arguments."""
@@ -47,5 +50,5 @@ def trainers() -> tuple[Trainer, ...]:
 
 
 def trainers_of_engine() -> list[Trainer]:
-    """The trainers whose engine this process has."""
+    """The trainers that this process has an engine of."""
     return [trainer for trainer in trainers() if trainer.engine in sys.modules]

@@ -48,7 +48,7 @@ class Call:
 
 
 class Engine:
-    """Answers each call with tokens of its own, and counts them."""
+    """Answers each call with different tokens, and counts them."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -110,11 +110,11 @@ class HeldToTheDuties(ABC):
     turns: ClassVar[int] = 2
     """The calls of a response."""
     extra: ClassVar[Mapping[str, Any]] = {"mine": 1}
-    """Extra arguments of the loop's own calls, beside which the request travels."""
+    """Extra arguments that the loop itself gives its calls; the request is added to them."""
 
     @abstractmethod
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:
-        """Start a run, or resume one, whose next step is ``step``; tandem: beside SETTINGS."""
+        """Start or resume a run before ``step``; tandem: settings that override SETTINGS."""
 
     @abstractmethod
     def generate(self) -> list[Written]:
@@ -126,7 +126,7 @@ class HeldToTheDuties(ABC):
 
     @abstractmethod
     def update(self, *, is_changed: bool = False) -> None:
-        """Update on them; is_changed: by a mask with another token in it."""
+        """Update on them; is_changed: with a changed bit in a mask."""
 
     @abstractmethod
     def metrics(self) -> Mapping[str, Any]:
@@ -150,7 +150,7 @@ class HeldToTheDuties(ABC):
 
     @abstractmethod
     def resume(self, model: str = MODEL, **tandem: Any) -> None:
-        """Begin another run at the saved checkpoint, as far as its comparison with it."""
+        """Resume the saved checkpoint in a new run, until both are compared."""
 
     @abstractmethod
     def engine_settings(self) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ class HeldToTheDuties(ABC):
 
     @abstractmethod
     def meet_plain_engine(self) -> None:
-        """Begin a run whose engine is not in tandem."""
+        """Begin a run with an engine that is not in tandem."""
 
     @abstractmethod
     def meet_foreign_part(self) -> None:
@@ -185,15 +185,15 @@ class HeldToTheDuties(ABC):
         """1 where the senior wrote, by Algorithm 1 with the seeds that the engine was sent."""
         bits: list[int] = []
         while len(bits) < len(response):
-            before, rest = [*prompt, *response[: len(bits)]], [*response[len(bits) :]]
+            before, following = [*prompt, *response[: len(bits)]], [*response[len(bits) :]]
             (call,) = (
                 call
                 for call in self.engine.calls
-                if call.prompt == before and rest[: len(call.tokens)] == call.tokens
+                if call.prompt == before and following[: len(call.tokens)] == call.tokens
             )
             noise = draws(call.request["seed"], len(call.tokens) + 1)
             bits += algorithm_1(call.tokens, BOUNDARIES, CAP, P, noise)
-            bits += [0] * len(rest[len(call.tokens) :][: len(FEEDBACK)])
+            bits += [0] * len(following[len(call.tokens) :][: len(FEEDBACK)])
         return bits
 
     def seeds(self) -> list[int]:
@@ -282,19 +282,19 @@ class HeldToTheDuties(ABC):
         self.begin(measure_every=1)
         responses = self.train()
         metrics = self.metrics()
-        written = sum(len(one.response) - len(FEEDBACK) * (self.turns - 1) for one in responses)
-        share = sum(sum(one.mask) for one in responses) / written
+        written = sum(len(r.response) - len(FEEDBACK) * (self.turns - 1) for r in responses)
+        share = sum(sum(r.mask) for r in responses) / written
         assert metrics["tandem/senior_share"] == pytest.approx(share)
         assert metrics["tandem/junior_cross_entropy"] == 1.0
 
     def test_log_rows(self) -> None:
         self.begin(**self.dumping)
-        responses = {tuple(one.response): one for one in self.train()}
+        responses = {tuple(written.response): written for written in self.train()}
         rows = self.dumped()
         assert len(rows) == len(responses)
         for row in rows:
-            one = responses[tuple(row["response_ids"])]
-            assert row["authorship"] == one.mask
+            written = responses[tuple(row["response_ids"])]
+            assert row["authorship"] == written.mask
             assert row["tandem_segments"][0][0] == row["tandem_seed"]
             assert {"input", "output", "score"} <= row.keys()
 
@@ -353,7 +353,7 @@ class HeldToTheDuties(ABC):
         self.resume(p=0.25)
         assert f"with changes: p=0.25 (was {P}); fingerprint=" in capsys.readouterr().out
         with refused("checkpoint-tandem-dropped"):
-            self.resume("another/model")
+            self.resume("a/later/model")
 
     def test_hook(self) -> None:
         with refused(

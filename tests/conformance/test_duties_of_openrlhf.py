@@ -44,8 +44,8 @@ from tandem_plugin.training.command import VARIABLE  # noqa: E402
 class Agent:
     """An ``AgentExecutorBase`` of the user's."""
 
-    async def execute(self, *, prompt: Any, label: Any, llm_engine: Any, **more: Any) -> Any:
-        params = more["sampling_params"]
+    async def execute(self, *, prompt: Any, label: Any, llm_engine: Any, **call: Any) -> Any:
+        params = call["sampling_params"]
         tokens, ranges = list(prompt), []
         for feedback in (FEEDBACK, []):
             output = await llm_engine.generate(tokens, params)
@@ -119,10 +119,10 @@ class Samples:
     def generate_eval_samples(self) -> list[Any]:
         return self.generated(1)
 
-    def _process_response_into_experience(self, response: Any, **more: Any) -> Any:
+    def _process_response_into_experience(self, response: Any, **options: Any) -> Any:
         from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-        return SamplesGenerator._process_response_into_experience(None, response, **more)
+        return SamplesGenerator._process_response_into_experience(None, response, **options)
 
 
 class Experiences:
@@ -145,7 +145,7 @@ class Experiences:
 
 
 class Trainer:
-    """``PPOTrainer``, whose steps do nothing."""
+    """``PPOTrainer`` without models."""
 
     def __init__(self, driver: TestOpenRLHF, model: str) -> None:
         self.args = driver.args(model)
@@ -173,7 +173,7 @@ class Trainer:
         return {}, self.step - 1
 
     def save_logs_and_checkpoints(self, global_step: int) -> None:
-        """As DeepSpeed does, and beside it the senior's export."""
+        """As DeepSpeed does, and the senior's export."""
         place, tag = Path(self.args.ckpt.path), f"global_step{global_step}"
         for folder in (place / "_actor" / tag, place / f"{tag}_hf"):
             folder.mkdir(parents=True)
@@ -189,7 +189,7 @@ class TestOpenRLHF(HeldToTheDuties):
         self.states = self.trainer.init_checkpoint_states()
 
     def make(self, tandem: Mapping[str, Any], step: int, model: str) -> None:
-        """The parts of a run, each as in a process of its own."""
+        """The parts of a run, as its processes make them."""
         self.patched.setenv(VARIABLE, json.dumps(tandem))
         self.patched.setattr("ray.get", lambda values: values)
         self.step = step
@@ -201,7 +201,7 @@ class TestOpenRLHF(HeldToTheDuties):
         self.trainer = in_tandem(Trainer, SynchronousTrainer)(self, model)
 
     def args(self, model: str) -> Any:
-        """OpenRLHF's arguments, as far as the adapter and the batches need them."""
+        """The arguments that the adapter and the batches read."""
         return SimpleNamespace(
             ckpt=SimpleNamespace(path=str(self.folder), output_dir=str(self.folder / "last")),
             actor=SimpleNamespace(model_name_or_path=model),

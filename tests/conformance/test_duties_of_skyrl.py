@@ -135,7 +135,7 @@ class TestSkyRL(HeldToTheDuties):
         self.output = asyncio.run(self.generated("train", SAMPLES))
         columns = (*COLUMNS[:3], "rollout_logprobs")
         responses = zip(*(self.output[name] for name in columns), strict=True)
-        return [Written(prompt, list(ids), *more) for prompt, ids, *more in responses]
+        return [Written(prompt, list(ids), *masks) for prompt, ids, *masks in responses]
 
     def admit(self) -> None:
         self.trainer.convert_to_training_input(self.output, self.uids)

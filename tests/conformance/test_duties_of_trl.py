@@ -33,7 +33,7 @@ class Params(SimpleNamespace):
 
 
 class LLM:
-    """As TRL starts it, in a process of its own."""
+    """As TRL starts it."""
 
     def __init__(self, driver: OfGRPOTrainer, **options: Any) -> None:
         self.driver, driver.options = driver, options
@@ -53,7 +53,7 @@ class LLM:
 
 
 def loss(trainer: Any, inputs: Any) -> None:
-    """TRL's, whose inputs are checked before."""
+    """TRL's; its inputs are checked before."""
 
 
 loss.__module__, loss.__qualname__ = GRPOTrainer.__module__, "GRPOTrainer.compute_loss"
@@ -136,7 +136,13 @@ class OfGRPOTrainer(HeldToTheDuties):
         return prompts, tokens, [[[-1.0] for _ in each] for each in tokens], None
 
     def tool_loop(
-        self, prompts: Any, prompt_ids: Any, completion_ids: Any, _: Any, logprobs: Any, *more: Any
+        self,
+        prompts: Any,
+        prompt_ids: Any,
+        completion_ids: Any,
+        _: Any,
+        logprobs: Any,
+        *images: Any,
     ) -> Any:
         """TRL's own, in which each row calls a tool once."""
         longer = [p + (c + FEEDBACK) for p, c in zip(prompt_ids, completion_ids, strict=True)]
@@ -146,7 +152,7 @@ class OfGRPOTrainer(HeldToTheDuties):
         return masks, [], [a + FEEDBACK + b for a, b in rows], [[-1.0] * len(m) for m in masks]
 
     def generated(self, samples: int) -> list[Written]:
-        """What TRL makes of one rollout."""
+        """What TRL makes of a rollout."""
         prompts = [[1, 2, prompt] for prompt in range(PROMPTS) for _ in range(samples)]
         output = self.rollouts(prompts, self.trainer)
         completions, log_probs = output["completion_ids"], output["logprobs"]
@@ -171,11 +177,11 @@ class OfGRPOTrainer(HeldToTheDuties):
 
         responses = self.responses[::-1]
         inputs = {
-            "prompt_ids": padded([one.prompt for one in responses], "left"),
-            "prompt_mask": padded([[1] * len(one.prompt) for one in responses], "left"),
-            "completion_ids": padded([one.response for one in responses]),
-            "completion_mask": padded([[1] * len(one.response) for one in responses]),
-            "tool_mask": padded([one.mask for one in responses]),
+            "prompt_ids": padded([r.prompt for r in responses], "left"),
+            "prompt_mask": padded([[1] * len(r.prompt) for r in responses], "left"),
+            "completion_ids": padded([r.response for r in responses]),
+            "completion_mask": padded([[1] * len(r.response) for r in responses]),
+            "tool_mask": padded([r.mask for r in responses]),
         }
         inputs["tool_mask"][0, 0] ^= is_changed
         self.trainer.compute_loss(SimpleNamespace(training=True), inputs)

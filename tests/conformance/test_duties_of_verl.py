@@ -104,7 +104,7 @@ class Manager:
 
 
 class TrainerV1:
-    """verl's ``PPOTrainer``, whose steps do nothing."""
+    """verl's ``PPOTrainer`` without models."""
 
     def __init__(self, config: Any, driver: TestVerl) -> None:
         self.config, self.driver, self.global_steps = config, driver, 0
@@ -175,7 +175,7 @@ class TestVerl(HeldToTheDuties):
         return SimpleNamespace(token_ids=tokens)
 
     def play(self, numbers: Any, *, validates: bool) -> None:
-        """The loops of a step's prompts, whose outputs come to TransferQueue."""
+        """Run the loops of a step's prompts; their outputs come to TransferQueue."""
         self.rows, self.partition = {}, "val" if validates else "train"
         prompts = {"global_steps": torch.tensor(self.step), "validate": torch.tensor(validates)}
         if numbers is not None:
@@ -207,8 +207,13 @@ class TestVerl(HeldToTheDuties):
         self.trainer.global_steps = self.step
         self.play(None, validates=False)
         return [
-            Written(one.prompt_ids, one.response_ids, one.response_mask, one.response_logprobs)
-            for one in self.rows.values()
+            Written(
+                output.prompt_ids,
+                output.response_ids,
+                output.response_mask,
+                output.response_logprobs,
+            )
+            for output in self.rows.values()
         ]
 
     def admit(self) -> None:

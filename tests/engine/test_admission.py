@@ -260,7 +260,7 @@ def test_engine_has_in_full_what_it_was_asked_for(admitted: Any):
     assert admission.check_request(admitted, params) == resolved
 
 
-@pytest.mark.parametrize("engine_of", [trainer.engine for trainer in trainers()])
+@pytest.mark.parametrize("engine_of", [t.engine for t in trainers() if t.drops_variable])
 def test_settings_that_a_trainers_own_command_drops_stop_its_first_request(
     engine_of: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +284,9 @@ def test_variable_without_a_trainer_is_somebody_elses(
     monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word"}')
     for trainer in trainers():
         monkeypatch.delitem(sys.modules, trainer.engine, raising=False)
+    admission.check_settings_are_read()
+    # verl's adapter rejects it before a run starts; a teacher's engine is plain in a tandem run.
+    monkeypatch.setitem(sys.modules, "verl.workers.rollout.vllm_rollout", SimpleNamespace())
     admission.check_settings_are_read()
 
 
