@@ -107,6 +107,10 @@ class HeldToTheDuties(ABC):
     absent: ClassVar[Mapping[str, str]] = {}
     """The duties that the trainer has no place for, by the test's name without ``test_``, and why.
     """
+    foreign_part: ClassVar[str] = "trainer-class-replaced"
+    """The code of the error for a part of the trainer's that is not tandem's."""
+    term_missing: ClassVar[str] = ""
+    """The code of the error for an update without the term of ``lambda_jun``."""
     turns: ClassVar[int] = 2
     """The calls of a response."""
     extra: ClassVar[Mapping[str, Any]] = {"mine": 1}
@@ -336,7 +340,7 @@ class HeldToTheDuties(ABC):
         self.begin(lambda_jun=0.1)
         self.generate()
         self.admit()
-        with refused("imitation-term-missing", "openrlhf-imitation-term-missing"):
+        with refused(self.term_missing):
             self.update_without_term()
 
     def test_note(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,8 +360,5 @@ class HeldToTheDuties(ABC):
             self.resume("a/later/model")
 
     def test_hook(self) -> None:
-        with refused(
-            *("trainer-class-replaced", "trl-engine-not-in-tandem", "trl-worker-without-callback"),
-            "skyrl-trainer-not-in-tandem",
-        ):
+        with refused(self.foreign_part):
             self.meet_foreign_part()

@@ -183,6 +183,8 @@ class Trainer:
 
 
 class TestOpenRLHF(HeldToTheDuties):
+    term_missing = "openrlhf-imitation-term-missing"
+
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:
         self.patched.setattr(runners, "check_engine", lambda _: None)
         self.make({**SETTINGS, **tandem}, step, model)

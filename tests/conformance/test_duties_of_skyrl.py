@@ -90,6 +90,7 @@ class Trainer:
 
 
 class TestSkyRL(HeldToTheDuties):
+    foreign_part = "skyrl-trainer-not-in-tandem"
     absent: ClassVar[Mapping[str, str]] = {"imitate": "lambda_jun is rejected at the start"}
 
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:

@@ -60,6 +60,7 @@ loss.__module__, loss.__qualname__ = GRPOTrainer.__module__, "GRPOTrainer.comput
 
 
 class OfGRPOTrainer(HeldToTheDuties):
+    foreign_part = "trl-engine-not-in-tandem"
     absent: ClassVar[Mapping[str, str]] = {
         "imitate": "lambda_jun is rejected at the start",
         "validate_both": "validation=both is rejected at the start",

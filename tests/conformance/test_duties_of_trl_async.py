@@ -73,6 +73,7 @@ class Plain:
 
 
 class TestAsyncGRPOTrainer(HeldToTheDuties):
+    foreign_part = "trl-worker-without-callback"
     absent: ClassVar[Mapping[str, str]] = {
         "imitate": "lambda_jun is rejected at the start",
         "engine_in_tandem": "the user starts the server",

@@ -156,6 +156,8 @@ class TrainerV1:
 
 
 class TestVerl(HeldToTheDuties):
+    term_missing = "imitation-term-missing"
+
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:
         self.patched.setattr("ray.get", lambda values: values)
         self.patched.setattr(module, "queue", lambda: self)
