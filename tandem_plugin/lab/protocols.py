@@ -38,10 +38,10 @@ PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
         "team_samples": Stated(8, "section 4.3, the largest k"),
         "schedule": Stated(["step"], "section 4.3: at every token with a blank line"),
         "over": Stated("positions", "section 4.5: averaged over all positions"),
-        "cap": Stated(32, "section 3.2: after more than K tokens; appendix A.3"),
+        "cap": Stated(32, "section 3.3: after more than K tokens; appendix A.3"),
         "validation": Stated("team", "section 5.1: tandem-rollout accuracy"),
         "validation_n": Stated(4, "appendix A.3"),
-        "lambda_jun": Stated(0.0, "section 3.3, appendix A.3"),
+        "lambda_jun": Stated(0.0, "section 3.4, appendix A.3"),
     },
     "paper-code": {
         "temperature": Stated(0.7, "tandem_eval/MATH/eval_solo.py"),
@@ -98,17 +98,30 @@ PROTOCOLS: Mapping[str, Mapping[str, Stated]] = {
 }
 
 PAPERS_RUN: Mapping[str, Stated] = {
-    "model": Stated("Qwen/Qwen3-4B-Instruct-2507", "section 5.1"),
-    "problems": Stated("deepscaler", "section 5.1"),
+    "model": Stated("Qwen/Qwen3-4B-Instruct-2507", "section 4.1"),
+    "junior": Stated(None, "section 3.2: the senior's own start"),
+    "problems": Stated("deepscaler", "section 4.1, appendix A.2"),
+    "reward": Stated(("math",), "section 4.1, appendix A.2: binary, on the boxed answer"),
     "prompts": Stated(16, "appendix A.3"),
     "samples": Stated(8, "appendix A.3"),
     "updates": Stated(2, "appendix A.3: two updates of 8 problems a step"),
     "max_response": Stated(3000, "appendix A.3"),
     "temperature": Stated(0.6, "appendix A.3"),
     "learning_rate": Stated(1e-6, "appendix A.3"),
-    "gpus": Stated(2, "appendix A.3"),
+    "gpus": Stated(2, "appendix A.3: one for each model"),
 }
 """What the paper states of its training, by the names of a recipe's settings."""
+
+PAPERS_TANDEM: Mapping[str, Stated] = {
+    "schedule": Stated("word", "section 3.3, appendix A.3"),
+    "boundaries": Stated(None, "appendix A.1.2: tokens with the marker of a leading space"),
+    "p": Stated(0.5, "appendix A.3"),
+    "cap": PROTOCOLS["paper"]["cap"],
+    "alone": Stated(0.0, "algorithm 1: every response is the team's"),
+    "validation": PROTOCOLS["paper"]["validation"],
+    "lambda_jun": PROTOCOLS["paper"]["lambda_jun"],
+}
+"""The same, by the names of tandem's settings."""
 
 _TRAINING = (
     *("cap", "validation", "validation_n", "test_freq", "save_freq", "steps"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem_plugin._version import __version__
 from tandem_plugin.grading.rewards import reward_file
-from tandem_plugin.lab.protocols import PAPERS_RUN, template_arguments
+from tandem_plugin.lab.protocols import PAPERS_RUN, PAPERS_TANDEM, template_arguments
 from tandem_plugin.lab.recipes.data import RunData
 from tandem_plugin.lab.recipes.folder import SENIOR, marked
 from tandem_plugin.lab.recipes.run import Run, shell_lines, trainer_of
@@ -63,14 +63,14 @@ def differences(run: Run) -> list[str]:
         for name, stated in PAPERS_RUN.items()
         if used[name] != stated.value
     ]
-    paper = {"schedule": "word", "p": 0.5, "cap": 32}
-    if recipe.is_tandem and run.tandem is not None:
-        changed += [
-            f"tandem.{name} {yaml_of(run.tandem.get(name))} ({value})"
-            for name, value in paper.items()
-            if run.tandem.get(name, value) != value
-        ]
-    return changed
+    if recipe.method in ("grpo-g16", "grpo-half"):
+        changed.insert(0, f"method {recipe.method}")
+    used = run.tandem or {}
+    return changed + [
+        f"tandem.{name} {yaml_of(used[name])} ({yaml_of(stated.value)})"
+        for name, stated in PAPERS_TANDEM.items()
+        if recipe.is_tandem and used.get(name, stated.value) != stated.value
+    ]
 
 
 def script(run: Run, base: Path, prepare: Sequence[str]) -> str:
