@@ -59,7 +59,6 @@ HELD_BY = {
     ],
     "tests/adapters/tandem_skyrl/test_start.py": [
         "adapters/tandem_skyrl/__main__.py",
-        "adapters/tandem_skyrl/environment.py",
         "adapters/tandem_skyrl/settings.py",
     ],
     "tests/adapters/tandem_trl/test_batch.py": [

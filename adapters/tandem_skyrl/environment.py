@@ -15,14 +15,14 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from tandem_plugin.errors import DataError
 from tandem_plugin.grading.rewards.own import VARIABLE, own_rewards
-from tandem_plugin.grading.rewards.own_trl import reward_function
+from tandem_plugin.grading.rewards.own_trl import responses_and_problems
 from tandem_plugin.grading.rewards.trl_reward import math_reward
 
 
 class MathEnv(BaseTextEnv):  # type: ignore[misc]
     """One answer to a problem: 1.0 if it is right, else 0.0, read as by :func:`math_reward`.
 
-    Where ``TANDEM_REWARD`` names a function of the user's, its reward.
+    Where ``TANDEM_REWARD`` names functions of the user's, their reward; what each gave is a metric.
     """
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -30,6 +30,7 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         super().__init__()
         self._prompt = (extras or {}).get("prompt")
         self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
+        self._parts: dict[str, float] = {}
 
     def init(self, prompt: Any) -> Any:
         """As of SkyRL-Gym, whose environments are made without their prompt."""
@@ -40,16 +41,18 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         """Raises :class:`DataError` for a row without a right answer."""
         columns: dict[str, Any] = {name: [value] for name, value in self._row.items()}
         if os.environ.get(VARIABLE):
-            (own,) = own_rewards()
-            rewards: list[float | None] = [
-                *reward_function(own)([action], [self._prompt], **columns)
-            ]
-        else:
-            rewards = math_reward([action], **columns)
-        (reward,) = rewards
-        if reward is None:
+            batch = responses_and_problems([action], [self._prompt], columns)
+            (reward,), parts = own_rewards().scores(*batch)
+            self._parts = {name: score for name, (score,) in parts.items()}
+            return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
+        (graded,) = math_reward([action], **columns)
+        if graded is None:
             raise DataError("skyrl-row-without-answer", columns=", ".join(sorted(self._row)))
-        return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
+        return BaseTextEnvStepOutput(observations=[], reward=graded, done=True, metadata={})
+
+    def get_metrics(self) -> dict[str, float]:
+        """What each of the user's functions gave, by the function's name."""
+        return self._parts
 
 
 def main() -> None:

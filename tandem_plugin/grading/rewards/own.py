@@ -9,8 +9,8 @@
         return [0.0 for response in responses]
 
 A problem is a mapping: ``prompt``, its text; ``gold``, its right answer, None in a row without one;
-and what else its row has. Each trainer calls the function through a module of this folder; which
-function it is stands in ``TANDEM_REWARD``, or for verl in the command.
+and what else its row has. Each trainer calls the functions through a module of this folder; which
+ones stands in ``TANDEM_REWARD``, or for verl in the command.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 from tandem_plugin.errors import GradingError
 
 VARIABLE = "TANDEM_REWARD"
-"""A JSON list of ``FILE:FUNCTION``."""
+"""``FILE:FUNCTION``, or a JSON object with the weight of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +51,37 @@ class OwnReward:
         return f"{self.file}:{self.function}"
 
     def check(self) -> None:
-        """Raise :class:`GradingError` unless the file can be imported and has the function."""
-        self._function()
+        """Raise :class:`GradingError` unless the file can be imported and has the function.
+
+        Also for one that does not take a response and a problem.
+        """
+        function = self._function()
+        try:
+            signature = inspect.signature(function)
+        except ValueError:  # compiled: it has none to read
+            return
+        try:
+            signature.bind(None, None)
+        except TypeError as error:
+            raise GradingError(
+                "reward-function-parameters", reward=self, signature=str(signature)
+            ) from error
 
     def scores(
         self, responses: Sequence[str], problems: Sequence[Mapping[str, Any]]
     ) -> list[float]:
         """The reward of each response to its problem.
 
-        Raises :class:`GradingError` for a reward that is no finite number, and for a list of the
-        wrong length.
+        Raises :class:`GradingError` where the function raises, for a reward that is no finite
+        number, and for a list of the wrong length.
         """
-        function = self._function()
-        if not _takes_lists(function):
-            scores = [function(*pair) for pair in zip(responses, problems, strict=True)]
+        if not _takes_lists(self._function()):
+            pairs = zip(responses, problems, strict=True)
+            scores = [self._call(response, problem, problem) for response, problem in pairs]
         else:
-            returned = function(list(responses), list(problems))
-            scores = list(returned) if _is_listed(returned) else [returned]
-            if not _is_listed(returned) or len(scores) != len(responses):
+            returned = self._call(list(responses), list(problems), problems[0])
+            scores = list(returned) if _is_listed(returned) else []
+            if len(scores) != len(responses):
                 raise GradingError(
                     "reward-count-differs",
                     reward=self,
@@ -76,16 +89,18 @@ class OwnReward:
                     responses=len(responses),
                     row=_row(problems[min(len(scores), len(problems) - 1)]),
                 )
-        return [self._number(*pair) for pair in zip(scores, problems, strict=True)]
+        pairs = zip(scores, problems, strict=True)
+        return [_finite(self, score, problem) for score, problem in pairs]
 
-    def _number(self, score: Any, problem: Mapping[str, Any]) -> float:
+    def _call(self, responses: Any, problems: Any, first: Mapping[str, Any]) -> Any:
+        """What the function returns; first: the problem that names the row of an exception."""
         try:
-            number = math.nan if score is None or isinstance(score, str) else float(score)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise GradingError("reward-not-number", reward=self, value=score, row=_row(problem))
-        return number
+            return self._function()(responses, problems)
+        except Exception as error:  # whatever a user's function raises
+            reason = f"{type(error).__name__}: {error}"
+            raise GradingError(
+                "reward-function-failed", reward=self, reason=reason, row=_row(first)
+            ) from error
 
     def _function(self) -> Callable[..., Any]:
         module = _module(self.file)
@@ -101,13 +116,45 @@ class OwnReward:
         return function  # type: ignore[no-any-return]
 
 
-@cache
-def own_rewards() -> tuple[OwnReward, ...]:
+@dataclass(frozen=True, slots=True)
+class OwnRewards:
+    """Several functions, no two of one name: a response's reward is their weighted sum."""
+
+    rewards: tuple[OwnReward, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    @cache
+    def of(cls, text: str) -> OwnRewards:
+        """Those of ``FILE:FUNCTION``, or of a JSON object with the weight of each."""
+        weights = json.loads(text) if text.startswith("{") else {text: 1.0}
+        return cls(tuple(map(OwnReward.of, weights)), tuple(weights.values()))
+
+    def __str__(self) -> str:
+        return json.dumps(dict(zip(map(str, self.rewards), self.weights, strict=True)))
+
+    def scores(
+        self, responses: Sequence[str], problems: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[float], dict[str, list[float]]]:
+        """The reward of each response, and what each function gave it, by the function's name.
+
+        Raises :class:`GradingError` as :meth:`OwnReward.scores`.
+        """
+        parts = {reward.function: reward.scores(responses, problems) for reward in self.rewards}
+        sums = (
+            sum(weight * score for weight, score in zip(self.weights, scores, strict=True))
+            for scores in zip(*parts.values(), strict=True)
+        )
+        pairs = zip(sums, problems, strict=True)
+        return [_finite(self, score, problem) for score, problem in pairs], parts
+
+
+def own_rewards() -> OwnRewards:
     """Those of ``TANDEM_REWARD``; :class:`GradingError` where it is not set."""
     text = os.environ.get(VARIABLE)
     if not text:
         raise GradingError("reward-variable-missing", variable=VARIABLE)
-    return tuple(OwnReward.of(reward) for reward in json.loads(text))
+    return OwnRewards.of(text)
 
 
 def problem_of(prompt: str | None, gold: Any, more: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -147,7 +194,20 @@ def _takes_lists(function: Callable[..., Any]) -> bool:
 
 
 def _is_listed(value: Any) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+    """Whether a value has an order and a length: a list or an array, no set."""
+    is_sequence = hasattr(value, "__len__") and hasattr(value, "__getitem__")
+    return is_sequence and not isinstance(value, str | bytes | Mapping)
+
+
+def _finite(reward: object, score: Any, problem: Mapping[str, Any]) -> float:
+    """A reward as a number; :class:`GradingError` for None, a text, NaN and infinity."""
+    try:
+        number = math.nan if isinstance(score, str | bytes) else float(score)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise GradingError("reward-not-number", reward=reward, value=score, row=_row(problem))
+    return number
 
 
 def _row(problem: Mapping[str, Any]) -> str:

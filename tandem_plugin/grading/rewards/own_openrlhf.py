@@ -2,7 +2,7 @@
 
 ::
 
-    TANDEM_REWARD='["my.py:score"]' ... --reward.remote_url FILE
+    TANDEM_REWARD=my.py:score ... --reward.remote_url FILE
 
 OpenRLHF passes a prompt and its label alone: a problem has ``prompt`` and ``gold``.
 """
@@ -27,11 +27,12 @@ def reward_func(
     """
     import torch
 
-    (reward,) = own_rewards()
     responses = [_response(*pair) for pair in zip(queries, prompts, strict=True)]
     problems = [problem_of(*pair, None) for pair in zip(prompts, labels, strict=True)]
-    scores = torch.tensor(reward.scores(responses, problems))
-    return {"rewards": scores, "scores": scores, "extra_logs": {reward.function: scores}}
+    sums, parts = own_rewards().scores(responses, problems)
+    rewards = torch.tensor(sums)
+    logs = {name: torch.tensor(scores) for name, scores in parts.items()}
+    return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
 
 
 def _response(query: str, prompt: str) -> str:

@@ -5,7 +5,8 @@
     reward.custom_reward_function.path=FILE
     +reward.custom_reward_function.reward_kwargs.reward=my_reward.py:score
 
-verl calls it once per response: a function that takes lists gets lists of one.
+Several are a JSON object with the weight of each. verl calls it once per response: a function that
+takes lists gets lists of one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.grading.rewards import prompt_of
-from tandem_plugin.grading.rewards.own import OwnReward, problem_of
+from tandem_plugin.grading.rewards.own import OwnRewards, problem_of
 
 
 def compute_score(
@@ -25,8 +26,12 @@ def compute_score(
     reward: str = "",
     **_: Any,
 ) -> dict[str, float]:
-    """The reward of one response; reward: ``FILE:FUNCTION``. Raises as :class:`OwnReward` does."""
+    """The reward of one response; of several functions also what each gave it.
+
+    reward: as :meth:`OwnRewards.of` takes it. Raises as :class:`OwnReward` does.
+    """
     row = {"data_source": data_source, **(extra_info if isinstance(extra_info, Mapping) else {})}
     problem = problem_of(prompt_of(extra_info), ground_truth, row)
-    (score,) = OwnReward.of(reward).scores([solution_str], [problem])
-    return {"score": score, "acc": score}
+    (score,), parts = OwnRewards.of(reward).scores([solution_str], [problem])
+    each = {f"reward_{name}": value for name, (value,) in parts.items()}
+    return {"score": score, "acc": score, **(each if len(each) > 1 else {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tandem_plugin.lab.recipes.run import Run
 
 _FILE = "recipe.yaml"
+_NO_REASON = r"(DEBUG|INFO|WARNING)\b|Set the environment variable HYDRA_FULL_ERROR"
+"""Lines of a trainer that stand around what it rejects."""
 
 
 def train(
@@ -66,7 +69,12 @@ def train(
     from tandem_plugin.lab.recipes.settings import left_variables, read_recipe
 
     file, trainers_own = _split(arguments or [])
-    former = left_variables(os.environ)
+    for name, setting in left_variables(os.environ).items():
+        echo(
+            f"Warning: {name}={os.environ[name]} is set in the environment, and a recipe does not "
+            f"read it. Pass --set {setting}=..., or unset {name}.",
+            err=True,
+        )
     recipe, defaults = read_recipe(file, assignments or [])
     base = Path(os.path.abspath(file)).parent
     data = data_of(recipe, base)
@@ -82,12 +90,6 @@ def train(
     if dry_run:
         _parse(run)
         return
-    for name, setting in former.items():
-        echo(
-            f"Warning: {name} is set in the environment, and a recipe does not read it. "
-            f"Pass --set {setting}=..., or unset {name}.",
-            err=True,
-        )
     _start(run, data, defaults, base, prepares)
 
 
@@ -188,9 +190,6 @@ def _parse(run: Run) -> None:
     from tandem_plugin.lab.recipes.run import trainer_of
 
     command = trainer_of(run.recipe.trainer).parse(run)
-    if command is None:
-        echo(f"The recipe is right; {run.recipe.trainer} cannot read a command without running it.")
-        return
     environment = command.environment(os.environ)
     done = subprocess.run(
         command.arguments, env=environment, capture_output=True, text=True, check=False
@@ -204,7 +203,7 @@ def _parse(run: Run) -> None:
 def _reason(said: str) -> str:
     """Why a trainer rejected its command: Python's last line, or what Hydra writes without one."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    lines = [line for line in lines if "HYDRA_FULL_ERROR" not in line]
+    lines = [line for line in lines if not re.match(_NO_REASON, line)]
     is_traced = any(line.startswith("Traceback (") for line in lines)
     return " ".join(lines[-1:] if is_traced else lines[-6:])[:300]
 

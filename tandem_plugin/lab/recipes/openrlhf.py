@@ -7,7 +7,6 @@ after the last step). OpenRLHF evaluates with the training's top-p, 1; the paper
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -16,8 +15,15 @@ from pathlib import Path
 from tandem_openrlhf.choose_problems import write_chosen
 from tandem_plugin.errors import TandemError
 from tandem_plugin.grading.rewards import reward_file
-from tandem_plugin.grading.rewards.own import VARIABLE
-from tandem_plugin.lab.recipes.run import Command, Run, flags, startup_on_cpu, without_flash_attn
+from tandem_plugin.lab.recipes.run import (
+    Command,
+    Run,
+    flags,
+    parsed_by,
+    startup_on_cpu,
+    tandem_flags,
+    without_flash_attn,
+)
 from tandem_plugin.patching.versions import installed_version
 
 FORMAT = "jsonl"
@@ -57,7 +63,7 @@ def command(run: Run) -> Command:
         **_algorithm(run),
         **_checkpoints(run),
         **(_on_cpu() if run.is_on_cpu else _on_gpus(run)),
-        **_tandem(run),
+        **tandem_flags(run),
     }
     module = "openrlhf.cli.train_ppo_ray" if run.tandem is None else "tandem_openrlhf.train_ppo_ray"
     return Command(
@@ -136,18 +142,6 @@ def _checkpoints(run: Run) -> dict[str, object]:
     }
 
 
-def _tandem(run: Run) -> dict[str, object]:
-    if run.tandem is None:
-        return {}
-    settings: dict[str, object] = {
-        f"tandem.{name}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in run.tandem.items()
-    }
-    if run.recipe.is_tandem:
-        settings["tandem.rollouts"] = run.out / "rollouts"
-    return settings
-
-
 def _on_gpus(run: Run) -> dict[str, object]:
     has_flash_attn = installed_version("flash-attn") is not None
     return {
@@ -175,12 +169,9 @@ def _on_cpu() -> dict[str, object]:
 
 
 def _variables(run: Run) -> dict[str, str]:
-    variables: dict[str, str] = {}
-    if run.rewards:
-        variables[VARIABLE] = json.dumps([str(reward) for reward in run.rewards])
+    variables = run.reward_variables
     if run.is_on_cpu:
-        variables |= startup_on_cpu("tandem_openrlhf.on_cpu")
-        variables["DS_ACCELERATOR"] = "cpu"
+        variables |= {**startup_on_cpu("tandem_openrlhf.on_cpu"), "DS_ACCELERATOR": "cpu"}
     return without_flash_attn(variables)
 
 
@@ -217,6 +208,19 @@ def _number(place: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def parse(run: Run) -> Command | None:
-    """OpenRLHF's parser is part of the program that trains."""
-    return None
+_PARSE = """
+import argparse, runpy, sys
+from tandem_plugin.training.command import split_arguments
+whole = argparse.ArgumentParser.parse_args
+def parse_args(self, *arguments, **more):
+    whole(self, *arguments, **more)
+    sys.exit()
+argparse.ArgumentParser.parse_args = parse_args
+sys.argv[1:] = split_arguments(sys.argv[1:])[1]
+runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+"""
+
+
+def parse(run: Run) -> Command:
+    """OpenRLHF's program up to its parser, which is part of it."""
+    return parsed_by(_PARSE, command(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from tandem_plugin.errors import ConfigError, DataError
 from tandem_plugin.files.checkpoints import check_model
-from tandem_plugin.grading.rewards.own import OwnReward
+from tandem_plugin.grading.rewards.own import VARIABLE, OwnReward, OwnRewards
 from tandem_plugin.lab.protocols import training_settings
 from tandem_plugin.lab.recipes.settings import Recipe
 from tandem_plugin.patching.versions import installed_version
@@ -79,6 +80,17 @@ class Run:
         return 1 if self.is_on_cpu else self.recipe.gpus
 
     @property
+    def own_rewards(self) -> str | None:
+        """The user's functions with their weights, as a trainer's process reads them."""
+        weights = self.recipe.reward_weights or (1.0,) * len(self.rewards)
+        return str(OwnRewards(self.rewards, weights)) if self.rewards else None
+
+    @property
+    def reward_variables(self) -> dict[str, str]:
+        """Where a trainer whose command has no place for them reads :attr:`own_rewards`."""
+        return {} if self.own_rewards is None else {VARIABLE: self.own_rewards}
+
+    @property
     def tandem(self) -> dict[str, Any] | None:
         """The settings of tandem that differ from its defaults; None for a plain method.
 
@@ -127,8 +139,8 @@ class Trainer(Protocol):
         Raises :class:`TandemError` where there is none.
         """
 
-    def parse(self, run: Run) -> Command | None:
-        """A program by which the trainer reads the command, and no more; None if it has none."""
+    def parse(self, run: Run) -> Command:
+        """A program by which the trainer reads the command, and no more."""
 
 
 def trainer_of(name: str) -> Trainer:
@@ -165,6 +177,24 @@ def flags(settings: Mapping[str, object]) -> list[str]:
         elif value is not None:
             parts += [f"--{name}", *map(_text, value if isinstance(value, list) else [value])]
     return parts
+
+
+def tandem_flags(run: Run) -> dict[str, object]:
+    """Tandem's settings for a command with :func:`flags`, which has the rollouts' folder there."""
+    settings: dict[str, object] = {
+        f"tandem.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in (run.tandem or {}).items()
+    }
+    if run.recipe.is_tandem:
+        settings["tandem.rollouts"] = run.out / "rollouts"
+    return settings
+
+
+def parsed_by(program: str, command: Command) -> Command:
+    """A Python program that gets the arguments behind the last module of a command."""
+    last = len(command.arguments) - command.arguments[::-1].index("-m")
+    arguments = command.arguments[last + 1 :]
+    return Command((sys.executable, "-c", program, *arguments), command.variables)
 
 
 def _text(value: object) -> str:
@@ -246,13 +276,15 @@ def rewards_of(recipe: Recipe, base: Path) -> tuple[OwnReward, ...]:
     """The user's reward functions, found in their files; none for that of mathematics."""
     if recipe.reward == (MATH,):
         return ()
-    rewards = []
+    rewards: list[OwnReward] = []
     for text in recipe.reward:
         path, colon, function = text.rpartition(":")
         if not colon:
             raise ConfigError("recipe-reward-form", reward=text)
         reward = OwnReward(file_of(path, "reward", base), function)
         reward.check()
+        if function in [earlier.function for earlier in rewards]:
+            raise ConfigError("recipe-rewards-same-name", function=function)
         rewards.append(reward)
     return tuple(rewards)
 
@@ -294,11 +326,14 @@ def shell_lines(command: Command, places: Mapping[str, str]) -> str:
     variables = [
         f"{name}={word(value)}{after.get(name, '')}" for name, value in command.variables.items()
     ]
-    words = [word(argument) for argument in command.arguments]
-    lines = words[:1]
-    for text in words[1:]:
-        if text.startswith("--") or (not lines[-1].startswith("--") and "=" in text):
-            lines.append(text)
-        else:  # a flag's value, or the program's name
-            lines[-1] += f" {text}"
+    program = command.arguments.index("-m") + 2 if "-m" in command.arguments else 1
+    lines = [" ".join(map(word, command.arguments[:program]))]
+    has_value = False
+    for text in command.arguments[program:]:
+        is_flag, is_setting = text.startswith("--"), has_value and "=" in text
+        if is_flag or is_setting or not lines[-1].startswith("--"):
+            lines.append(word(text))
+        else:  # a value of the flag before it
+            lines[-1] += f" {word(text)}"
+        has_value = not is_flag
     return " \\\n  ".join([*variables, *lines]) + "\n"

@@ -78,7 +78,7 @@ class Recipe(BaseModel):
         ("math",), description="math, or functions of yours: my_reward.py:score"
     )
     reward_weights: tuple[Number, ...] | None = Field(
-        None, description="of several rewards (TRL); null: all equal"
+        None, description="of several rewards; null: 1 each"
     )
     steps: Count | None = Field(100, description="training steps; null: the protocol's")
     prompts: Count = Field(16, description="problems a step")
@@ -153,8 +153,6 @@ class Recipe(BaseModel):
         TandemConfig.from_mapping(self.tandem)
 
     def _check_rewards(self) -> None:
-        if len(self.reward) > 1 and self.trainer != "trl":
-            raise ConfigError("recipe-rewards-unsupported", trainer=self.trainer)
         if self.reward_weights is not None and len(self.reward_weights) != len(self.reward):
             raise ConfigError(
                 "recipe-reward-weights-differ",

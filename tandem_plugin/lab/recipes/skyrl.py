@@ -8,7 +8,6 @@ Engines and policy share the GPUs, SkyRL's default, which was not run in tandem;
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from contextlib import suppress
@@ -16,13 +15,14 @@ from pathlib import Path
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.files import is_number, parse_json, read_file
-from tandem_plugin.grading.rewards.own import VARIABLE
 from tandem_plugin.lab.recipes.run import (
     Command,
     Run,
     flags,
     hydra,
+    parsed_by,
     startup_on_cpu,
+    tandem_flags,
     without_flash_attn,
 )
 from tandem_plugin.patching.versions import installed_version
@@ -74,7 +74,8 @@ def command(run: Run) -> Command:
     }
     module = "tandem_skyrl.environment" if run.tandem is None else "tandem_skyrl"
     program = (sys.executable, "-m", module)
-    return Command((*program, *_tandem(run), *hydra(settings), *run.arguments), _variables(run))
+    arguments = (*flags(tandem_flags(run)), *hydra(settings), *run.arguments)
+    return Command((*program, *arguments), _variables(run))
 
 
 def _problems(run: Run) -> dict[str, object]:
@@ -173,18 +174,6 @@ def _folders(run: Run) -> dict[str, object]:
     }
 
 
-def _tandem(run: Run) -> list[str]:
-    if run.tandem is None:
-        return []
-    settings: dict[str, object] = {
-        f"tandem.{name}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in run.tandem.items()
-    }
-    if run.recipe.is_tandem:
-        settings["tandem.rollouts"] = run.out / "rollouts"
-    return flags(settings)
-
-
 def _on_cpu(run: Run) -> dict[str, object]:
     """Engines of their own and weights synced by files: :mod:`tandem_skyrl.on_cpu`."""
     return {
@@ -207,12 +196,8 @@ def _on_cpu(run: Run) -> dict[str, object]:
 
 
 def _variables(run: Run) -> dict[str, str]:
-    variables: dict[str, str] = {}
-    if run.rewards:
-        variables[VARIABLE] = json.dumps([str(reward) for reward in run.rewards])
-    if run.is_on_cpu:
-        variables |= startup_on_cpu("tandem_skyrl.on_cpu")
-    return without_flash_attn(variables)
+    on_cpu = startup_on_cpu("tandem_skyrl.on_cpu") if run.is_on_cpu else {}
+    return without_flash_attn({**run.reward_variables, **on_cpu})
 
 
 def before(run: Run) -> None:
@@ -251,7 +236,6 @@ SkyRLTrainConfig.from_cli_overrides(split_arguments(sys.argv[1:])[1])
 """
 
 
-def parse(run: Run) -> Command | None:
+def parse(run: Run) -> Command:
     """SkyRL's own reading of its settings."""
-    whole = command(run)
-    return Command((sys.executable, "-c", _PARSE, *whole.arguments[3:]), whole.variables)
+    return parsed_by(_PARSE, command(run))

@@ -11,12 +11,17 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 from tandem_plugin.errors import ConfigError, OutputError, TandemError
 from tandem_plugin.files import system_reason
-from tandem_plugin.grading.rewards.own import VARIABLE
-from tandem_plugin.lab.recipes.run import Command, Run, flags, startup_on_cpu
+from tandem_plugin.lab.recipes.run import (
+    Command,
+    Run,
+    flags,
+    parsed_by,
+    startup_on_cpu,
+    tandem_flags,
+)
 from tandem_plugin.patching.versions import installed_version
 
 FORMAT = "parquet"
@@ -58,15 +63,12 @@ def command(run: Run) -> Command:
         "save_steps": run.recipe.updates * run.every("save", 20),
         "output_dir": run.out / "checkpoints",
         "resume_from_checkpoint": newest_checkpoint(run.out / "checkpoints"),
-        **_tandem(run),
+        **tandem_flags(run),
+        **_engine_on_cpu(run),
     }
     module = "trl.scripts.grpo" if run.tandem is None else "tandem_trl.grpo"
     program = (*_launched(run), "-m", module)
-    rewards = {VARIABLE: json.dumps([str(reward) for reward in run.rewards])}
-    variables = {
-        **(rewards if run.rewards else {}),
-        **(_variables_on_cpu(run) if run.is_on_cpu else {}),
-    }
+    variables = {**run.reward_variables, **(_variables_on_cpu(run) if run.is_on_cpu else {})}
     return Command((*program, *flags(settings), *run.arguments), variables)
 
 
@@ -146,19 +148,10 @@ def _reward(run: Run) -> dict[str, object]:
     }
 
 
-def _tandem(run: Run) -> dict[str, object]:
-    if run.tandem is None:
+def _engine_on_cpu(run: Run) -> dict[str, object]:
+    if run.tandem is None or not run.is_on_cpu:
         return {}
-    settings = {f"tandem.{name}": _json(value) for name, value in run.tandem.items()}
-    if run.recipe.is_tandem:
-        settings["tandem.rollouts"] = str(run.out / "rollouts")
-    if run.is_on_cpu:
-        settings["tandem.engine"] = _json({"enforce_eager": True, "dtype": "float32"})
-    return dict(settings)
-
-
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return {"tandem.engine": json.dumps({"enforce_eager": True, "dtype": "float32"})}
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -209,9 +202,6 @@ parsed_whole(parser, prepare(arguments) if {in_tandem} else arguments)
 """
 
 
-def parse(run: Run) -> Command | None:
+def parse(run: Run) -> Command:
     """TRL's parser, without the launcher; on a machine without a GPU it rejects bf16."""
-    whole = command(run)
-    arguments = whole.arguments[whole.arguments.index("-m", 3) + 2 :]
-    program = _PARSE.format(in_tandem=run.tandem is not None)
-    return Command((sys.executable, "-c", program, *arguments), whole.variables)
+    return parsed_by(_PARSE.format(in_tandem=run.tandem is not None), command(run))

@@ -161,11 +161,11 @@ def _hydra(value: Any) -> object:
 
 def _reward(run: Run) -> dict[str, object]:
     path = "reward.custom_reward_function.path"
-    if not run.rewards:
+    if run.own_rewards is None:
         return {path: reward_file("verl")}
     file = reward_file("verl").with_name("own_verl.py")
     kwargs = "+reward.custom_reward_function.reward_kwargs.reward"
-    return {path: file, kwargs: hydra_text(str(run.rewards[0]))}
+    return {path: file, kwargs: hydra_text(run.own_rewards)}
 
 
 def _attention() -> dict[str, object]:
@@ -231,7 +231,7 @@ def senior(run: Run) -> Path:
     return best_senior(run.out)
 
 
-def parse(run: Run) -> Command | None:
+def parse(run: Run) -> Command:
     """Hydra composes the whole configuration, and prints it."""
     whole = command(run)
     return Command((*whole.arguments, "--cfg", "job"), whole.variables)

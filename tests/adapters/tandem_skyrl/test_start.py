@@ -254,15 +254,3 @@ def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
         "generator.eval_sampling_params.top_p": 0.95,
     }
     assert {name: option_of(cfg)(name) for name in stated} == stated
-
-
-@pytest.mark.parametrize(("answer", "reward"), [("\\boxed{4}", 1.0), ("\\boxed{5}", 0.0)])
-def test_environment_grades_a_prepared_row(answer: str, reward: float) -> None:
-    pytest.importorskip("sympy", reason="SymPy is not installed")
-    from tandem_skyrl.environment import MathEnv
-
-    row = {"reward_model": {"ground_truth": "4"}, "data_source": "a set", "max_turns": 1}
-    done = MathEnv(extras=row).step(answer)
-    assert (done["reward"], done["done"], done["observations"]) == (reward, True, [])
-    with refused("skyrl-row-without-answer"):
-        MathEnv(extras={"answer": " ", "max_turns": 1}).step(answer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin.grading.rewards import own
-from tandem_plugin.grading.rewards.own import VARIABLE, OwnReward, own_rewards
+from tandem_plugin.grading.rewards.own import VARIABLE, OwnReward, OwnRewards, own_rewards
 
 SINGLE = """
 def score(response, problem):
@@ -31,12 +30,9 @@ PROBLEMS = [{"prompt": "two?", "gold": "2"}, {"prompt": "three?", "gold": "3", "
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    for cached in (own._module, own_rewards):
-        cached.cache_clear()
-    yield
-    own_rewards.cache_clear()
+    own._module.cache_clear()
 
 
 def reward(tmp_path: Path, text: str, function: str = "score") -> OwnReward:
@@ -54,7 +50,7 @@ def test_plain_function_scores_alone_or_by_lists(text: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "value", ["None", "float('nan')", "float('inf')", "'1'", "{}", "[1.0]", "object()"]
+    "value", ["None", "float('nan')", "float('inf')", "'1'", "b'1'", "{}", "[1.0]", "object()"]
 )
 @pytest.mark.parametrize("batched", [False, True])
 def test_what_is_no_number_names_the_row(value: str, batched: bool, tmp_path: Path) -> None:
@@ -65,7 +61,10 @@ def test_what_is_no_number_names_the_row(value: str, batched: bool, tmp_path: Pa
         made.scores(["a", "b"], PROBLEMS)
 
 
-@pytest.mark.parametrize("value", ["[1.0]", "[1.0, 1.0, 1.0]", "1.0", "None", "{0: 1.0, 1: 1.0}"])
+@pytest.mark.parametrize(
+    "value",
+    ["[1.0]", "[1.0, 1.0, 1.0]", "1.0", "None", "{0: 1.0, 1: 1.0}", "{0.0, 1.0}", "iter([1, 1])"],
+)
 def test_another_number_of_rewards_names_a_row(value: str, tmp_path: Path) -> None:
     made = reward(tmp_path, f"def score(responses, problems):\n    return {value}\n")
     with refused("reward-count-differs", responses=2):
@@ -88,6 +87,9 @@ def test_arrays_and_bools_are_numbers(tmp_path: Path) -> None:
         ("raise SystemExit(3)", "score", "reward-file-broken"),
         ("def scores(response, problem): ...", "score", "reward-function-missing"),
         ("score = 3", "score", "reward-function-missing"),
+        ("def score(response): ...", "score", "reward-function-parameters"),
+        ("def score(response, problem, more): ...", "score", "reward-function-parameters"),
+        ("def score(response, *, problem): ...", "score", "reward-function-parameters"),
     ],
 )
 def test_file_without_the_function_is_named(
@@ -95,6 +97,91 @@ def test_file_without_the_function_is_named(
 ) -> None:
     with refused(code):
         reward(tmp_path, text, function).check()
+
+
+@pytest.mark.parametrize("names", ["response, problem", "responses, problems"])
+def test_function_that_raises_names_the_row(names: str, tmp_path: Path) -> None:
+    made = reward(tmp_path, f"def score({names}):\n    return {names.split()[-1]}['answer']\n")
+    with refused("reward-function-failed") as caught:
+        made.scores(["a", "b"], PROBLEMS)
+    assert caught.value.fields["row"] == "'two?'"
+    assert "Error: " in str(caught.value)
+
+
+def test_several_functions_are_summed_by_their_weights(tmp_path: Path) -> None:
+    text = f"{SINGLE}\ndef brief(responses, problems):\n    return [-len(r) for r in responses]\n"
+    file = reward(tmp_path, text).file
+    made = OwnRewards.of(json.dumps({f"{file}:score": 2, f"{file}:brief": 0.5}))
+    assert OwnRewards.of(str(made)) == made
+    sums, parts = made.scores(["a 2", "b"], PROBLEMS)
+    assert sums == [2 * 1.0 - 0.5 * 3, -0.5]
+    assert parts == {"score": [1.0, 0.0], "brief": [-3.0, -1.0]}
+    assert OwnRewards.of(f"{file}:score").scores(["a 2", "b"], PROBLEMS)[0] == [1.0, 0.0]
+    huge = reward(tmp_path, "def score(response, problem):\n    return 1e308\n")
+    own._module.cache_clear()
+    with refused("reward-not-number", row="'two?'"):
+        OwnRewards((huge,), (10.0,)).scores(["a", "b"], PROBLEMS)
+
+
+BAD = {
+    "none": "None",
+    "nan": "float('nan')",
+    "text": "'1'",
+    "list": "[1.0]",
+    "raises": "1 / 0",
+}
+"""What a function of one response returns wrongly."""
+
+
+@pytest.mark.parametrize("door", ["verl", "trl", "openrlhf"])
+@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
+def test_every_trainer_names_the_row_of_a_bad_reward(
+    door: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reward(tmp_path, f"def score(response, problem):\n    return {value}\n")
+    monkeypatch.setenv(VARIABLE, str(made))
+    with refused("reward-not-number", "reward-function-failed") as caught:
+        _call(door, str(made))
+    assert "'two?'" in caught.value.fields["row"]
+
+
+@pytest.mark.parametrize("door", ["verl", "trl", "openrlhf"])
+def test_every_trainer_names_the_row_of_a_list_of_the_wrong_length(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = reward(tmp_path, "def score(responses, problems):\n    return []\n")
+    monkeypatch.setenv(VARIABLE, str(made))
+    with refused("reward-count-differs", responses=1) as caught:
+        _call(door, str(made))
+    assert "'two?'" in caught.value.fields["row"]
+
+
+def _call(door: str, made: str) -> None:
+    """One response to one problem, as the trainer calls its reward."""
+    if door == "verl":
+        from tandem_plugin.grading.rewards.own_verl import compute_score
+
+        compute_score("mine", "2", "2", {"problem": "two?"}, reward=made)
+    elif door == "trl":
+        pytest.importorskip("sympy", reason="SymPy is not installed")
+        from tandem_plugin.grading.rewards import own_trl
+
+        own_trl.reward_0(completions=["2"], prompts=["two?"], answer=["2"])
+    else:
+        pytest.importorskip("torch")
+        from tandem_plugin.grading.rewards.own_openrlhf import reward_func
+
+        reward_func(["two? 2"], ["two?"], ["2"])
+
+
+def test_verl_gets_the_sum_and_each_part(tmp_path: Path) -> None:
+    from tandem_plugin.grading.rewards.own_verl import compute_score
+
+    file = reward(tmp_path, f"{SINGLE}\ndef acc(response, problem):\n    return 3\n").file
+    made = json.dumps({f"{file}:score": 1, f"{file}:acc": 0.5})
+    assert compute_score("mine", "2", "2", None, reward=made) == {
+        "score": 2.5, "acc": 2.5, "reward_score": 1.0, "reward_acc": 3.0
+    }  # fmt: skip
 
 
 def test_verl_gets_one_score(tmp_path: Path) -> None:
@@ -114,7 +201,7 @@ def test_trl_gets_each_function_under_its_name(
 
     file = tmp_path / "mine.py"
     file.write_text(f"{SINGLE}\ndef brief(response, problem):\n    return -len(response)\n")
-    monkeypatch.setenv(VARIABLE, json.dumps([f"{file}:score", f"{file}:brief"]))
+    monkeypatch.setenv(VARIABLE, json.dumps({f"{file}:score": 1, f"{file}:brief": 1}))
     functions: list[Any] = [getattr(own_trl, f"reward_{number}") for number in (0, 1)]
     assert [function.__name__ for function in functions] == ["score", "brief"]
     batch = {
@@ -140,7 +227,7 @@ def test_rows_without_a_gold_have_none(tmp_path: Path, monkeypatch: pytest.Monke
     from tandem_plugin.grading.rewards import own_trl
 
     made = reward(tmp_path, "def score(response, problem):\n    return problem['gold'] is None\n")
-    monkeypatch.setenv(VARIABLE, json.dumps([str(made)]))
+    monkeypatch.setenv(VARIABLE, str(made))
     rows = {"reward_model": [{"ground_truth": None}]}
     assert own_trl.reward_0(completions=["a"], prompts=["b"], **rows) == [1.0]
     assert own_trl.reward_0(completions=["a"], prompts=["b"]) == [1.0]
@@ -150,10 +237,13 @@ def test_openrlhf_gets_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     torch = pytest.importorskip("torch")
     from tandem_plugin.grading.rewards.own_openrlhf import reward_func
 
-    monkeypatch.setenv(VARIABLE, json.dumps([str(reward(tmp_path, SINGLE))]))
+    text = f"{SINGLE}\ndef brief(response, problem):\n    return -len(response)\n"
+    file = reward(tmp_path, text).file
+    monkeypatch.setenv(VARIABLE, json.dumps({f"{file}:score": 1, f"{file}:brief": 0.5}))
     result = reward_func(["two? 2", "three? 2"], ["two?", "three?"], ["2", "3"])
-    assert torch.equal(result["rewards"], torch.tensor([1.0, 0.0]))
-    assert list(result["extra_logs"]) == ["score"]
+    assert torch.equal(result["rewards"], torch.tensor([0.0, -1.0]))  # " 2" is the response
+    assert result["extra_logs"]["score"].tolist() == [1.0, 0.0]
+    assert result["extra_logs"]["brief"].tolist() == [-2.0, -2.0]
     with refused("openrlhf-response-not-found"):
         reward_func(["an answer"], ["What is the question of all?"], ["2"])
 

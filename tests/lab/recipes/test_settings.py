@@ -164,7 +164,7 @@ def test_wrong_value_is_named(name: str, value: Any) -> None:
         ({"train": "mine.parquet"}, "recipe-data-ambiguous"),
         ({"problems": None}, "recipe-data-ambiguous"),
         ({"validation": "mine.parquet"}, "recipe-validation-alone"),
-        ({"reward": ["a.py:f", "b.py:g"]}, "recipe-rewards-unsupported"),
+        ({"reward": ["a.py:f", "b.py:g"], "reward_weights": [1]}, "recipe-reward-weights-differ"),
         ({"trainer": "trl", "reward_weights": [1, 2]}, "recipe-reward-weights-differ"),
         ({"prompts": 15}, "recipe-updates-uneven"),
         ({"micro_batch": 7}, "recipe-batch-uneven"),

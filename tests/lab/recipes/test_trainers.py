@@ -12,6 +12,7 @@ from made_runs import PAPER, TRAINERS, command_of, made_run
 from refused import refused
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.grading.rewards.own import VARIABLE, OwnRewards
 from tandem_plugin.lab.protocols import template_arguments
 from tandem_plugin.lab.recipes import trl
 from tandem_plugin.lab.recipes.run import Command, hydra_text, shell_lines, trainer_of
@@ -150,6 +151,34 @@ def test_junior_and_settings_of_tandem_reach_the_trainer(trainer: str, tmp_path:
     assert (found["junior"], found["p"], found["mode"]) == ("a/b", "0.25", "speculative")
     drafts = found["drafts"]
     assert drafts == ("{1:8,16:4}" if trainer == "verl" else '{"1": 8, "16": 4}')
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("weights", [None, [1, 0.25]])
+def test_rewards_of_ones_own_reach_the_trainer_with_their_weights(
+    trainer: str, weights: list[float] | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def a(response, problem): ...\n\n\ndef b(response, problem): ...\n")
+    run = made_run(trainer, tmp_path, reward=["mine.py:a", "./mine.py:b"], reward_weights=weights)
+    command, said = trainer_of(trainer).command(run), values(command_of(run), trainer)
+    if trainer == "verl":
+        text = said["reward.custom_reward_function.reward_kwargs.reward"].strip("'")
+        assert said["reward.custom_reward_function.path"].endswith("own_verl.py")
+    else:
+        text = command.variables[VARIABLE]
+        assert "reward.remote_url" not in said or "own_openrlhf.py" in said["reward.remote_url"]
+    rewards = OwnRewards.of(text)
+    assert [str(reward) for reward in rewards.rewards] == [f"{file}:a", f"{file}:b"]
+    assert rewards.weights == tuple(weights or (1, 1))
+    if trainer == "trl":
+        line = " ".join(command_of(run))
+        assert "own_trl.reward_0 tandem_plugin.grading.rewards.own_trl.reward_1" in line
+        assert ("--reward_weights 1 0.25" in line) is (weights is not None)
+    with refused("recipe-rewards-same-name", function="a"):
+        made_run(trainer, tmp_path, reward=["mine.py:a", "../" + tmp_path.name + "/mine.py:a"])
+    with refused("recipe-reward-form", reward="math"):
+        made_run(trainer, tmp_path, reward=["math", "mine.py:a"])
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -366,6 +395,15 @@ def test_printed_words_are_the_commands(tmp_path: Path) -> None:
     assert said.stdout.splitlines() == expected
 
 
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_printed_command_has_a_line_for_each_setting(trainer: str, tmp_path: Path) -> None:
+    text = script(made_run(trainer, tmp_path, device="cpu"), tmp_path, ["true"])
+    lines = text.splitlines()[2:]
+    assert max(line.count("=") for line in lines) <= 3
+    assert len(lines) > 25
+    assert not [line for line in lines if " --" in line.strip()]
+
+
 def test_empty_words_and_variables_are_printed() -> None:
     command = Command(("prog", "--flag", "", "--x", "a b"), {"NAME": "some value"})
     assert shlex.split(shell_lines(command, {}).replace("\\\n", " ")) == [
@@ -458,5 +496,19 @@ def test_papers_run_differs_in_nothing(tmp_path: Path) -> None:
     assert differences(made_run("verl", tmp_path)) == []
     changed = made_run("verl", tmp_path, max_response=512, tandem={"schedule": "word", "p": 0.3})
     assert differences(changed) == ["max_response 512 (3000)", "tandem.p 0.3 (0.5)"]
+    team = {"p": 0.5, "alone": 0.25, "lambda_jun": 0.1, "validation": "senior", "seed": 7}
+    (tmp_path / "mine.py").write_text("def score(response, problem): ...\n")
+    run = made_run("verl", tmp_path, tandem=team, junior="a/b", reward="mine.py:score")
+    assert differences(run) == [
+        "junior a/b (null)",
+        "reward mine.py:score (math)",
+        "tandem.alone 0.25 (0)",
+        "tandem.validation senior (team)",
+        "tandem.lambda_jun 0.1 (0)",
+    ]
+    assert differences(made_run("verl", tmp_path, method="grpo")) == []
+    assert differences(made_run("verl", tmp_path, method="grpo-g16")) == ["method grpo-g16"]
+    release = made_run("verl", tmp_path, protocol="release")
+    assert differences(release) == ["tandem.cap 31 (32)", "tandem.validation senior (team)"]
     assert PAPER["problems"] == "deepscaler"
     assert versions.installed_version("no-such-package") is None

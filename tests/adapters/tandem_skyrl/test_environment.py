@@ -1,0 +1,84 @@
+"""SkyRL's environment by tandem's rewards: a row's right answer, or functions of the user's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from refused import refused
+
+pytest.importorskip("skyrl_gym", reason="SkyRL is not installed: make test-skyrl")
+
+pytest.importorskip("sympy", reason="SymPy is not installed")
+
+from tandem_plugin.grading.rewards import own
+from tandem_plugin.grading.rewards.own import VARIABLE
+from tandem_skyrl.environment import MathEnv
+
+CHAT = [{"role": "user", "content": "two?"}]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    own._module.cache_clear()
+
+
+def environment(gold: Any = "2") -> MathEnv:
+    """As SkyRL's generator makes it: the columns of the row, then its prompt."""
+    extras = {"reward_model": {"ground_truth": gold}, "extra_info": {"index": 7}, "max_turns": 1}
+    made = MathEnv(None, extras)
+    made.init(CHAT)
+    return made
+
+
+def mine(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    return file
+
+
+def test_answer_is_graded() -> None:
+    assert environment().step("It is \\boxed{2}.")["reward"] == 1.0
+    assert environment().step("It is \\boxed{3}.")["reward"] == 0.0
+    assert environment().get_metrics() == {}
+    with refused("skyrl-row-without-answer"):
+        environment(None).step("It is 2.")
+
+
+def test_functions_of_the_users_are_summed_and_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = mine(
+        tmp_path,
+        "def right(response, problem):\n"
+        "    assert (problem['prompt'], problem['index']) == ('two?', 7)\n"
+        "    return problem['gold'] is None\n"
+        "def brief(responses, problems):\n    return [-len(text) for text in responses]\n",
+    )
+    monkeypatch.setenv(VARIABLE, json.dumps({f"{file}:right": 1, f"{file}:brief": 0.5}))
+    made = environment(None)
+    step = made.step("abcd")
+    assert (step["reward"], step["done"]) == (1.0 - 2.0, True)
+    assert made.get_metrics() == {"right": 1.0, "brief": -4.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("def f(response, problem): return None", "reward-not-number"),
+        ("def f(response, problem): return float('nan')", "reward-not-number"),
+        ("def f(response, problem): return '1'", "reward-not-number"),
+        ("def f(response, problem): return [1.0]", "reward-not-number"),
+        ("def f(response, problem): return 1 / 0", "reward-function-failed"),
+        ("def f(responses, problems): return []", "reward-count-differs"),
+    ],
+)
+def test_bad_reward_names_the_row(
+    text: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, f"{mine(tmp_path, text)}:f")
+    with refused(code, row="7: 'two?'"):
+        environment().step("2")
