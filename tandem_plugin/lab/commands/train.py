@@ -127,7 +127,7 @@ def _start(run: Run, data: RunData, defaults: list[str], base: Path, prepares: b
         print_fields(fields(run, data, defaults))
         if folder.done == run.steps and not prepares:
             echo(f"\n{run.out} has all of its {run.steps} steps. Set more steps to continue.")
-            _say_next(run)
+            _say_next(run, base)
             return
         trainer_of(name).before(run)
         if not prepares:
@@ -151,7 +151,7 @@ def _run(run: Run, folder: RunFolder, base: Path, lock: int) -> None:
         echo(f"\n{_failure(run, ended)} Log: {log}", err=True)
         raise typer.Exit(130 if ended.stopped_by == "SIGINT" else 1)
     folder.finish(trainer.senior(run), run.steps)
-    _say_next(run)
+    _say_next(run, base)
     echo(f"\nDone after {_duration(ended.seconds)}: {run.steps} steps. Log: {log}")
 
 
@@ -171,7 +171,7 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
-def _say_next(run: Run) -> None:
+def _say_next(run: Run, base: Path) -> None:
     from tandem_plugin.lab.recipes.folder import SENIOR
     from tandem_plugin.lab.recipes.summary import next_commands
 
@@ -181,7 +181,7 @@ def _say_next(run: Run) -> None:
         else ("the best by the run's own validation")
     )
     echo(f"\nThe senior: {run.out / SENIOR}, {chosen}. Next:\n")
-    for command in next_commands(run):
+    for command in next_commands(run, base):
         echo(f"  {command}")
 
 
@@ -204,6 +204,8 @@ def _reason(said: str) -> str:
     """Why a trainer rejected its command: Python's last line, or what Hydra writes without one."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     lines = [line for line in lines if not re.match(_NO_REASON, line)]
+    if rejected := [line for line in lines if ": error: " in line]:  # argparse's, after its usage
+        return rejected[-1][:300]
     is_traced = any(line.startswith("Traceback (") for line in lines)
     return " ".join(lines[-1:] if is_traced else lines[-6:])[:300]
 

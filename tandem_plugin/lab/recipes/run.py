@@ -257,8 +257,9 @@ def place(path: str, base: Path) -> Path:
 
 def model_of(model: str, what: str, base: Path) -> str:
     """A model's folder, absolute, or its name on the Hub; raises as :func:`check_model` does."""
-    folder = place(model, base)
-    is_path = model.startswith(("/", ".", "~")) or folder.is_dir()
+    folder, owner = place(model, base), model.partition("/")[0]
+    is_inside = "/" in model and place(owner, base).is_dir()  # so it is no owner on the Hub
+    is_path = model.startswith(("/", ".", "~")) or folder.is_dir() or is_inside
     name = str(folder) if is_path else model
     check_model(name, what)
     return name

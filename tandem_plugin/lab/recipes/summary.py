@@ -14,7 +14,7 @@ from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.lab.protocols import PAPERS_RUN, PAPERS_TANDEM, template_arguments
 from tandem_plugin.lab.recipes.data import RunData
 from tandem_plugin.lab.recipes.folder import SENIOR, marked
-from tandem_plugin.lab.recipes.run import Run, shell_lines, trainer_of
+from tandem_plugin.lab.recipes.run import Run, place, shell_lines, trainer_of
 from tandem_plugin.lab.recipes.settings import yaml_of
 from tandem_plugin.patching.versions import installed_version
 
@@ -92,11 +92,11 @@ def script(run: Run, base: Path, prepare: Sequence[str]) -> str:
     return first + shell_lines(trainer_of(run.recipe.trainer).command(run), places)
 
 
-def next_commands(run: Run) -> list[str]:
+def next_commands(run: Run, base: Path) -> list[str]:
     """What to type after a run: its responses as a page, its senior evaluated, a report.
 
     The arguments of the chat template are those of the training. Dumps of a run without tandem say
-    nothing of authors.
+    nothing of authors. base: the recipe's folder, from which files of benchmarks are found.
     """
     out, recipe = run.out, run.recipe
     template = template_arguments(run.arguments)
@@ -104,7 +104,8 @@ def next_commands(run: Run) -> list[str]:
     evaluation += ["--senior", f"base={run.model}", "--senior", f"{recipe.method}={out / SENIOR}"]
     evaluation += ["--junior", f"base={run.junior or run.model}"]
     for name, source in recipe.benchmarks.items():
-        evaluation += ["--benchmark", f"{name}={source}"]
+        file = place(source, base)
+        evaluation += ["--benchmark", f"{name}={file if file.is_file() else source}"]
     evaluation += ["--out", str(out / "results")]
     for name, value in template.items():
         evaluation += ["--template-arg", f"{name}={json.dumps(value)}"]

@@ -20,6 +20,8 @@ from tandem_plugin.patching import versions
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem"
+
 LEAVES = """
 import os, sys
 from pathlib import Path
@@ -143,6 +145,14 @@ def test_trainer_that_ends_without_a_senior_is_no_success(
         (["--set", "model=./nowhere"], (), "model-missing"),
         (["--set", "model=~/nowhere"], (), "model-missing"),
         (["--set", "model=models/qwen/x"], (), "model-missing"),
+        (["--set", "model=models/qwen"], (), "model-missing"),  # owner/name, but models is a folder
+        (["--set", "junior=models/qwen"], (), "model-missing"),
+        (["--set", "train=~/nowhere.parquet", "--set", "problems=null"], (), "recipe-file-missing"),
+        (["--set", "map=~/nowhere.py:row"], (), "recipe-file-missing"),
+        (["~/nowhere/recipe.yaml"], (), "recipe-missing"),
+        (["--set", "tandem.pp=0.7"], (), "setting-unknown"),
+        ([], (f"{TANDEM}.pp=0.7",), "recipe-argument-contradicts"),
+        (["--set", "version=9.9.9"], (), "recipe-version-differs"),
         (["--set", "junior=./nowhere"], (), "model-missing"),
         (["--set", "problems=nowhere.jsonl"], (), "recipe-file-missing"),
         (["--set", "reward=nowhere.py:score"], (), "recipe-file-missing"),
@@ -158,6 +168,7 @@ def test_trainer_that_ends_without_a_senior_is_no_success(
 def test_nothing_starts_that_is_wrong(
     arguments: list[str], own: tuple[str, ...], code: str, folder: Path
 ) -> None:
+    (folder / "models").mkdir()
     done = invoke(*arguments, own=own)
     assert done.exit_code == 1, done.output
     assert f"[{code}]" in done.stderr
@@ -258,6 +269,10 @@ def test_dry_run_says_what_the_trainer_says(folder: Path, monkeypatch: pytest.Mo
     [
         ("", ""),
         ("Traceback (most recent call last):\n  File x\nValueError: no\n", "ValueError: no"),
+        (
+            "usage: a.py [-h]\n[--x X]\na.py: error: unrecognized arguments: --y 1\n",
+            "a.py: error: unrecognized arguments: --y 1",
+        ),
         ("WARNING:2026-11-29 Platform 'nvidia' is registered\nNo such key\n", "No such key"),
         (
             "Could not override 'a.b'.\nKey 'b' is not in struct\n\n"
@@ -279,6 +294,48 @@ def test_relative_paths_are_from_the_recipes_folder(
     assert invoke("../recipe.yaml").exit_code == 0
     assert (folder / "runs" / "verl" / "tandem" / "done").exists()
     assert invoke("..").exit_code == 0  # the folder of a recipe
+
+
+def test_home_is_found_in_every_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "mine.py").write_text(
+        "def score(response, problem):\n    return 1.0\n\n\ndef row(record):\n    return record\n"
+    )
+    settings = {
+        "model": "~/model",
+        "junior": "~/model",
+        "problems": "~/mine.jsonl",
+        "map": "~/mine.py:row",
+        "reward": "~/mine.py:score",
+        "out": "~/x/run",
+    }
+    sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    monkeypatch.chdir("/")
+    done = invoke("~/recipe.yaml", *sets)
+    assert done.exit_code == 0, done.output
+    assert (folder / "x" / "run" / "done").exists()
+    own = ["problems=null", "train=~/data.parquet", "validation=~/data.parquet", "out=~/y"]
+    (folder / "data.parquet").touch()
+    assert invoke("~/", *(p for text in own for p in ("--set", text))).exit_code == 0
+    assert not (folder / "~").exists()
+
+
+def test_model_of_a_removed_line_is_said_before_the_start(folder: Path) -> None:
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("steps: 2\n", ""))
+    said = invoke("--prepare", "--set", "model=model").stdout
+    (line,) = [line for line in said.splitlines() if line.startswith("not in the file")]
+    assert "steps 100" in line
+    assert "method tandem" in line
+
+
+def test_folder_of_a_recipe_may_have_any_name(tmp_path: Path, folder: Path) -> None:
+    odd = folder / "it's a [folder] =1"
+    odd.mkdir()
+    for name in ("recipe.yaml", "mine.jsonl"):
+        (odd / name).write_bytes((folder / name).read_bytes().replace(b"\n", b"\r\n"))
+    assert invoke(str(odd), "--set", "model=../model").exit_code == 0
+    assert (odd / "runs" / "verl" / "tandem" / "done").exists()
 
 
 def test_swapping_the_trainer_keeps_the_data(folder: Path) -> None:

@@ -433,7 +433,7 @@ def test_next_commands_evaluate_a_test_set_with_the_template_of_the_training(
     if given and trainer != "openrlhf":
         pytest.importorskip("hydra")
     run = made_run(trainer, tmp_path, *given, method=method)
-    commands = [shlex.split(command) for command in next_commands(run)]
+    commands = [shlex.split(command) for command in next_commands(run, tmp_path)]
     assert [command[1] for command in commands] == [
         *(["view"] if method == "tandem" else []), "eval", "report"
     ]  # fmt: skip
@@ -445,6 +445,21 @@ def test_next_commands_evaluate_a_test_set_with_the_template_of_the_training(
         trainer, "enable_thinking=false"
     )
     assert not expected or evaluation[evaluation.index("--template-arg") + 1] == expected
+
+
+def test_benchmark_of_a_file_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    for file in (tmp_path / "here.jsonl", tmp_path / "home" / "there.jsonl"):
+        file.touch()
+    benchmarks = {"A": "here.jsonl", "B": "~/there.jsonl", "C": "math500"}
+    run = made_run("verl", tmp_path, benchmarks=benchmarks)
+    words = shlex.split(next_commands(run, tmp_path)[-2])
+    assert [words[at + 1] for at, word in enumerate(words) if word == "--benchmark"] == [
+        f"A={tmp_path / 'here.jsonl'}", f"B={tmp_path / 'home' / 'there.jsonl'}", "C=math500"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
