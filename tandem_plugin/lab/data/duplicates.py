@@ -20,62 +20,7 @@ _STEPS = "step by step"
 """In a sentence on how to answer, and in no problem."""
 _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n")
 _WORD = re.compile(r"[^\W_]+")
-_LAYOUT = re.compile(
-    r"\\(?:(?:left|right|[bB]igg?[lrm]?|middle)(?![A-Za-z])"
-    r"|(?:begin|end)\s*\{[a-zA-Z]+\*?\}"
-    r"|(?:displaystyle|textstyle|scriptstyle|limits|nolimits|q?quad|enspace|allowbreak)(?![A-Za-z])"
-    r"|(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt|normal)|mbox|operatorname\*?"
-    r"|rm|bf|it|boldsymbol|[hv]space\*?)(?![A-Za-z])"
-    r"|[,;:!><> ()\[\]{}\\])"
-)
-"""TeX commands for the appearance of a formula."""
-_SAME = {
-    **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), ""),  # as 1/2 is written
-    **dict.fromkeys(("dbinom", "tbinom"), "binom"),
-    "leq": "le",
-    "leqslant": "le",
-    "geq": "ge",
-    "geqslant": "ge",
-    "neq": "ne",
-    "ldots": "dots",
-    "cdots": "dots",
-    "dotsc": "dots",
-    "rightarrow": "to",
-    "cdot": "times",
-    "varphi": "phi",
-    "varepsilon": "epsilon",
-    "degree": "circ",
-}
-"""TeX commands that are one, by their names."""
-_COMMAND = re.compile(r"\\([A-Za-z]+)")
-_SHORT_FRACTION = re.compile(r"\\([dtc]?frac)\s*(\d)\s*(\d)")
-_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|\\[,!])(?=\d{3}(?!\d))")
 _NOT_BETWEEN_DIGITS = re.compile(r"(?<!\d) | (?!\d)")
-_SIGNS = {
-    "\u2264": "le",
-    "\u2265": "ge",
-    "\u2260": "ne",
-    "\u2248": "approx",
-    "\u00d7": "times",
-    "\u00b7": "times",
-    "\u00f7": "div",
-    "\u00b1": "pm",
-    "\u221a": "sqrt",
-    "\u221e": "infty",
-    "\u00b0": "circ",
-    "\u2208": "in",
-    "\u222a": "cup",
-    "\u2229": "cap",
-    "\u2192": "to",
-    "\u2220": "angle",
-    "\u25b3": "triangle",
-    "\u2211": "sum",
-    "\u220f": "prod",
-    "\u222b": "int",
-    "\u2202": "partial",
-    "\u2026": "dots",
-}
-"""Signs that TeX has a command for."""
 
 Words: TypeAlias = tuple[str, ...]
 
@@ -92,15 +37,14 @@ class NearDuplicate(NamedTuple):
 
 def words_of(problem: Problem) -> Words:
     """The words and numbers of a problem in lower case, without lines that say how to answer."""
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", _asked(problem, "\n")).casefold()))
+    return _plain(_asked(problem, "\n"))
 
 
 def spelling_of(problem: Problem) -> str:
-    r"""A problem's letters and digits, equal for all spellings of one problem.
+    """A problem's letters and digits, equal for all spellings of one problem.
 
-    It has no spaces but between numbers, no signs and no case; no TeX for appearance alone;
-    ``\dfrac``, ``\frac`` and a slash are one, as are ``\leq`` and the sign for it, and
-    composed and decomposed letters; and no sentence on how to answer.
+    It has no spaces but between numbers, no signs and no case; composed and decomposed letters are
+    one; and it has no sentence on how to answer. What differs in its TeX is a near duplicate.
     """
     return _NOT_BETWEEN_DIGITS.sub("", " ".join(_plain_words(problem)))
 
@@ -142,21 +86,7 @@ def _plain_words(problem: Problem) -> Words:
 
 @lru_cache(2**16)
 def _plain(text: str) -> Words:
-    text = unicodedata.normalize("NFKC", text)
-    text = text if text.isascii() else "".join(map(_named, text))
-    text = _SHORT_FRACTION.sub(r"\\\1{\2}{\3}", _THOUSANDS.sub("", text))
-    text = _COMMAND.sub(lambda match: f" {_SAME.get(match[1], match[1])} ", _LAYOUT.sub(" ", text))
-    return tuple(_WORD.findall(text.casefold()))
-
-
-def _named(sign: str) -> str:
-    r"""A sign as TeX's command for it: ``\alpha`` for the Greek letter; itself if it has none."""
-    if name := _SIGNS.get(sign):
-        return rf"\{name} "
-    if "\u0391" <= sign <= "\u03c9":
-        name = unicodedata.name(sign, "").rpartition(" ")[2].lower()
-        return rf"\{name} " if name else sign
-    return sign
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _asked(problem: Problem, ends: str | re.Pattern[str]) -> str:

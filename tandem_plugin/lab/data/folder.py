@@ -19,8 +19,11 @@ _UNFINISHED = ".prepare"
 """Has files that are being written."""
 _FINISHED = ".prepared"
 """Has files that are complete and move to the folder, the manifest first."""
-_KINDS = {"name": str, "trainer": str, "files": dict, "rows": dict, "checksums": dict}
-"""What every manifest has had."""
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("name", "trainer", "template", "instruction"), str),
+    **dict.fromkeys(("files", "rows", "checksums", "sha256"), dict),
+}
+"""What every manifest has."""
 _NAMES = ("train.parquet", "heldout.parquet", "train.jsonl", "heldout.jsonl")
 
 
@@ -132,11 +135,9 @@ def _check_prepared(folder: Path, name: str, trainer: str) -> None:
             name=manifest["name"],
             trainer=manifest["trainer"],
         )
-    digests = manifest.get("sha256")
-    if not isinstance(digests, dict):  # an earlier version's
-        return
     for file in _listed(folder):
-        if os.path.exists(folder / file) and file_digest(folder / file) != digests.get(file):
+        expected = manifest["sha256"].get(file)
+        if os.path.exists(folder / file) and file_digest(folder / file) != expected:
             raise OutputError("data-folder-foreign-file", folder=folder, file=file)
 
 

@@ -164,11 +164,9 @@ def written_template(file: Path) -> PromptTemplate | None:
     manifest = prepared_manifest(file)
     if manifest is None:
         return None
-    template, instruction = manifest.get("template"), manifest.get("instruction")
-    if not isinstance(template, str) or not isinstance(instruction, str):
-        return PromptTemplate()
     always = manifest.get("always_instructed") is True
-    return PromptTemplate(template, instruction, manifest.get("system"), always)
+    parts = (manifest["template"], manifest["instruction"], manifest.get("system"))
+    return PromptTemplate(*parts, always)
 
 
 def _check_left(out: Path, parts: Mapping[str, object]) -> None:

@@ -117,10 +117,6 @@ def _json(path: Path) -> list[Any]:
         raise not_utf8(repr(str(path)), error) from error
     except ValueError as error:
         raise DataError("problem-file-not-json", path=path, error=error) from error
-    if isinstance(records, dict):
-        lists = [value for value in records.values() if isinstance(value, list)]
-        if len(lists) == 1:
-            return list(lists[0])
     if not isinstance(records, list):
         raise DataError("problem-file-not-list", path=path, kind=type(records).__name__)
     return records

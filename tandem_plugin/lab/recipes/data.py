@@ -28,6 +28,8 @@ ORIGIN = "origin.json"
 """What the files of a folder were prepared from; written last."""
 
 _SHOWN = 12
+_NOTICED = ("unreadable_golds", "near_duplicates", "contradictions", "without_box")
+"""Names of a manifest's counts and lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,15 @@ class RunData:
         text = f"{self.name}: {rows['train']:,} rows, checksum {sums['train'][:_SHOWN]}"
         heldout = f", {rows['heldout']:,} held out" if "heldout" in rows else ""
         return f"{text}{heldout}; {self.folder}"
+
+    def noticed(self) -> str:
+        """What the manifest says that somebody who trains on the files should know; often empty."""
+        manifest = (read_manifest(self.folder) if self.origin else None) or {}
+        fields = ", ".join(manifest.get("unread_fields", ()))
+        found = [(name, manifest.get(name, 0)) for name in _NOTICED]
+        counts = [(name, len(rows) if isinstance(rows, list) else rows) for name, rows in found]
+        lines = [f"{name.replace('_', ' ')} {count:,}" for name, count in counts if count]
+        return "; ".join([*([f"not in the prompts: {fields}"] if fields else []), *lines])
 
     def marks(self) -> dict[str, str]:
         """What identifies the problems, for a run's note: names and digests."""

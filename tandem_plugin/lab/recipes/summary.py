@@ -38,6 +38,8 @@ def fields(run: Run, data: RunData, defaults: Sequence[str]) -> dict[str, str]:
         "device": "CPU" if run.is_on_cpu else f"{run.gpus} GPU{'s' if run.gpus > 1 else ''}",
         "folder": str(run.out),
     }
+    if noticed := data.noticed():
+        block["in the data"] = noticed
     if run.arguments:
         block["arguments"] = shlex.join(run.arguments)
     if defaults:

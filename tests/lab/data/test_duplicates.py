@@ -24,21 +24,11 @@ PROBLEM = (
     r"in the caf" + "\u00e9" + r". Find the value of $f(x)$."
 )
 RESPELLED = (
-    PROBLEM.replace(r"\frac", r"\dfrac"),
-    PROBLEM.replace(r"\frac{1}{2}", r"\frac12"),
-    PROBLEM.replace(r"\frac{1}{2}", "1/2"),
-    PROBLEM.replace("(x^2 + 1)", r"\left(x^2+1\right)"),
-    PROBLEM.replace("(x^2 + 1)", r"\bigl(x^{2} + 1\bigr)"),
     PROBLEM.replace("x^2", "x\u00b2"),
-    PROBLEM.replace(r"\leq", "\u2264").replace(r"\alpha", "\u03b1").replace(r"\cdot", "\u00d7"),
-    PROBLEM.replace(r"\leq", r"\le").replace(r"\cdot", r"\times"),
-    PROBLEM.replace("1,000", "1000"),
     PROBLEM.replace("1,000", r"1{,}000"),
     PROBLEM.replace("$", ""),
     PROBLEM.replace(" $", r" \(").replace("$ ", r"\) "),
-    PROBLEM.replace("value", r"\textbf{value}"),
     PROBLEM.replace(" = ", r"\,=\;"),
-    PROBLEM.replace("$f(x)$.", r"\begin{align*} f(x) \end{align*}."),
     PROBLEM.replace(" ", "\u00a0"),
     PROBLEM.replace("real", "re\u200bal"),
     PROBLEM.replace(". ", ".\r\n"),
@@ -50,6 +40,24 @@ RESPELLED = (
     f'{PROBLEM} Let\'s think step by step and output the final answer after "####".',
     f"Solve the following problem step by step. {PROBLEM}",
 )
+
+
+NEAR = (
+    PROBLEM.replace(r"\frac", r"\dfrac"),
+    PROBLEM.replace(r"\frac{1}{2}", r"\frac12"),
+    PROBLEM.replace("(x^2 + 1)", r"\left(x^2+1\right)"),
+    PROBLEM.replace(r"\cdot", r"\times"),
+    PROBLEM.replace("1,000", "1000"),
+    PROBLEM.replace("value", r"\textbf{value}"),
+)
+
+
+@pytest.mark.parametrize("text", NEAR, ids=range(len(NEAR)))
+def test_problem_that_differs_in_its_tex_is_a_near_duplicate(text: str):
+    assert spelling_of(problem(text)) != spelling_of(problem(PROBLEM))
+    long = " How many such numbers are there below the hundred, and what is their sum, if any is?"
+    (pair,) = near_duplicates([problem(PROBLEM + long, 1)], [problem(text + long, 2)])
+    assert (pair.heldout, pair.train) == (2, 1)
 
 
 @pytest.mark.parametrize("text", RESPELLED, ids=range(len(RESPELLED)))

@@ -131,10 +131,11 @@ def test_a_byte_order_mark_is_no_bad_row(tmp_path: Path, ending: str):
     assert [problem.row for problem in read_problems(file).problems] == [2, 3]
 
 
-def test_a_list_within_an_object_is_read(tmp_path: Path):
+def test_an_object_is_no_list_of_problems(tmp_path: Path):
     file = tmp_path / "set.json"
     file.write_text(json.dumps({"version": 1, "rows": [{"problem": "1 + 1?", "answer": 2}]}))
-    assert len(read_problems(file)) == 1
+    with refused("problem-file-not-list", kind="dict"):
+        read_problems(file)
 
 
 def test_a_file_name_that_is_no_text_gives_a_name_that_can_be_written(tmp_path: Path):

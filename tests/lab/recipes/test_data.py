@@ -114,6 +114,16 @@ def test_folder_says_what_it_was_prepared_from(tmp_path: Path) -> None:
     assert ", 2 held out; " in data.described()
 
 
+def test_what_the_prompts_do_not_have_is_said(tmp_path: Path) -> None:
+    source = problems(tmp_path / "mine.jsonl")
+    assert made(tmp_path, source).noticed() == ""
+    rows = [json.loads(line) | {"level": 3, "url": "x"} for line in source.open()]
+    rows.append(rows[0] | {"answer": "7"})
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = made(tmp_path, source).noticed()
+    assert said == "not in the prompts: level, url; contradictions 1"
+
+
 def test_interrupted_preparation_is_done_again(tmp_path: Path) -> None:
     data = made(tmp_path, problems(tmp_path / "mine.jsonl"))
     (data.folder / ORIGIN).unlink()
