@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 import sys
@@ -24,30 +25,56 @@ SIZES = {"prompts": 4, "samples": 4, "max_prompt": 128, "max_response": 32, "hel
 """Of a run of two steps on a CPU."""
 
 
+MINE = """
+def letters(response, problem):
+    assert problem["prompt"]
+    return response.count("e") / 10
+
+
+def brief(responses, problems):
+    return [-len(text) / 100 for text in responses]
+
+
+def nothing(response, problem):
+    return None
+"""
+"""Rewards of one's own: the first two are right."""
+
+PASTED = 'tandem train "$0" --print > job.sh && exec bash job.sh'
+"""A shell that executes what ``tandem train --print`` writes, as it stands."""
+
+
 def train(
-    folder: Path, trainer: str, model: Path, *arguments: str, timeout: float = 1200, **settings: Any
+    folder: Path,
+    trainer: str,
+    model: Path,
+    *arguments: str,
+    timeout: float = 1200,
+    script: str = 'exec tandem train "$0" "$@"',
+    **settings: Any,
 ) -> TrainerRun:
     """Run ``tandem train`` on sums with a tiny model, in a new folder of ``folder``.
 
-    settings: the recipe's over those of a small run. arguments: the trainer's own.
+    settings: the recipe's over those of a small run. arguments: the command's own. script: of a
+    shell that gets the recipe as ``$0`` and the arguments.
     """
 
     def started(out: Path, ray: Path) -> tuple[Sequence[str], dict[str, str]]:
         rows = [{"problem": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(24)]
         (out / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (out / "mine.py").write_text(MINE)
         recipe = {
             "trainer": trainer,
             "model": model,
             "problems": "sums.jsonl",
             "device": "cpu",
             "steps": 2,
-            "benchmarks": {"sums": str(out / "sums.jsonl")},
+            "benchmarks": {"sums": "sums.jsonl"},
             **SIZES,
             **settings,
         }
         lines = [f"{name}: {yaml_of(value)}\n" for name, value in recipe.items()]
         (out / "recipe.yaml").write_text("".join(lines))
-        own = ["--", *arguments] if arguments else []
         variables = {
             **os.environ,
             "RAY_TMPDIR": str(ray),
@@ -57,9 +84,48 @@ def train(
             "HF_HUB_OFFLINE": "1",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         }
-        return [*TANDEM, "train", str(out / "recipe.yaml"), *own], variables
+        cd = f"cd {shlex.quote(str(out))} && {script}"
+        return ["bash", "-c", cd, str(out / "recipe.yaml"), *arguments], variables
 
     return run_trainer(folder, f"{trainer}-recipe", started, None, timeout)
+
+
+def assert_reads_its_command(
+    folder: Path, trainer: str, model: Path, unknown: Sequence[str], **settings: Any
+) -> None:
+    """A dry run starts nothing, and says what the trainer does not know."""
+    right = train(folder, trainer, model, "--dry-run", **settings)
+    assert right.exit_code == 0, right.log[-3000:]
+    assert f"{trainer} reads its command" in right.log
+    assert not (right.folder / "runs").exists()
+    wrong = train(folder, trainer, model, "--dry-run", "--", *unknown, **settings)
+    assert wrong.exit_code == 1
+    last = wrong.log.splitlines()[-1]
+    assert last.endswith("[recipe-dry-run-failed]")
+    assert "no_such_thing" in last
+
+
+def assert_trains_by_rewards_of_ones_own(folder: Path, trainer: str, model: Path) -> None:
+    """The printed command, pasted: each response has the weighted sum of two functions."""
+    rewards = {"reward": ["mine.py:letters", "mine.py:brief"], "reward_weights": [1, 0.5]}
+    trained = train(folder, trainer, model, script=PASTED, **rewards)
+    assert trained.exit_code == 0, trained.log[-5000:]
+    dumps = sorted((trained.folder / "runs" / trainer / "tandem" / "rollouts").glob("*.jsonl"))
+    assert len(dumps) == 2
+    rows = [json.loads(line) for dump in dumps for line in dump.read_text().splitlines()]
+    for row in rows:
+        text = row["output"].replace("<|im_end|>", "").replace("<|endoftext|>", "")
+        expected = text.count("e") / 10 - len(text) / 200
+        assert math.isclose(row["score"], expected, abs_tol=1e-5), row
+
+
+def assert_bad_reward_names_its_row(folder: Path, trainer: str, model: Path) -> None:
+    """The run ends, and its last line says which row got what."""
+    trained = train(folder, trainer, model, reward="mine.py:nothing")
+    assert trained.exit_code == 1, trained.log[-3000:]
+    last = trained.log.rstrip().splitlines()[-1]
+    assert "nothing returned None for the row" in last
+    assert "What is " in last
 
 
 def command(trainer: str, model: Path, data: Path, **settings: Any) -> list[str]:

@@ -14,7 +14,14 @@ import torch
 from support import recipes
 from support.commands import TANDEM, run
 from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
-from support.recipes import assert_replays, follow, train
+from support.recipes import (
+    assert_bad_reward_names_its_row,
+    assert_reads_its_command,
+    assert_replays,
+    assert_trains_by_rewards_of_ones_own,
+    follow,
+    train,
+)
 
 pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 BENCH = OpenRLHFBench
@@ -91,3 +98,17 @@ def test_grpo_g16_has_groups_of_sixteen(bench: OpenRLHFBench, tmp_path: Path) ->
     found = [set(row["advantages"][row["mask"]].tolist()) for row in rows]
     assert [len(one) for one in found] == [1] * len(rows)
     assert [one.pop() for one in found] == pytest.approx(expected.tolist(), abs=1e-3)
+
+
+def test_trainer_reads_its_command(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_reads_its_command(tmp_path, "openrlhf", checkpoints["senior"], ["--no_such_thing", "1"])
+
+
+def test_printed_command_trains_by_rewards_of_ones_own(
+    tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    assert_trains_by_rewards_of_ones_own(tmp_path, "openrlhf", checkpoints["senior"])
+
+
+def test_bad_reward_names_its_row(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_bad_reward_names_its_row(tmp_path, "openrlhf", checkpoints["senior"])

@@ -8,7 +8,14 @@ import pytest
 
 pytest.importorskip("skyrl", reason="SkyRL is not installed: make test-skyrl")
 
-from support.recipes import assert_replays, follow, train
+from support.recipes import (
+    assert_bad_reward_names_its_row,
+    assert_reads_its_command,
+    assert_replays,
+    assert_trains_by_rewards_of_ones_own,
+    follow,
+    train,
+)
 
 from tandem_plugin.training.checkpoint_note import NOTE
 
@@ -32,3 +39,17 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(
         assert (out / "senior" / NOTE).exists()
         assert_replays(out, model)
     follow(trained, out, method)
+
+
+def test_trainer_reads_its_command(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_reads_its_command(tmp_path, "skyrl", checkpoints["senior"], ["trainer.no_such_thing=1"])
+
+
+def test_printed_command_trains_by_rewards_of_ones_own(
+    tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    assert_trains_by_rewards_of_ones_own(tmp_path, "skyrl", checkpoints["senior"])
+
+
+def test_bad_reward_names_its_row(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_bad_reward_names_its_row(tmp_path, "skyrl", checkpoints["senior"])

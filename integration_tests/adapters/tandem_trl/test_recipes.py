@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
-from support.recipes import assert_replays, follow, train
+from support.recipes import (
+    assert_bad_reward_names_its_row,
+    assert_reads_its_command,
+    assert_replays,
+    assert_trains_by_rewards_of_ones_own,
+    follow,
+    train,
+)
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
 
@@ -30,22 +36,15 @@ def test_recipe_trains_to_its_end_and_its_next_commands_run(
     follow(trained, out, method)
 
 
-def test_several_rewards_are_weighted_and_logged_by_their_names(
+def test_trainer_reads_its_command(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_reads_its_command(tmp_path, "trl", checkpoints["senior"], ["--no_such_thing", "1"])
+
+
+def test_printed_command_trains_by_rewards_of_ones_own(
     tmp_path: Path, checkpoints: dict[str, Path]
 ) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "def letters(response, problem):\n    return response.count('e') / 10\n\n"
-        "def brief(responses, problems):\n    return [-len(text) / 100 for text in responses]\n"
-    )
-    rewards = [f"{file}:letters", f"{file}:brief"]
-    trained = train(
-        tmp_path, "trl", checkpoints["senior"], reward=rewards, reward_weights=[1, 0.5], steps=1
-    )
-    assert trained.exit_code == 0, trained.log[-5000:]
-    assert "rewards/letters/mean" in trained.log
-    assert "rewards/brief/mean" in trained.log
-    dump = trained.folder / "runs" / "trl" / "tandem" / "rollouts" / "1.jsonl"
-    for row in map(json.loads, dump.read_text().splitlines()):
-        text = row["output"].replace("<|im_end|>", "").replace("<|endoftext|>", "")
-        assert row["score"] == pytest.approx(text.count("e") / 10 - len(text) / 200)
+    assert_trains_by_rewards_of_ones_own(tmp_path, "trl", checkpoints["senior"])
+
+
+def test_bad_reward_names_its_row(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_bad_reward_names_its_row(tmp_path, "trl", checkpoints["senior"])

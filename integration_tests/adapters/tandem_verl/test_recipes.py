@@ -16,7 +16,14 @@ from made_runs import made_run
 from support import recipes
 from support.grpo import GRPOReference
 from support.reading import Readers
-from support.recipes import assert_replays, follow, train
+from support.recipes import (
+    assert_bad_reward_names_its_row,
+    assert_reads_its_command,
+    assert_replays,
+    assert_trains_by_rewards_of_ones_own,
+    follow,
+    train,
+)
 from support.verl_run import VerlBench
 
 from tandem_plugin.lab.recipes import verl
@@ -222,3 +229,17 @@ def test_stopped_recipe_goes_on_with_its_last_checkpoint(
     # Nothing was solved, so that the first is still the best.
     assert {path.name for path in (tmp_path / "run" / "seniors").iterdir()} == {"step_1", "step_2"}
     assert (tmp_path / "run" / "senior").resolve().name == "step_1"
+
+
+def test_trainer_reads_its_command(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_reads_its_command(tmp_path, "verl", checkpoints["senior"], ["trainer.no_such_thing=1"])
+
+
+def test_printed_command_trains_by_rewards_of_ones_own(
+    tmp_path: Path, checkpoints: dict[str, Path]
+) -> None:
+    assert_trains_by_rewards_of_ones_own(tmp_path, "verl", checkpoints["senior"])
+
+
+def test_bad_reward_names_its_row(tmp_path: Path, checkpoints: dict[str, Path]) -> None:
+    assert_bad_reward_names_its_row(tmp_path, "verl", checkpoints["senior"])

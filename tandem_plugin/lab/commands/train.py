@@ -162,7 +162,9 @@ def _failure(run: Run, ended: Ended) -> str:
         return f"Stopped by {ended.stopped_by} {after}; nothing is left running. {again}"
     how = f"by signal {-ended.code}" if ended.code < 0 else f"with exit code {ended.code}"
     error = f" {ended.error}" if ended.error else ""
-    return f"Error: {run.recipe.trainer} ended {how} {after}.{error}"
+    code = ended.coded.rpartition("[")[2]
+    before = f" Before it: {ended.coded}" if code and code not in ended.error else ""
+    return f"Error: {run.recipe.trainer} ended {how} {after}.{error}{before}"
 
 
 def _duration(seconds: float) -> str:

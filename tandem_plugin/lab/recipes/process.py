@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tandem_plugin.errors import is_code
 from tandem_plugin.lab.recipes.run import Command
 
 MARK = "TANDEM_RUN_MARK"
@@ -26,6 +27,9 @@ _PATIENCE_S = 20.0
 """What processes get to end by themselves before they are killed."""
 
 _ERROR = re.compile(rb"^(?:.*?\b)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): .+")
+_CODED = re.compile(rb"(.*) \[([a-z0-9]+(?:-[a-z0-9]+)+)\]")
+"""A line that ends as this package's errors do, whatever a trainer writes before it."""
+_LONGEST = 600
 _OF_LAUNCHERS = (b"CalledProcessError", b"ChildFailedError")
 """They report that a process failed, after its own error."""
 
@@ -39,6 +43,9 @@ class Ended:
     seconds: float
     error: str
     """The last error in its output, one line; empty if there was none."""
+    coded: str = ""
+    """The last error of this package before it, such as a reward's, which OpenRLHF logs and then
+    ends for the want of a reward."""
     stopped_by: str = ""
     """The signal that this process got meanwhile, by its name."""
 
@@ -63,7 +70,7 @@ def run_trainer(
     written to standard output by default.
     """
     mark, start = secrets.token_hex(8), time.monotonic()
-    error, tail, stopped_by = b"", b"", ""
+    error, coded, tail, stopped_by = b"", b"", b"", ""
     with log.open("ab") as file:
         process = subprocess.Popen(
             command.arguments,
@@ -84,14 +91,16 @@ def run_trainer(
                     (show or _show)(part)
                     *lines, tail = (tail + part).split(b"\n")
                     error = next(filter(None, map(_error_in, reversed(lines))), error)
+                    coded = next(filter(None, map(_coded_in, reversed(lines))), coded)
                 process.wait()
         except _StoppedError as stop:
             stopped_by = stop.name
         finally:
             with _signals_ignored():
                 _end(process, mark)
-    text = error.decode("utf-8", "replace")
-    return Ended(process.returncode, time.monotonic() - start, text, stopped_by)
+    error_text, coded_text = (line.decode("utf-8", "replace") for line in (error, coded))
+    seconds = time.monotonic() - start
+    return Ended(process.returncode, seconds, error_text, coded_text, stopped_by)
 
 
 def _parts(pipe: int) -> Iterator[bytes]:
@@ -107,9 +116,20 @@ def _show(part: bytes) -> None:
         sys.stdout.flush()
 
 
+def _plain(line: bytes) -> bytes:
+    """A line without colours."""
+    return re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()
+
+
+def _coded_in(line: bytes) -> bytes:
+    """A line that has an error of this package, cut at its beginning."""
+    match = _CODED.fullmatch(_plain(line))
+    return match[0][-_LONGEST:] if match and is_code(match[2].decode()) else b""
+
+
 def _error_in(line: bytes) -> bytes:
     """A line of Python's that names an error, without what Ray puts before it."""
-    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()
+    plain = _plain(line)
     match = _ERROR.match(plain)
     if match is None or any(name in match[1] for name in _OF_LAUNCHERS):
         return b""

@@ -130,6 +130,22 @@ def test_last_line_of_a_failure_is_ours(folder: Path, monkeypatch: pytest.Monkey
     assert "it cannot be" in log.read_text()
 
 
+def test_error_that_a_trainer_only_logged_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As OpenRLHF does with a reward that raises."""
+    reward = "mine.py:f returned None for the row 'two?'. Return a number. [reward-not-number]"
+    for last, said in {
+        "TypeError: no reward": f"TypeError: no reward Before it: INFO {reward} Log: ",
+        f"GradingError: {reward}": f". GradingError: {reward} Log: ",
+        "no words": f". Before it: INFO {reward} Log: ",
+    }.items():
+        plays(monkeypatch, f"print({f'INFO {reward}'!r}); print({last!r}); raise SystemExit(1)")
+        assert said in invoke().stderr.splitlines()[-1]
+    plays(monkeypatch, "print('a pool [default-pool]'); raise SystemExit(1)")
+    assert "Before it" not in invoke().stderr
+
+
 def test_trainer_that_ends_without_a_senior_is_no_success(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
