@@ -152,8 +152,8 @@ def _gpu(machine: Machine) -> Finding:
     hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if not machine.cards:
         message = (
-            "No NVIDIA GPU: engines run slowly, on the CPU build of vLLM, and the recipes of "
-            "`tandem init` do not start."
+            "No NVIDIA GPU: engines run slowly, on the CPU build of vLLM, and `tandem train` needs "
+            "--set device=cpu."
         )
         return Finding("gpu", "ok", message)
     shown = "; ".join(machine.cards)

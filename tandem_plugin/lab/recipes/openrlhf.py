@@ -32,7 +32,6 @@ SAYS = {
     "actor.model_name_or_path": "model",
     "actor.num_gpus_per_node": "gpus",
     "ref.num_gpus_per_node": "gpus",
-    "vllm.num_engines": "gpus",
     "actor.adam.lr": "learning_rate",
     "data.prompt_dataset": "train",
     "eval.dataset": "validation",

@@ -38,7 +38,6 @@ SAYS = {
     "trainer.ref.model.path": "model",
     "trainer.placement.policy_num_gpus_per_node": "gpus",
     "trainer.placement.ref_num_gpus_per_node": "gpus",
-    f"{_ENGINE}.num_engines": "gpus",
     "trainer.policy.optimizer_config.lr": "learning_rate",
     "trainer.train_batch_size": "prompts",
     "trainer.policy_mini_batch_size": "updates",

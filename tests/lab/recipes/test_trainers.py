@@ -198,6 +198,16 @@ def test_argument_that_says_what_the_recipe_says_names_both(trainer: str, tmp_pa
     assert command_of(run)[-2:] == ["other.argument=2", "an.argument=1"]
 
 
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf", "skyrl"])
+def test_arguments_for_several_nodes_are_those_of_the_page(trainer: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    names = {"verl": "verl", "openrlhf": "OpenRLHF", "skyrl": "SkyRL"}
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| {names[trainer]} | `")]
+    arguments = shlex.split(row.split("`")[1])
+    command = command_of(made_run(trainer, tmp_path, *arguments, gpus=8))
+    assert command[-len(arguments) :] == arguments
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_every_setting_that_is_guarded_is_one(trainer: str, tmp_path: Path) -> None:
     """What SAYS names is in a command of some method, so that a guard cannot be misspelt."""
