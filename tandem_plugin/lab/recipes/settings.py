@@ -274,7 +274,7 @@ def _content(file: Path) -> dict[str, Any]:
                 file=file,
                 line=number,
                 text=line.strip(),
-                name=name.strip(),
+                name=_FORMER.get(name.strip(), name.strip().lower()),
                 value=value.strip(),
             )
     content = _parsed(text, file)

@@ -82,10 +82,18 @@ def test_line_ends_and_marks_of_other_systems_just_work(end: bytes, tmp_path: Pa
     assert read(tmp_path, text)[0].steps == 20
 
 
-@pytest.mark.parametrize("line", ["STEPS = 20", "steps=20", "ARGUMENTS=(--learning_rate 1e-5)"])
-def test_line_of_a_shell_is_told_how_yaml_has_it(line: str, tmp_path: Path) -> None:
-    name, _, value = line.partition("=")
-    with refused("recipe-line-of-shell", line=2, name=name.strip(), value=value.strip()):
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("STEPS = 20", "steps"),
+        ("steps=20", "steps"),
+        ("RESPONSE=512", "max_response"),
+        ("ARGUMENTS=(--learning_rate 1e-5)", "arguments"),
+    ],
+)
+def test_line_of_a_shell_is_told_how_yaml_has_it(line: str, name: str, tmp_path: Path) -> None:
+    value = line.partition("=")[2].strip()
+    with refused("recipe-line-of-shell", line=2, name=name, value=value):
         read(tmp_path, f"trainer: trl\r\n{line}\r\n")
 
 
