@@ -94,8 +94,8 @@ class RunData:
         """What the manifest says that somebody who trains on the files should know; often empty."""
         manifest = (read_manifest(self.folder) if self.origin else None) or {}
         fields = ", ".join(manifest.get("unread_fields", ()))
-        found = [(name, manifest.get(name, 0)) for name in _NOTICED]
-        counts = [(name, len(rows) if isinstance(rows, list) else rows) for name, rows in found]
+        noticed = [(name, manifest.get(name, 0)) for name in _NOTICED]
+        counts = [(name, len(rows) if isinstance(rows, list) else rows) for name, rows in noticed]
         lines = [f"{name.replace('_', ' ')} {count:,}" for name, count in counts if count]
         return "; ".join([*([f"not in the prompts: {fields}"] if fields else []), *lines])
 
