@@ -236,7 +236,7 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path):
     root: Any = get_command(app)
     for line in "\n".join(blocks).splitlines():
         if line.startswith("tandem "):
-            command, rest = root, line.split()[1:]
+            command, rest = root, line.partition(" -- ")[0].split()[1:]
             while hasattr(command, "commands"):
                 command, rest = command.commands[rest[0]], rest[1:]
             known = {option for p in command.params for option in p.opts}
