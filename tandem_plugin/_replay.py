@@ -124,16 +124,16 @@ def _walk(
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Authors and runs, ``[batch, longest + 1]``, of responses in order, the longest first."""
     lengths = [len(response) for response in responses]
-    is_boundary = np.zeros((len(responses), lengths[0]), dtype=np.bool_)
-    for row, response in zip(is_boundary, responses, strict=True):
-        row[: len(response)] = boundaries.contains(response)
+    token_class: NDArray[Any] = np.zeros((len(responses), lengths[0]), dtype=boundaries.table.dtype)
+    for row, response in zip(token_class, responses, strict=True):
+        row[: len(response)] = boundaries.read(response)
     u = draws_table(seeds, lengths[0] + 1)
     if has_walk(type(schedule)):
         walked: tuple[NDArray[np.bool_], NDArray[np.int64]] = cast(Any, schedule).walk(
-            is_boundary, u
+            token_class, u
         )
         return walked
-    return step_through(schedule, is_boundary, u, lengths)
+    return step_through(schedule, token_class, u, lengths)
 
 
 def _flat(token_ids: ArrayLike) -> NDArray[np.int64]:

@@ -14,9 +14,9 @@ from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.plugins.contracts import reserve
 from tandem_plugin.plugins.selection import (
     built_in_parameters,
-    check_resolver,
     make_schedule,
     parameter_names,
+    resolver_for,
 )
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.schedules import Schedule, SoloWordSchedule
@@ -184,7 +184,7 @@ class TandemConfig(BaseModel):
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
             raise ConfigError("schedule-without-drafts", schedule=schedule.name)
-        check_resolver(self.boundaries or schedule.boundaries)
+        resolver_for(schedule, self.boundaries)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> TandemConfig:

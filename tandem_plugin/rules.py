@@ -34,7 +34,7 @@ from tandem_plugin.errors import (
 from tandem_plugin.files import read_file
 from tandem_plugin.plugins.contracts import check_on_torch
 from tandem_plugin.plugins.loading import BUILT_IN, catalogue
-from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries
+from tandem_plugin.plugins.selection import make_schedule, resolve_boundaries, resolver_for
 from tandem_plugin.request import TandemRequest
 from tandem_plugin.schedules import (
     TRAINING_STEP,
@@ -46,6 +46,7 @@ from tandem_plugin.schedules import (
 )
 from tandem_plugin.schedules.alone import plain_class
 from tandem_plugin.schedules.parameters import typed
+from tandem_plugin.schedules.schedule import token_classes
 
 _MOST_RULES = 256
 
@@ -93,8 +94,13 @@ def code_digest(schedule: Schedule) -> str | None:
     for file in sorted({file for one in kind.__mro__ if (file := _source_file(one))}):
         found.update(read_file(file))
     responses, tokens = _PROBE
-    ids = (draws_table(range(responses), tokens) < 0.3).astype(np.int64)
-    boundaries = BoundarySet("probe", np.array([False, True]))
+    drawn = draws_table(range(responses), tokens)
+    if classes := token_classes(schedule):
+        ids = (drawn * len(classes)).astype(np.int64)
+        boundaries = BoundarySet("probe", np.arange(len(classes)), classes)
+    else:
+        ids = (drawn < 0.3).astype(np.int64)
+        boundaries = BoundarySet("probe", np.array([False, True]))
     for walk in walk_batch(list(ids), range(responses), schedule, boundaries):
         found.update(np.packbits(walk.authors).tobytes())
     return found.hexdigest()[:16]
@@ -219,7 +225,7 @@ class TandemRules:
             ):  # requests choose parameters, so the cache is bounded
                 self._rules.clear()
             check_on_torch(type(schedule))
-            boundaries = self._boundary_set(self.config.boundaries or schedule.boundaries)
+            boundaries = self._boundary_set(resolver_for(schedule, self.config.boundaries))
             self._rules[schedule] = Rule(schedule, boundaries, fingerprint(schedule, boundaries))
         return self._rules[schedule]
 

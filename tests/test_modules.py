@@ -77,6 +77,9 @@ HELD_BY = {
         "adapters/tandem_verl/batch.py",
         "adapters/tandem_verl/loss.py",
     ],
+    "tests/boundaries/test_markers.py": [
+        "tandem_plugin/boundaries/marked_text.py",
+    ],
     "tests/boundaries/test_round_trip.py": [
         "tandem_plugin/boundaries/vocabulary_families.py",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -252,24 +253,37 @@ def first_missed(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundarySet:
-    """The boundaries that a resolver found in one vocabulary.
+    """The boundaries that a resolver found in one vocabulary, or the class of each token.
 
-    table: bool ``[vocabulary]``. Token ids beyond its end (a padded embedding) are not boundaries.
+    table: bool ``[vocabulary]``, or with ``classes`` int64 ``[vocabulary]``. Token ids beyond its
+    end (a padded embedding) are not boundaries, and of class 0.
     """
 
     resolver: str
-    table: NDArray[np.bool_]
+    table: NDArray[np.bool_] | NDArray[np.int64]
+    classes: tuple[str, ...] = ()
+    """The names of the classes, in order; empty if tokens are boundaries or not."""
     digest: str = field(init=False)
-    """A hash of the boundary ids; independent of the vocabulary's padding."""
+    """A hash of the boundary ids, or of classes and ids; independent of the vocabulary's padding.
+    """
 
     def __post_init__(self) -> None:
         ids = np.flatnonzero(self.table).astype("<i8")
-        object.__setattr__(self, "digest", hashlib.sha256(ids.tobytes()).hexdigest())
+        digest = hashlib.sha256(ids.tobytes())
+        if self.classes:
+            digest.update(self.table[ids].astype("<i8").tobytes())
+            digest.update(json.dumps(self.classes).encode())
+        object.__setattr__(self, "digest", digest.hexdigest())
 
     def contains(self, token_ids: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each token id is a boundary: bool, with the shape of ``token_ids``.
+        """Whether each token id is a boundary, or of another class than 0: see :meth:`read`."""
+        return self.read(token_ids).astype(np.bool_, copy=False)
 
-        Raises :class:`AuthorshipError` for a negative id.
+    def read(self, token_ids: ArrayLike) -> NDArray[np.bool_] | NDArray[np.int64]:
+        """What a schedule reads of each token id, with the shape of ``token_ids``.
+
+        Returns bool, whether it is a boundary, or int64, its class. Raises
+        :class:`AuthorshipError` for a negative id.
         """
         ids = np.asarray(token_ids, dtype=np.int64)
         # Negative ids are huge as unsigned ones: one pass finds the ordinary case.
@@ -278,10 +292,9 @@ class BoundarySet:
         if int(ids.min()) < 0:
             raise AuthorshipError("token-id-negative", token_id=int(ids.min()))
         known = ids < self.table.size
-        found: NDArray[np.bool_] = known & self.table[np.where(known, ids, 0)]
-        return found
+        return np.where(known, self.table[np.where(known, ids, 0)], self.table.dtype.type(0))
 
     @property
     def count(self) -> int:
-        """The number of token ids that are boundaries."""
-        return int(self.table.sum())
+        """The number of token ids that are boundaries, or of another class than 0."""
+        return int(np.count_nonzero(self.table))

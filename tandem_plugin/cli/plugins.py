@@ -21,11 +21,11 @@ def plugins(
 ) -> None:
     """List every schedule and boundary resolver that can be selected by name.
 
-    Prints name, kind, parameters with types and defaults, distribution and version, then the
-    plugins that cannot be used and why. Schedules are tested on NumPy arrays, as in replay, and, if
-    torch is installed, on tensors, as in an engine. A broken plugin affects only runs that select
-    one of its names, so the exit code is 0, or 1 with --strict. A name registered by two
-    distributions stops every run, and the exit code is 1.
+    Prints name, kind, parameters with types and defaults, token classes, distribution and version,
+    then the plugins that cannot be used and why. Schedules are tested on NumPy arrays, as in
+    replay, and, if torch is installed, on tensors, as in an engine. A broken plugin affects only
+    runs that select one of its names, so the exit code is 0, or 1 with --strict. A name registered
+    by two distributions stops every run, and the exit code is 1.
     """
     import importlib.util
     import logging
@@ -65,6 +65,7 @@ def _entry(entry: Registration) -> dict[str, Any]:
         "name": entry.name,
         "kind": entry.kind,
         "parameters": [{"name": p.name, "type": p.type, "default": p.default} for p in parameters],
+        "classes": list(entry.classes),
         **asdict(entry.provider),
     }
 
@@ -73,15 +74,17 @@ def _print(result: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from tandem_plugin.plugins.contracts import described_classes
+
     console = table_console()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for heading in ("name", "kind", "parameters", "distribution"):
         table.add_column(heading, overflow="fold")
     for entry in result["registered"]:
-        parameters = ", ".join(
-            f"{p['name']}: {p['type']} = {p['default']}" for p in entry["parameters"]
-        )
-        row = (entry["name"], entry["kind"], parameters)
+        described = [f"{p['name']}: {p['type']} = {p['default']}" for p in entry["parameters"]]
+        if entry["classes"]:
+            described.append(described_classes(tuple(entry["classes"])))
+        row = (entry["name"], entry["kind"], ", ".join(described))
         table.add_row(*map(Text, (*row, f"{entry['distribution']} {entry['version']}")))
     console.print(table)
     for broken in result["broken"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.schedules.alone import ALONE
 from tandem_plugin.schedules.parameters import TRAINING_STEP, schedule_signature
+from tandem_plugin.schedules.schedule import token_classes
 
-_reserved = {"name", ALONE}
-"""Names that no parameter of a schedule may have: a member of its class, the parameter that every
+MOST_CLASSES = 2**16
+"""The most token classes of a resolver: uint16 holds them."""
+
+_reserved = {"name", "classes", ALONE}
+"""Names that no parameter of a schedule may have: members of its class, the parameter that every
 schedule has, and what :func:`reserve` adds."""
 
 
@@ -29,11 +33,8 @@ _DRAWS = np.array([0.0, 0.05, 0.3, 0.5, 0.7, 0.95, 0.3, 0.6])
 _AUTHORS = np.array([True, True, True, True, False, False, False, False])
 _RUNS = np.array([0, 1, 31, 1000, 0, 2, 32, 1000], dtype=np.int64)
 _BOUNDARIES = np.array([True, False] * 4)
-_STEPS: tuple[tuple[str, tuple[Any, ...], tuple[str, ...]], ...] = (
-    ("start", (_DRAWS,), ("bool",)),
-    ("advance", (_AUTHORS, _RUNS, _BOUNDARIES, _DRAWS), ("bool", "int64")),
-)
-"""Each step, what it is tried on, and the types of what it returns."""
+_KINDS = {"start": ("bool",), "advance": ("bool", "int64")}
+"""Each step, and the types of what it returns."""
 _RIGHT = {"start": "bools", "advance": "(bools, int64), each"}
 
 
@@ -44,7 +45,8 @@ def check_schedule_class(schedule: object) -> None:
     ``advance``, and every parameter needs a default and a type that can be sent in requests. Both
     steps are tested on a small NumPy batch (and on torch tensors if torch is loaded): they must
     return new arrays of the right shape and type, leave their arguments unchanged, and treat each
-    row independently.
+    row independently. One with ``classes`` is tried on its first and last classes, and on some
+    between them.
     """
     if not isinstance(schedule, type):
         raise ConfigError("schedule-not-class", schedule=schedule)
@@ -59,6 +61,7 @@ def check_schedule_class(schedule: object) -> None:
         f"boundary resolver (the class variable boundaries of the schedule {name!r})",
         getattr(schedule, "boundaries", None),
     )
+    check_classes(f"schedule {name!r}", token_classes(schedule))
     for parameter in schedule_signature(schedule):
         if parameter.name in _reserved or parameter.name.startswith("_"):
             raise ConfigError(
@@ -74,15 +77,15 @@ def check_schedule_class(schedule: object) -> None:
 
 def _check_on_numpy(schedule: type[Any]) -> None:
     """Try both steps on a batch of NumPy arrays, and on each of its rows alone."""
-    for name, arguments, kinds in _STEPS:
+    for name, arguments in _reached(schedule):
         given = tuple(array.copy() for array in arguments)
-        whole = _tried(schedule, name, given, kinds)
+        whole = _tried(schedule, name, given)
         if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
             raise ConfigError(
                 "schedule-modifies-arguments", schedule=schedule.__qualname__, name=name
             )
         for row in range(len(_DRAWS)):
-            alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in given), kinds)
+            alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in given))
             if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
                 raise ConfigError(
                     "schedule-depends-on-batch", schedule=schedule.__qualname__, name=name
@@ -105,15 +108,33 @@ def _check_on_meta(schedule: type[Any]) -> None:
     A step that works there reads no value, so it works on any device without waiting for it.
     """
     from_numpy = sys.modules["torch"].from_numpy
-    for name, arguments, kinds in _STEPS:
-        _tried(schedule, name, tuple(from_numpy(a).to("meta") for a in arguments), kinds)
+    for name, arguments in _steps(schedule):
+        _tried(schedule, name, tuple(from_numpy(a).to("meta") for a in arguments))
 
 
-def _tried(
-    schedule: type[Any], name: str, arguments: tuple[Any, ...], kinds: tuple[str, ...]
-) -> tuple[Any, ...]:
+def _reached(schedule: type[Any]) -> Iterator[tuple[str, tuple[NDArray[Any], ...]]]:
+    """The steps, and for token classes further ones, from the states that the first one reaches."""
+    for name, arguments in _steps(schedule):
+        yield name, arguments
+    author, run, tokens, u = arguments
+    for shift in range(1, 4 if token_classes(schedule) else 0):
+        author, run = _tried(schedule, name, (author, run, np.roll(tokens, shift), u))
+        yield name, (author, run, tokens, np.roll(u, shift))
+
+
+def _steps(schedule: type[Any]) -> Iterator[tuple[str, tuple[NDArray[Any], ...]]]:
+    """Each step of a schedule, and what it is tried on."""
+    yield "start", (_DRAWS,)
+    runs, tokens = _RUNS, _BOUNDARIES
+    if classes := token_classes(schedule):
+        # Any other run would be a state that the schedule itself never reaches.
+        runs, tokens = _RUNS * 0, np.linspace(0, len(classes) - 1, len(_DRAWS)).astype(np.int64)
+    yield "advance", (_AUTHORS, runs, tokens, _DRAWS)
+
+
+def _tried(schedule: type[Any], name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a step of the schedule with its default parameters returns."""
-    made = _made(schedule)
+    made, kinds = _made(schedule), _KINDS[name]
     on = "NumPy arrays" if isinstance(arguments[0], np.ndarray) else "torch tensors"
     try:
         result = getattr(made, name)(*arguments)
@@ -171,11 +192,31 @@ def _described(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def check_resolver_function(name: object, resolver: object) -> None:
-    """Raise :class:`ConfigError` unless this may be registered as a boundary resolver."""
+def check_resolver_function(name: object, resolver: object, classes: object = ()) -> None:
+    """Raise :class:`ConfigError` unless this may be registered as a boundary resolver.
+
+    classes: the names of its token classes; empty for boundaries.
+    """
     _check_name("boundary resolver", name)
     if not callable(resolver):
         raise ConfigError("resolver-not-function", name=name, resolver=resolver)
+    check_classes(f"boundary resolver {name!r}", classes)
+
+
+def check_classes(what: str, classes: object) -> None:
+    """Raise :class:`ConfigError` unless these can be the names of token classes, or are none."""
+    if isinstance(classes, tuple) and all(isinstance(name, str) for name in classes):
+        count = len(set(classes))
+        if count == len(classes) and (count == 0 or 2 <= count <= MOST_CLASSES):
+            return
+    raise ConfigError("token-classes-invalid", what=what, classes=classes, most=MOST_CLASSES)
+
+
+def described_classes(classes: tuple[str, ...]) -> str:
+    """Token classes in a few words."""
+    if len(classes) > 8:
+        return f"{len(classes)} classes"
+    return f"the classes {', '.join(map(repr, classes))}" if classes else "boundaries"
 
 
 def _check_name(what: str, name: object) -> None:
@@ -185,16 +226,34 @@ def _check_name(what: str, name: object) -> None:
         raise ConfigError("plugin-name-reserved", what=what)
 
 
-def check_table(name: str, provider: object, table: object, size: int) -> NDArray[np.bool_]:
-    """The table that a resolver returned, read-only: bool ``[size]``.
+def check_table(
+    name: str, provider: object, table: object, size: int, classes: int = 0
+) -> NDArray[Any]:
+    """The table that a resolver returned, read-only: bool ``[size]``, or int64 ``[size]``.
 
-    Raises :class:`ConfigError` for anything else, naming who provides the resolver.
+    classes: how many token classes it names: with any, the resolver returns uint8 or uint16. Raises
+    :class:`ConfigError` for anything else, naming who provides the resolver.
     """
-    if not isinstance(table, np.ndarray) or table.dtype != np.bool_ or table.shape != (size,):
+    kinds, right = ((np.uint8, np.uint16), "uint8 or uint16") if classes else ((np.bool_,), "bools")
+    if not isinstance(table, np.ndarray) or table.dtype not in kinds or table.shape != (size,):
         found = _described(table)
         raise ConfigError(
-            "resolver-result-invalid", name=name, provider=provider, found=found, size=size
+            "resolver-result-invalid",
+            name=name,
+            provider=provider,
+            found=found,
+            right=right,
+            size=size,
         )
-    kept = table.copy()
+    if classes and size and int(table.max()) >= classes:
+        raise ConfigError(
+            "resolver-class-unknown",
+            name=name,
+            provider=provider,
+            found=int(table.max()),
+            classes=classes,
+        )
+    # Classes are arithmetic's own type, so that no schedule's sum of them wraps around.
+    kept = table.astype(np.int64) if classes else table.copy()
     kept.setflags(write=False)
     return kept

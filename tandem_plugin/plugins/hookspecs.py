@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pluggy
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from tandem_plugin.boundaries.vocabulary import Vocabulary
 
 PROJECT = "tandem_plugin"
 """The name of the hooks' project, and of the entry-point group that plugins are found in."""
+
+
+class RegisterResolver(Protocol):
+    """Registers a boundary resolver under a name."""
+
+    def __call__(
+        self,
+        name: str,
+        resolver: Callable[[Vocabulary], NDArray[Any]],
+        classes: tuple[str, ...] = (),
+    ) -> None:
+        """resolver: returns bool ``[vocab]``; with the names of classes, uint8 or uint16."""
+
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 
@@ -28,7 +40,8 @@ def register_schedules(register: Callable[[type[Any]], None]) -> None:
 
 
 @hookspec
-def register_boundaries(
-    register: Callable[[str, Callable[[Vocabulary], NDArray[np.bool_]]], None],
-) -> None:
-    """Register boundary resolvers: call ``register(name, resolver)`` for each."""
+def register_boundaries(register: RegisterResolver) -> None:
+    """Register boundary resolvers: call ``register(name, resolver)`` for each.
+
+    A resolver of token classes also has their names: ``register(name, resolver, classes)``.
+    """

@@ -35,6 +35,7 @@ from tandem_plugin.schedules.bernoulli import (
     WordSchedule,
 )
 from tandem_plugin.schedules.handover import HandoverSchedule
+from tandem_plugin.schedules.schedule import token_classes
 from tandem_plugin.schedules.solo import JuniorSchedule, SoloSchedule
 from tandem_plugin.schedules.step import StepSchedule
 
@@ -68,6 +69,8 @@ class Registration:
     name: str
     value: Any
     provider: Provider
+    classes: tuple[str, ...] = ()
+    """The names of the token classes that it reads, or that it finds; empty for boundaries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,16 +257,18 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     manager.check_pending()
     found: list[Registration] = []
 
-    def register(kind: Kind, name: str, value: Any) -> None:
-        found.append(Registration(kind, name, value, plugin.provider))
+    def register(kind: Kind, name: str, value: Any, classes: tuple[str, ...]) -> None:
+        found.append(Registration(kind, name, value, plugin.provider, classes))
 
     def register_schedule(schedule: type[Any]) -> None:
         check_schedule_class(schedule)
-        register("schedule", schedule.name, schedule)
+        register("schedule", schedule.name, schedule, token_classes(schedule))
 
-    def register_resolver(name: str, resolver: Callable[..., Any]) -> None:
-        check_resolver_function(name, resolver)
-        register("boundaries", name, resolver)
+    def register_resolver(
+        name: str, resolver: Callable[..., Any], classes: tuple[str, ...] = ()
+    ) -> None:
+        check_resolver_function(name, resolver, classes)
+        register("boundaries", name, resolver, classes)
 
     manager.hook.register_schedules(register=register_schedule)
     manager.hook.register_boundaries(register=register_resolver)

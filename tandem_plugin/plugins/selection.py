@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
 from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
-from tandem_plugin.plugins.contracts import check_table
+from tandem_plugin.plugins.contracts import check_table, described_classes
 from tandem_plugin.plugins.loading import SCHEDULES, catalogue
 from tandem_plugin.schedules import Schedule, check_probability
 from tandem_plugin.schedules.alone import ALONE, class_with_share
 from tandem_plugin.schedules.parameters import typed
+from tandem_plugin.schedules.schedule import token_classes
 
 
 def list_schedules() -> dict[str, type[Schedule]]:
@@ -75,7 +75,7 @@ def _with_share(chosen: Any, parameters: Mapping[str, Any]) -> Any:
     return class_with_share(chosen)(**own, alone=share) if share else chosen(**own)
 
 
-def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
+def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[Any]]]:
     """Every boundary resolver that can be selected, by name: built-in ones and those of plugins.
 
     Raises :class:`ConfigError` when two plugins register one name.
@@ -83,9 +83,22 @@ def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[np.bool_]]]:
     return catalogue().of_kind("boundaries")
 
 
-def check_resolver(name: str) -> None:
-    """Raise :class:`ConfigError` unless a resolver is called ``name``."""
-    catalogue().find("boundaries", name)
+def resolver_for(schedule: Schedule, name: str | None) -> str:
+    """The resolver that a schedule reads: the one called ``name``, or its own for None.
+
+    Raises :class:`ConfigError` for an unknown name, or if the schedule reads token classes that
+    this resolver does not find, or the resolver finds classes that the schedule does not read.
+    """
+    found = catalogue().find("boundaries", name or schedule.boundaries)
+    if found.classes != token_classes(schedule):
+        raise ConfigError(
+            "schedule-classes-differ",
+            schedule=schedule.name,
+            reads=described_classes(token_classes(schedule)),
+            resolver=found.name,
+            finds=described_classes(found.classes),
+        )
+    return found.name
 
 
 def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
@@ -108,7 +121,8 @@ def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
             error_type=type(error).__name__,
             error=error,
         ) from error
-    return BoundarySet(name, check_table(name, found.provider, table, len(vocabulary)))
+    table = check_table(name, found.provider, table, len(vocabulary), len(found.classes))
+    return BoundarySet(name, table, found.classes)
 
 
 def _schedule_class(name: str) -> type[Any]:

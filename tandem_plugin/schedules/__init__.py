@@ -1,5 +1,6 @@
 """Schedules: who writes each token. One schedule per file."""
 
+from tandem_plugin.lookup import Lookup
 from tandem_plugin.schedules.bernoulli import (
     ChunkSchedule,
     SentenceSchedule,
@@ -25,6 +26,7 @@ __all__ = [
     "TRAINING_STEP",
     "ChunkSchedule",
     "JuniorSchedule",
+    "Lookup",
     "Schedule",
     "SentenceSchedule",
     "SoloSchedule",

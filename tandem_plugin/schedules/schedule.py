@@ -20,6 +20,11 @@ class Schedule(Protocol):
     author of the current token and the run: the number of non-boundary tokens since the last
     redraw. Use only operators that NumPy arrays and torch tensors share (``< & | ~ + *`` and the
     like), so that the engine on any device and the replay run the same code.
+
+    With a class variable ``classes``, a tuple of names, it is a schedule of token classes: its
+    ``advance`` reads the class of token t, int64 ``[batch]``, where others read whether the token
+    is a boundary. Its resolver finds the same classes. What the run means is up to the schedule:
+    any int64 above -(2**63), 0 at the first token.
     """
 
     name: ClassVar[str]
@@ -56,22 +61,29 @@ def has_walk(schedule: type[Any]) -> bool:
     return schedule.__module__.startswith("tandem_plugin.schedules.") and hasattr(schedule, "walk")
 
 
+def token_classes(schedule: object) -> tuple[str, ...]:
+    """The token classes that a schedule or its class reads, in order; empty for boundaries."""
+    classes: tuple[str, ...] = getattr(schedule, "classes", ())
+    return classes
+
+
 def step_through(
     schedule: Schedule,
-    is_boundary: NDArray[np.bool_],
+    token_class: NDArray[np.bool_] | NDArray[np.int64],
     u: NDArray[np.float64],
     lengths: Sequence[int] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """The authors of whole responses and the schedule's runs, by ``start`` and ``advance``.
 
-    is_boundary: bool ``[batch, time]``. u: float64 ``[batch, time + 1]``. lengths: the number of
-    tokens of each response, the longest first; later entries are undefined. Returns authors, bool
+    token_class: ``[batch, time]``, bool, whether each token is a boundary, or int64, its class. u:
+    float64 ``[batch, time + 1]``. lengths: the number of tokens of each response, the longest
+    first; later entries are undefined. Returns authors, bool
     ``[batch, time + 1]``, the last one for the token after the response, and runs, int64 of the
     same shape, 0 at the first position.
     """
-    batch, time = is_boundary.shape
+    batch, time = token_class.shape
     # Time first, so that each step reads and writes one contiguous row.
-    flags, drawn = np.ascontiguousarray(is_boundary.T), np.ascontiguousarray(u.T)
+    classes, drawn = np.ascontiguousarray(token_class.T), np.ascontiguousarray(u.T)
     authors = np.empty((time + 1, batch), dtype=np.bool_)
     runs = np.zeros((time + 1, batch), dtype=np.int64)
     author, run = schedule.start(drawn[0]), runs[0]
@@ -80,7 +92,7 @@ def step_through(
     for t, rows in enumerate(going):
         if rows < len(run):  # these responses end here
             author, run = author[:rows], run[:rows]
-        author, run = schedule.advance(author, run, flags[t, :rows], drawn[t + 1, :rows])
+        author, run = schedule.advance(author, run, classes[t, :rows], drawn[t + 1, :rows])
         authors[t + 1, :rows], runs[t + 1, :rows] = author, run
     return np.ascontiguousarray(authors.T), np.ascontiguousarray(runs.T)
 

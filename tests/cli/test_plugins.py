@@ -76,6 +76,7 @@ def test_every_schedule_and_resolver_is_listed_with_its_parameters_and_distribut
             {"name": "rate", "type": "float", "default": 0.25},
             {"name": "training_step", "type": "int", "default": 0},
         ],
+        "classes": [],
         "distribution": "ramps",
         "version": "1.2",
     }

@@ -12,14 +12,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 from algorithm_1 import boundary_set
+from automata import NAMES, AutomatonSchedule, authors_by_loop
 from refused import refused
 
 from tandem_plugin import (
+    BoundarySet,
     ConfigError,
     TandemConfig,
     TandemRules,
     Vocabulary,
     __version__,
+    draws,
     fingerprint,
     hookimpl,
     list_resolvers,
@@ -71,7 +74,7 @@ def plugin(loaded: object, distribution: str = "coins", version: str = "1.0") ->
     return Plugin("coin", Provider(distribution, version), lambda: loaded)
 
 
-def registering(*given: Any, boundaries: tuple[tuple[Any, Any], ...] = ()) -> Any:
+def registering(*given: Any, boundaries: tuple[tuple[Any, ...], ...] = ()) -> Any:
     """A plugin that registers these."""
 
     class Registering:
@@ -81,9 +84,9 @@ def registering(*given: Any, boundaries: tuple[tuple[Any, Any], ...] = ()) -> An
                 register(schedule)
 
         @hookimpl
-        def register_boundaries(self, register: Callable[[Any, Any], None]) -> None:
-            for name, resolver in boundaries:
-                register(name, resolver)
+        def register_boundaries(self, register: Callable[..., None]) -> None:
+            for resolver in boundaries:
+                register(*resolver)
 
     return Registering()
 
@@ -330,6 +333,112 @@ def test_table_of_a_wrong_kind_is_refused_when_the_resolver_is_used(table: Any) 
         resolve_boundaries("odd", Vocabulary(("a", "b"), "a test"))
 
 
+def classes_of(table: Any, classes: tuple[str, ...] = NAMES) -> Any:
+    """A plugin of an automaton and of a resolver of its classes that returns this table."""
+    return registering(
+        AutomatonSchedule, boundaries=(("automaton", lambda vocabulary: table, classes),)
+    )
+
+
+THREE = Vocabulary(("a", "b", "c"), "a test")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_schedule_of_token_classes_is_used_by_name_like_any(dtype: Any) -> None:
+    with using_plugins(classes_of(np.array([1, 0, 5], dtype=dtype))):
+        entries = {(e.kind, e.name): e.classes for e in catalogue().registrations}
+        assert entries["schedule", "automaton"] == entries["boundaries", "automaton"] == NAMES
+        assert entries["schedule", "word"] == entries["boundaries", "word"] == ()
+        rules = TandemRules(
+            TandemConfig.from_mapping({"schedule": "automaton", "number": 3}), THREE
+        )
+        boundaries = rules.default.boundaries
+        assert boundaries.read([2, 1, 0, 7]).tolist() == [5, 0, 1, 0]
+        assert boundaries.read([2]).dtype == np.int64
+        assert boundaries.contains([2, 1, 0, 7]).tolist() == [True, False, True, False]
+        assert boundaries.count == 2
+        tokens = [0, 1, 2, 2, 0, 1, 1, 2, 0, 7] * 9
+        u = draws(5, len(tokens) + 1).tolist()
+        expected = authors_by_loop(3, 0.5, [1, 0, 5], tokens, u)[:-1]
+        assert rules.default.replay(tokens, 5).senior.tolist() == expected
+        assert rules.for_request(rules.default.request(5).to_wire()) is not None
+        other = rules.for_request({"seed": 1, "schedule": "token"})
+        assert other is not None
+        assert other.rule.boundaries.resolver == "every"
+
+
+def test_classes_are_in_the_fingerprint_by_their_ids_and_names() -> None:
+    def of(table: list[int], classes: tuple[str, ...] = NAMES) -> str:
+        return BoundarySet("automaton", np.array(table), classes).digest
+
+    assert of([1, 0, 5]) == of([1, 0, 5, 0, 0])
+    digests = [of([1, 0, 5]), of([5, 0, 1]), of([1, 5]), of([1, 0, 5], NAMES[::-1])]
+    assert len({*digests, BoundarySet("x", np.array([True, False, True])).digest}) == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "refusal"),
+    [
+        (np.array([0, 1, 6], dtype=np.uint8), "resolver-class-unknown"),
+        (np.array([0, 1, 2]), "resolver-result-invalid"),
+        (np.array([0, 1], dtype=np.uint8), "resolver-result-invalid"),
+        (np.array([True, False, True]), "resolver-result-invalid"),
+        (None, "resolver-result-invalid"),
+    ],
+)
+def test_classes_of_a_wrong_kind_are_refused_when_the_resolver_is_used(
+    table: Any, refusal: str
+) -> None:
+    with using_plugins(classes_of(table)), refused(refusal, name="automaton"):
+        resolve_boundaries("automaton", THREE)
+
+
+@pytest.mark.parametrize("classes", [("a",), ("a", "a"), ["a", "b"], ("a", 1), 3])
+def test_what_are_no_names_of_classes_is_refused(classes: Any) -> None:
+    assert code(classes_of(None, classes)) == "token-classes-invalid"
+    assert code(registering(schedule_with(classes=classes))) == "token-classes-invalid"
+
+
+def test_schedule_and_resolver_have_the_same_classes_or_are_refused() -> None:
+    table = np.array([0, 1, 1], dtype=np.uint8)
+    with using_plugins(classes_of(table, NAMES[:2])):
+        with refused("schedule-classes-differ", schedule="automaton", resolver="automaton"):
+            TandemConfig.from_mapping({"schedule": "automaton"})
+        for name, resolver in (("automaton", "word"), ("word", "automaton")):
+            with refused("schedule-classes-differ", schedule=name, resolver=resolver):
+                TandemConfig.from_mapping({"schedule": name, "boundaries": resolver})
+    with using_plugins(classes_of(table)):
+        rules = TandemRules(
+            TandemConfig.from_mapping({"schedule": "token", "boundaries": "every"}), THREE
+        )
+        with refused("schedule-classes-differ", schedule="automaton", resolver="every"):
+            rules.for_request({"seed": 1, "schedule": "automaton"})
+
+
+def test_schedule_of_token_classes_is_tried_on_its_classes_and_on_the_states_it_reaches() -> None:
+    reads: list[int] = []
+
+    def advance(self: Any, author: Any, run: Any, token_class: Any, u: Any) -> Any:
+        if isinstance(run, np.ndarray):
+            reads.extend(token_class.tolist())
+        return author, run * 2 + token_class
+
+    build_catalogue([plugin(registering(schedule_with(classes=NAMES, advance=advance)))])
+    assert set(reads) == set(range(len(NAMES)))
+
+    def of_late_states(self: Any, author: Any, run: Any, token_class: Any, u: Any) -> Any:
+        return author & (run.max() < 4), run + token_class
+
+    def by_value(self: Any, author: Any, run: Any, token_class: Any, u: Any) -> Any:
+        return author, run + int(token_class.sum() >= 0)
+
+    for step, refusal in (
+        (of_late_states, "schedule-depends-on-batch"),
+        (by_value, "schedule-failed"),  # on tensors
+    ):
+        assert code(registering(schedule_with(classes=NAMES, advance=step))) == refusal
+
+
 def test_resolver_that_fails_on_a_tokenizer_is_named() -> None:
     failing = registering(boundaries=(("odd", lambda vocabulary: vocabulary.pieces[99]),))
     vocabulary = Vocabulary(("a", "b"), "a test")
@@ -417,7 +526,7 @@ def test_settings_behind_a_schedules_name_are_said_to_be_settings_of_their_own()
 OF_REQUESTS = {field.name for field in dataclasses.fields(TandemRequest)} - {"parameters"}
 
 
-@pytest.mark.parametrize("name", sorted({*TandemConfig.model_fields, *OF_REQUESTS, "alone"}))
+@pytest.mark.parametrize("name", sorted({*TandemConfig.model_fields, *OF_REQUESTS, "alone", "classes"}))
 def test_settings_and_fields_of_requests_are_no_names_of_parameters(name: str) -> None:
     fields = [(name, int, dataclasses.field(default=1))]
     made = dataclasses.make_dataclass("Made", fields, bases=(Coin,), frozen=True)

@@ -148,14 +148,14 @@ class BatchAuthors:
         """One step of a schedule for requests with one new token each."""
         tokens = np.fromiter(map(_last, outputs), np.int64, len(outputs))
         try:
-            is_boundary = rule.boundaries.contains(tokens)
+            token_class = rule.boundaries.read(tokens)
         except AuthorshipError as error:  # vLLM's placeholder for a pending token is negative
             raise EngineError("last-token-unreported") from error
         position = self._position[slots] + 1
         if (position >= self._limit[slots]).any():
             raise EngineError("token-limit-exceeded")
         author, run = rule.schedule.advance(
-            self._author[slots], self._run[slots], is_boundary, self._draws[slots, position]
+            self._author[slots], self._run[slots], token_class, self._draws[slots, position]
         )
         self._author[slots], self._run[slots] = author, run
         self._position[slots] = position

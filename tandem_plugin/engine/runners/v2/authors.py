@@ -87,8 +87,8 @@ class SlotRequest:
 class _Group:
     """The slots that follow one rule, on the host and on the device."""
 
-    is_boundary: torch.Tensor
-    """bool ``[vocabulary]``"""
+    token_class: torch.Tensor
+    """What the schedule reads of each token id: bool ``[vocabulary]``, or int64 for classes."""
     members: set[int] = field(default_factory=set)
     mask: torch.Tensor | None = None
     """bool ``[size]``, true for members; None if the members have changed since."""
@@ -144,7 +144,7 @@ class DeviceAuthors:
             raise EngineError("token-buffer-full", tokens=len(output))
         group = self._groups.get(rule)
         if group is None:
-            group = self._groups[rule] = _Group(self._boundary_table(rule))
+            group = self._groups[rule] = _Group(self._class_table(rule))
         group.members.add(slot)
         group.mask = None
         slot_request = SlotRequest(rule, seed, slot, self._draws.take(limit), limit, prefix)
@@ -272,8 +272,10 @@ class DeviceAuthors:
         chosen_author, chosen_run = author, run
         for rule, group in self._groups.items():
             mask = self._mask_of(group)
+            # A table of transitions has no entries for the runs of other schedules.
+            own_run = run * mask if rule.boundaries.classes else run
             next_author, next_run = rule.schedule.advance(
-                author, run, group.is_boundary.index_select(0, tokens), u
+                author, own_run, group.token_class.index_select(0, tokens), u
             )
             ours = mask if moving is None else moving & mask
             chosen_author = torch.where(ours, next_author, chosen_author)
@@ -296,9 +298,9 @@ class DeviceAuthors:
             group.mask = self._to_device(mask)
         return group.mask
 
-    def _boundary_table(self, rule: Rule) -> torch.Tensor:
-        table = np.zeros(self._vocabulary, dtype=np.bool_)
+    def _class_table(self, rule: Rule) -> torch.Tensor:
         known = rule.boundaries.table[: self._vocabulary]
+        table = np.zeros(self._vocabulary, dtype=known.dtype)
         table[: known.size] = known
         return self._to_device(table)
 

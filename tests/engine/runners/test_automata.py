@@ -1,0 +1,120 @@
+"""Schedules of token classes: both runners, drafted chains and replay, against a plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from automata import authors_by_loop, automaton_rule
+from host_memory import host_memory
+
+from tandem_plugin._draws import draws
+from tandem_plugin.engine.record import AuthoredRequest
+from tandem_plugin.engine.runners.v1.authors import BatchAuthors
+from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
+from tandem_plugin.engine.speculative.authors import ChainAuthors
+from tandem_plugin.rules import Rule
+
+IDS, DRAFTS, CPU = 40, 4, torch.device("cpu")
+
+
+def written_by_both_runners(
+    rules: list[Rule], tokens: np.ndarray
+) -> tuple[list[list[bool]], list[list[bool]]]:
+    """The records of both runners' authors; row i of the tokens has seed i, and rule i mod n."""
+    rows, length = tokens.shape
+    host = BatchAuthors(rows, length + 2)
+    device = DeviceAuthors(rows, IDS + 9, CPU, host_memory, record=True)
+    requests = [AuthoredRequest(rules[row % len(rules)], row, []) for row in range(rows)]
+    slot_requests = []
+    for row, request in enumerate(requests):
+        host.add(row, request, length)
+        slot_requests.append(device.add(row, request.rule, row, [], length))
+    device.write_staged()
+    every, one_each = torch.arange(rows), torch.ones(rows, dtype=torch.int32)
+    for t, column in enumerate(tokens.T):
+        authors = host.next_authors(rows)
+        assert (device.of(every).numpy() == authors).all(), t
+        for request, token in zip(requests, column.tolist(), strict=True):
+            request.output.append(token)
+        device.advance(every, one_each, torch.from_numpy(column.copy()))
+    host.next_authors(rows)
+    on_device = [device.recorded(slot_request, length) for slot_request in slot_requests]
+    for row in range(rows):
+        host.remove(row)
+    return [request.authors for request in requests], on_device
+
+
+def drafted(rules: list[Rule], tokens: np.ndarray, random: np.random.Generator) -> list[list[bool]]:
+    """The records of rounds whose drafts hold for 0 to all of their tokens."""
+    rows, length = tokens.shape
+    authors = ChainAuthors(rows, IDS + 9, CPU, host_memory, record=True)
+    slot_requests = [
+        authors.add(row, rules[row % len(rules)], row, [], length + DRAFTS + 1)
+        for row in range(rows)
+    ]
+    authors.write_staged()
+    padded = np.pad(tokens, ((0, 0), (0, DRAFTS + 1)))
+    done, every = np.zeros(rows, dtype=np.int64), torch.arange(rows)
+    while (done < length).any():
+        count = np.minimum(random.integers(1, DRAFTS + 2, rows), length - done)
+        next_tokens = padded[np.arange(rows)[:, None], done[:, None] + np.arange(DRAFTS)]
+        wrong = random.integers(0, IDS, (rows, DRAFTS))
+        holds = np.arange(DRAFTS) < count[:, None] - 1
+        authors.chain_authors(torch.from_numpy(np.where(holds, next_tokens, wrong)))
+        done += count
+        last = torch.from_numpy(padded[np.arange(rows), np.maximum(done - 1, 0)])
+        authors.advance(every, torch.from_numpy(count), last)
+    return [authors.recorded(slot_request, length) for slot_request in slot_requests]
+
+
+def differences(rows: int, length: int, automata: int, seed: int) -> tuple[int, int]:
+    """Tokens compared, and those whose author differs anywhere from the plain loop's."""
+    random = np.random.default_rng(seed)
+    numbers = random.integers(0, 2**32, automata).tolist()
+    rules = [automaton_rule(number, IDS, p=0.3) for number in numbers]
+    tokens = random.integers(0, IDS + 5, (rows, length))
+    host, device = written_by_both_runners(rules, tokens)
+    chained = drafted(rules, tokens, random)
+    wrong = 0
+    for row in range(rows):
+        rule = rules[row % automata]
+        table = rule.boundaries.table.tolist()
+        expected = authors_by_loop(
+            numbers[row % automata],
+            0.3,
+            table,
+            tokens[row].tolist(),
+            draws(row, length + 1).tolist(),
+        )[:-1]
+        assert len(set(expected)) == 2 or length < 100
+        replayed = rule.replay(tokens[row].tolist(), row).senior.tolist()
+        for authors in (replayed, host[row], device[row], chained[row]):
+            wrong += sum(a != b for a, b in zip(authors, expected, strict=True))
+    return rows * length, wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_automata_have_the_authors_of_a_plain_loop(seed: int) -> None:
+    assert differences(rows=60, length=500, automata=7, seed=seed) == (30_000, 0)
+
+
+def test_a_run_of_another_schedule_does_not_reach_a_table() -> None:
+    """In a batch of several rules every schedule steps over every slot."""
+    automaton, size = automaton_rule(3, IDS), 4
+    from tandem_plugin import make_schedule
+
+    other = Rule(make_schedule("handover", {}), automaton_rule(3, IDS).boundaries, "handover")
+    every = Rule(other.schedule, type(other.boundaries)("every", np.ones(IDS, dtype=bool)), "e")
+    device = DeviceAuthors(size, IDS, CPU, host_memory, record=True)
+    slots = [device.add(slot, (automaton, every)[slot % 2], slot, [], 300) for slot in range(size)]
+    device.write_staged()
+    tokens = np.random.default_rng(1).integers(0, IDS, (size, 300))
+    for column in tokens.T:
+        device.advance(
+            torch.arange(size), torch.ones(size, dtype=torch.int32), torch.from_numpy(column.copy())
+        )
+    for slot, slot_request in enumerate(slots):
+        rule = (automaton, every)[slot % 2]
+        expected = rule.replay(tokens[slot].tolist(), slot).senior.tolist()
+        assert device.recorded(slot_request, 300) == expected
