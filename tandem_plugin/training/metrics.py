@@ -25,7 +25,10 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
 
     ``tandem/senior_share``: the senior's tokens over all tokens. ``tandem/spans_per_response`` and
     ``tandem/handoffs_per_response``: means over responses; a tool output, or a token of unknown
-    author, ends a span but is no handoff. ``tandem/responses_without_senior``: how many responses
+    author, ends a span but is no handoff. ``tandem/junior_spans_per_response`` and
+    ``tandem/tokens_per_junior_span``: the same of the junior's spans, which are the calls of a
+    schedule that lets the senior call; without any their length is left out.
+    ``tandem/responses_without_senior``: how many responses
     have no token of the senior's. ``tandem/prompts_without_senior``: how many prompts have no
     response with a token to train. ``tandem/tokens_of_unknown_author``: how many tokens are not
     trained because two calls could have written them with different authors.
@@ -45,11 +48,15 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     handoffs[1:] = senior[1:] != senior[:-1]
     handoffs &= written & ~begins
     unknown = sum(int(one.unknown_mask.sum()) for one in facts)
+    of_junior = int(((begins | handoffs) & ~senior).sum())
     senior_tokens = np.bincount(row_of_token, weights=senior & written, minlength=len(rows))
+    length = {"tandem/tokens_per_junior_span": int((written & ~senior).sum()) / max(of_junior, 1)}
     return {
         "tandem/senior_share": float(senior_tokens.sum() / max(int(written.sum()), 1)),
         "tandem/spans_per_response": float((begins.sum() + handoffs.sum()) / len(rows)),
         "tandem/handoffs_per_response": float(handoffs.sum() / len(rows)),
+        "tandem/junior_spans_per_response": of_junior / len(rows),
+        **(length if of_junior else {}),
         "tandem/responses_without_senior": float((senior_tokens == 0).sum()),
         "tandem/prompts_without_senior": float(_prompts_without_senior(rows)),
         "tandem/tokens_of_unknown_author": float(unknown),

@@ -356,6 +356,8 @@ def test_dumps_replay_and_count_tokens_of_unknown_author_apart(tmp_path: Path) -
     assert metrics["tandem/senior_share"] == 8 / 12
     assert metrics["tandem/spans_per_response"] == 5
     assert metrics["tandem/handoffs_per_response"] == 3
+    assert metrics["tandem/junior_spans_per_response"] == 2
+    assert metrics["tandem/tokens_per_junior_span"] == 1
     assert metrics["tandem/tokens_of_unknown_author"] == 4
 
 

@@ -34,7 +34,7 @@ def row(authorship: list[bool], segments: Segments | None = None) -> Row:
 
 
 def by_hand(rows: list[tuple[list[bool], Segments]]) -> dict[str, float]:
-    senior = tokens = spans = handoffs = without = 0
+    senior = tokens = spans = juniors = handoffs = without = 0
     for authorship, segments in rows:
         seniors = 0
         for _, start, stop in segments:
@@ -43,6 +43,7 @@ def by_hand(rows: list[tuple[list[bool], Segments]]) -> dict[str, float]:
                 tokens += 1
                 seniors += author
                 spans += author != previous
+                juniors += author != previous and not author
                 handoffs += previous is not None and author != previous
                 previous = author
         senior += seniors
@@ -51,6 +52,8 @@ def by_hand(rows: list[tuple[list[bool], Segments]]) -> dict[str, float]:
         "tandem/senior_share": senior / tokens,
         "tandem/spans_per_response": spans / len(rows),
         "tandem/handoffs_per_response": handoffs / len(rows),
+        "tandem/junior_spans_per_response": juniors / len(rows),
+        **({"tandem/tokens_per_junior_span": (tokens - senior) / juniors} if juniors else {}),
         "tandem/responses_without_senior": without,
         "tandem/prompts_without_senior": float(senior == 0),  # all rows answer one prompt
         "tandem/tokens_of_unknown_author": 0,
