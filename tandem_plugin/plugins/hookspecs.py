@@ -41,7 +41,5 @@ def register_schedules(register: Callable[[type[Any]], None]) -> None:
 
 @hookspec
 def register_boundaries(register: RegisterResolver) -> None:
-    """Register boundary resolvers: call ``register(name, resolver)`` for each.
-
-    A resolver of token classes also has their names: ``register(name, resolver, classes)``.
-    """
+    """Register boundary resolvers: call ``register(name, resolver)``, for token classes
+    ``register(name, resolver, classes)``, for each."""

@@ -195,12 +195,14 @@ def test_example_of_the_schedules_page_runs(capsys: pytest.CaptureFixture[str]):
 def test_plugin_of_the_plugins_page_works_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    module, use = snippets("plugins.md")
-    (tmp_path / "tandem_prefix.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    exec(compile(use, "docs/plugins.md", "exec"), names := {})
-    (printed,) = re.findall(r"prints `([^`]*)`", (DOCS / "plugins.md").read_text(encoding="utf-8"))
-    assert capsys.readouterr().out == f"{printed}\n"
+    codes, names = iter(snippets("plugins.md")), {}
+    printed = re.findall(r"prints `([^`]*)`", (DOCS / "plugins.md").read_text(encoding="utf-8"))
+    for name, result in zip(("tandem_prefix", "tandem_hint"), printed, strict=True):
+        (tmp_path / f"{name}.py").write_text(next(codes), encoding="utf-8")
+        exec(compile(next(codes), "docs/plugins.md", "exec"), names)
+        assert capsys.readouterr().out == f"{result}\n"
+    assert next(codes, None) is None
     with refused("parameter-not-count"), using_plugins(names["tandem_prefix"]):
         TandemConfig.from_mapping({"schedule": "prefix", "length": -4})
 

@@ -509,7 +509,12 @@ def test_chat_templates_arguments_are_found_in_the_trainers(
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/verl.md", "examples/tandem-plugin-curriculum/README.md"],
+    [
+        "README.md",
+        "docs/verl.md",
+        "examples/tandem-plugin-curriculum/README.md",
+        "examples/tandem-plugin-handoffs/README.md",
+    ],
 )
 def test_page_that_enables_tandem_in_verl_names_the_manager(page: str) -> None:
     assert MANAGER in (ROOT / page).read_text(encoding="utf-8")
