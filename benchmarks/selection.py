@@ -1,8 +1,9 @@
 """What tandem adds to each decoding step: taking tokens in, the schedule, and the rows' selection.
 
-On one core. Responses of random tokens grow by one token per step under the word schedule. A step
+On one core. Responses of random tokens grow by one token per step. A step
 
-- decides who writes next (authors): reads the sampled tokens and advances the schedule;
+- decides who writes next (authors): reads the sampled tokens and advances the schedule, which is
+  the word schedule or, of token classes, that of the example plugin in which the text calls;
 - hands each row to its author's head (selection): the composite model's own code, with heads that
   compute nothing.
 
@@ -13,8 +14,10 @@ the figure is the time of the operations, without launching them on a GPU.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,7 +26,8 @@ from numpy.typing import NDArray
 from results import Results, Table, spread
 from rounds import keep_to_one_core, run_rounds, summary
 
-PARTS = ("authors", "selection")
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tandem-plugin-handoffs"
+PARTS = ("authors", "authors by classes", "selection")
 BATCHES = (1, 16, 64, 256, 1024)
 VOCABULARY, HIDDEN = 151_936, 1024
 
@@ -31,12 +35,12 @@ VOCABULARY, HIDDEN = 151_936, 1024
 class HostAuthors:
     """:class:`~tandem_plugin.engine.runners.v1.authors.BatchAuthors`, which V1 is bound to."""
 
-    def __init__(self, rows: int, steps: int) -> None:
+    def __init__(self, rule: Any, rows: int, steps: int) -> None:
         from tandem_plugin.engine.record import AuthoredRequest
         from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 
         self._rows = rows
-        rule, self._tokens = _rule(), _tokens(steps, rows).tolist()
+        self._tokens = _tokens(steps, rows).tolist()
         self._outputs: list[list[int]] = [[] for _ in range(rows)]
         self._batch = BatchAuthors(rows, steps + 1)
         for row, output in enumerate(self._outputs):
@@ -55,12 +59,12 @@ class HostAuthors:
 class DeviceTensors:
     """:class:`~tandem_plugin.engine.runners.v2.authors.DeviceAuthors`, which V2 is bound to."""
 
-    def __init__(self, rows: int, steps: int) -> None:
+    def __init__(self, rule: Any, rows: int, steps: int) -> None:
         import torch
 
         from tandem_plugin.engine.runners.v2.authors import DeviceAuthors
 
-        rule, self._tokens = _rule(), torch.from_numpy(_tokens(steps, rows))
+        self._tokens = torch.from_numpy(_tokens(steps, rows))
         self._authors = DeviceAuthors(
             rows, VOCABULARY, torch.device("cpu"), _host_memory, record=False
         )
@@ -97,16 +101,36 @@ def _rule() -> Any:
     return Rule(make_schedule("word", {}), boundaries, "")
 
 
+def _rule_of_classes() -> Any:
+    """The schedule ``call``, over random classes: most texts are the beginning of no command."""
+    from tandem_plugin import BoundarySet
+    from tandem_plugin.rules import Rule
+
+    sys.path.append(str(EXAMPLE))
+    from tandem_plugin_handoffs import CallSchedule
+
+    random, classes = np.random.default_rng(0), CallSchedule.classes
+    some = random.integers(0, len(classes), VOCABULARY)
+    table = np.where(random.random(VOCABULARY) < 0.05, some, classes.index("b"))
+    return Rule(CallSchedule(), BoundarySet("call", table, classes), "")
+
+
+RULES: Mapping[str, Callable[[], Any]] = {
+    "authors": _rule,
+    "authors by classes": _rule_of_classes,
+}
+
+
 def _tokens(steps: int, rows: int) -> NDArray[np.int64]:
     return np.random.default_rng(1).integers(0, VOCABULARY, (steps, rows))
 
 
-AUTHORS: Mapping[str, Callable[[int, int], Any]] = {
+AUTHORS: Mapping[str, Callable[[Any, int, int], Any]] = {
     "V1": HostAuthors,
     "V2": DeviceTensors,
 }
-"""By model runner: given rows and steps. ``sample`` gives every row a token, unmeasured; ``step``
-takes the tokens in and says who writes next."""
+"""By model runner: given a rule, rows and steps. ``sample`` gives every row a token, unmeasured;
+``step`` takes the tokens in and says who writes next."""
 
 
 def measure(results: Results, toy: bool) -> None:
@@ -117,7 +141,8 @@ def measure(results: Results, toy: bool) -> None:
     cases: dict[str, Callable[[], float]] = {}
     for rows in batches:
         for runner in AUTHORS:
-            cases[f"authors {runner}/{rows}"] = _authors(runner, rows, steps)
+            for part, rule in RULES.items():
+                cases[f"{part} {runner}/{rows}"] = _authors(runner, rule(), rows, steps)
             cases[f"selection {runner}/{rows}"] = _selection(runner, rows, steps)
     if all(case in results for case in cases):
         return
@@ -131,12 +156,12 @@ def measure(results: Results, toy: bool) -> None:
         )
 
 
-def _authors(runner: str, rows: int, steps: int) -> Callable[[], float]:
+def _authors(runner: str, rule: Any, rows: int, steps: int) -> Callable[[], float]:
     import torch
 
     @torch.inference_mode()  # as vLLM runs models
     def run() -> float:
-        authors = AUTHORS[runner](rows, steps)
+        authors = AUTHORS[runner](rule, rows, steps)
         authors.step()
         times = []
         for _ in range(steps):
@@ -191,12 +216,13 @@ def table(content: Mapping[str, Any]) -> Table:
     rows = []
     for runner in AUTHORS:
         for batch in sorted({case["rows"] for case in cases.values()}):
-            authors, selection = (cases[f"{part} {runner}/{batch}"] for part in PARTS)
-            total = authors["median"] + selection["median"]
-            rows.append([runner, str(batch), spread(authors), spread(selection), f"{total:.0f}"])
+            measured = [cases[f"{part} {runner}/{batch}"] for part in PARTS]
+            authors, by_classes, selection = (case["median"] for case in measured)
+            totals = [f"{of + selection:.0f}" for of in (authors, by_classes)]
+            rows.append([runner, str(batch), *map(spread, measured), *totals])
     return Table(
         title="Schedule and author selection, per step",
-        columns=["runner", "rows", *PARTS, "both"],
+        columns=["runner", "rows", *PARTS, "both", "both, by classes"],
         rows=rows,
         unit="microseconds, on one core",
         notes=(

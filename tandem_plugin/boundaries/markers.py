@@ -101,8 +101,10 @@ class Markers:
     def in_mode(self, state: Any, mode: str) -> Any:
         """Whether texts are in this mode: bool, of the shape of ``state``."""
         first, stop = self._automaton.states_of(self._modes.index(mode))
-        place = state & ((1 << self._state_bits) - 1)
-        return (place >= first) & (place < stop)
+        place = state & ((1 << self._state_bits) - 1) if self._numbers else state
+        if first == 0:  # a comparison less, in every step
+            return place < stop
+        return place >= first if stop == self._automaton.size else (place >= first) & (place < stop)
 
     def number(self, state: Any) -> Any:
         """The number of the marker that led to each text's mode: int64, 0 without a number.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from automata import authors_by_loop, automaton_rule
 from host_memory import host_memory
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from tandem_plugin import BoundarySet, make_schedule
 from tandem_plugin._draws import draws
 from tandem_plugin.engine.record import AuthoredRequest
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
@@ -102,10 +106,9 @@ def test_random_automata_have_the_authors_of_a_plain_loop(seed: int) -> None:
 def test_a_run_of_another_schedule_does_not_reach_a_table() -> None:
     """In a batch of several rules every schedule steps over every slot."""
     automaton, size = automaton_rule(3, IDS), 4
-    from tandem_plugin import make_schedule
-
-    other = Rule(make_schedule("handover", {}), automaton_rule(3, IDS).boundaries, "handover")
-    every = Rule(other.schedule, type(other.boundaries)("every", np.ones(IDS, dtype=bool)), "e")
+    every = Rule(
+        make_schedule("handover", {}), BoundarySet("every", np.ones(IDS, dtype=bool)), "every"
+    )
     device = DeviceAuthors(size, IDS, CPU, host_memory, record=True)
     slots = [device.add(slot, (automaton, every)[slot % 2], slot, [], 300) for slot in range(size)]
     device.write_staged()
@@ -118,3 +121,38 @@ def test_a_run_of_another_schedule_does_not_reach_a_table() -> None:
         rule = (automaton, every)[slot % 2]
         expected = rule.replay(tokens[slot].tolist(), slot).senior.tolist()
         assert device.recorded(slot_request, 300) == expected
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations that tensors go through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+WAITS = {"_local_scalar_dense", "nonzero", "_to_copy", "unique2", "masked_select", "item"}
+"""Operations for which the host waits for a device, or that copy to or from it."""
+
+
+def test_no_step_of_token_classes_waits_for_the_device() -> None:
+    with Operations() as known:
+        torch.ones(1).item()
+    assert known.names & WAITS
+    authors = ChainAuthors(4, IDS, CPU, host_memory, record=True)
+    for slot in range(4):
+        authors.add(slot, automaton_rule(slot % 2, IDS), slot, [], 50)
+    authors.write_staged()
+    every, tokens = torch.arange(4), torch.tensor([3, 0, 7, 7])
+    authors.advance(every, torch.ones(4, dtype=torch.int32), tokens)  # copies the tables
+    with Operations() as recorded:
+        authors.of(every)
+        authors.advance(every, torch.ones(4, dtype=torch.int32), tokens)
+        authors.chain_authors(tokens[:, None].expand(4, DRAFTS))
+        authors.advance(every, torch.full((4,), 2), tokens)
+    assert "take" in recorded.names
+    assert not recorded.names & WAITS
