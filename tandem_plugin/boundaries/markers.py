@@ -89,14 +89,12 @@ class Markers:
 
         state, token_class: int64, arrays or tensors of one shape. Returns int64 of that shape.
         """
-        mask = (1 << self._state_bits) - 1
-        step = self._steps((token_class << self._state_bits) | (state & mask))
         if not self._numbers:
-            return step
+            return self._steps((token_class << self._state_bits) | state)
+        place = state & ((1 << self._state_bits) - 1)
+        step = self._steps((token_class << self._state_bits) | place)
         # The number so far times a power of ten, or 0, and the digits of this token.
-        number = (state >> self._state_bits) * (step >> (self._state_bits + 10))
-        number = number + ((step >> self._state_bits) & 1023)
-        return (step & mask) | (number << self._state_bits)
+        return (state - place) * (step >> self.bits) + (step & ((1 << self.bits) - 1))
 
     def in_mode(self, state: Any, mode: str) -> Any:
         """Whether texts are in this mode: bool, of the shape of ``state``."""

@@ -40,13 +40,12 @@ class CallSchedule:
         self, author: Tensor, run: Tensor, token_class: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Run: the state of the senior's text, the tokens left of a call, and the calls so far."""
-        bits = self.markers.bits
-        left = ((run >> bits) & (2**COUNTER_BITS - 1)) + author - 1
-        made = run >> (bits + COUNTER_BITS)
+        bits, one_call = self.markers.bits, 2**COUNTER_BITS
+        counters = (run >> bits) + author - 1  # where the junior writes, a token less is left
         text = self.markers.advance(run & (2**bits - 1), token_class) * author
         is_called = self.markers.in_mode(text, "called")
-        number = self.markers.number(text) * (is_called & (made < self.calls))
-        left = left + number - (number - self.most) * (number > self.most)
-        made = made + (number > 0)
-        text = text * ~is_called
-        return left == 0, text | (left << bits) | (made << (bits + COUNTER_BITS))
+        may_call = counters < self.calls * one_call  # where the senior writes, none is left
+        number = self.markers.number(text) * (is_called & may_call)
+        number = number - (number - self.most) * (number > self.most)
+        counters = counters + number + (number > 0) * one_call
+        return counters & (one_call - 1) == 0, text * ~is_called | (counters << bits)
