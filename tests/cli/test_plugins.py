@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
+from automata import NAMES, AutomatonSchedule
 from typer.testing import CliRunner
 
 from tandem_plugin import hookimpl, list_resolvers, list_schedules
+from tandem_plugin.boundaries.markers import Markers
 from tandem_plugin.cli import app
 from tandem_plugin.plugins import Plugin, Provider, loading
 
@@ -31,6 +33,18 @@ class Ramps:
     @hookimpl
     def register_schedules(self, register: Callable[[Any], None]) -> None:
         register(Ramp)
+
+
+class Automata:
+    @hookimpl
+    def register_schedules(self, register: Callable[[Any], None]) -> None:
+        register(AutomatonSchedule)
+
+    @hookimpl
+    def register_boundaries(self, register: Callable[..., None]) -> None:
+        markers = Markers({"a": {"<call>{n}</call>": "b"}, "b": {}})
+        register("automaton", lambda vocabulary: None, NAMES)
+        register("call", markers.table, markers.classes)
 
 
 def broken() -> object:
@@ -125,3 +139,14 @@ def test_what_a_plugin_prints_while_it_is_loaded_is_not_the_result(
     result = run("--json")
     assert json.loads(result.stdout)["ok"]
     assert "NOISE" in result.stderr
+
+
+def test_token_classes_are_listed(install: Callable[..., None]) -> None:
+    install(Plugin("automata", Provider("automata", "1.0"), Automata))
+    listed = {(e["kind"], e["name"]): e for e in json.loads(run("--json").stdout)["registered"]}
+    for kind in ("schedule", "boundaries"):
+        assert listed[kind, "automaton"]["classes"] == list(NAMES)
+    assert len(listed["boundaries", "call"]["classes"]) > 1000
+    shown = " ".join(run().stdout.split())
+    assert "the classes 'class 0', 'class 1'" in shown
+    assert f"{len(listed['boundaries', 'call']['classes'])} classes" in shown

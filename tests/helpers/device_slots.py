@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from automata import automaton_rule
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.engine.runners.v2.authors import SlotRequest
@@ -36,4 +37,5 @@ def rules_of_all_kinds() -> list[Rule]:
         make_schedule("chunk", {"n": 3}),
         make_schedule("word", {"cap": 2, "alone": 0.5}),
     ]
-    return [made.default, *(made.for_schedule(schedule) for schedule in other)]
+    rules = [made.default, *(made.for_schedule(schedule) for schedule in other)]
+    return [*rules, automaton_rule(7, len(PIECES)), automaton_rule(8, len(PIECES), p=0.2)]

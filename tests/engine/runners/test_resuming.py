@@ -9,6 +9,7 @@ import numpy as np
 import philox
 import torch
 from algorithm_1 import boundary_set
+from automata import automaton_rule
 from host_memory import host_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ SCHEDULES: st.SearchStrategy[Schedule] = st.one_of(
         st.sampled_from([0.5, 1.0]),
     ),
 )
-RULES = st.builds(
+RULES = st.builds(automaton_rule, st.integers(0, 30), st.just(IDS - 2), P) | st.builds(
     lambda schedule, ids: Rule(schedule, boundary_set(ids), f"{schedule} {sorted(ids)}"),
     SCHEDULES,
     st.sampled_from([frozenset(), frozenset({1, 5}), frozenset(range(IDS))]),
@@ -110,7 +111,7 @@ def token_by_token(request: Resumed) -> tuple[list[bool], int]:
         author, run = np.ones(1, dtype=np.bool_), np.full(1, RUN_ALONE)
     authors = [bool(author[0])]
     for t, token in enumerate(tokens):
-        author, run = schedule.advance(author, run, boundaries.contains([token]), u[t + 1 : t + 2])
+        author, run = schedule.advance(author, run, boundaries.read([token]), u[t + 1 : t + 2])
         authors.append(bool(author[0]))
     return authors, int(run[0])
 

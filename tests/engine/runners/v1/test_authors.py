@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from algorithm_1 import boundary_set
+from automata import automaton_rule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused import refused
@@ -19,6 +20,7 @@ RULES = [
     Rule(make_schedule("word", {"p": 0.5, "cap": 3}), boundary_set({1, 5}), "a"),
     Rule(make_schedule("word", {"p": 0.7, "cap": 1}), boundary_set({2}), "b"),
     Rule(make_schedule("step", {}), boundary_set({1}), "c"),
+    automaton_rule(7, 10),
 ]
 
 
