@@ -25,7 +25,7 @@ class _Place(NamedTuple):
     length: int
 
     def after(self, byte: int) -> Iterator[_Place]:
-        """The places behind one more byte: none if it does not continue the marker."""
+        """The places behind the next byte: none if it does not continue the marker."""
         following = self.marker[self.length] if self.length < len(self.marker) else None
         if following == byte or (following == DIGITS and byte in _DIGIT_BYTES):
             yield _Place(self.marker, self.length + 1)
@@ -136,7 +136,7 @@ def automaton_of(modes: Sequence[Mapping[Marker, int]]) -> Automaton:
 
 
 def _kinds(modes: Sequence[Mapping[Marker, int]]) -> tuple[list[int], bytes]:
-    """One byte of each kind, and the kind of every byte: those in no marker are alike."""
+    """One byte of each kind, and the kind of every byte: those in no marker are of one kind."""
     markers = [marker for marker_modes in modes for marker in marker_modes]
     literal = {byte for marker in markers for byte in marker if byte != DIGITS}
     digits = set(_DIGIT_BYTES) if any(DIGITS in marker for marker in markers) else set()

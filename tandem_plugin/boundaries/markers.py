@@ -1,9 +1,9 @@
 """Markers in a response's text, whichever tokens spell them: the token classes of an automaton.
 
-A marker such as ``</think>`` may be one token, or several, or begin within one token and end within
-another. All of these are counted: the text is read byte by byte by a finite automaton, and the
-class of a token is what its bytes do to the automaton's states. Tokens that do the same to all of
-them are of one class, so a few hundred classes are enough for any vocabulary.
+A marker such as ``</think>`` may be one token or several, or begin and end within tokens. All
+spellings count: a finite automaton reads the text byte by byte, and the class of a token is what
+its bytes do to the automaton's states. Tokens that do the same to all states are of one class, so
+a few hundred classes are enough for any vocabulary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_CLASSES = 2**16
 
 
 class Markers:
-    """Modes of a text, and the markers that lead from one to another.
+    """Modes of a text, and the markers that lead from mode to mode.
 
     modes: for each mode, its markers and the modes that they lead to; the text begins in the first
     mode. ``{"outside": {"<junior>": "inside"}, "inside": {"</junior>": "outside"}}`` is a text with
@@ -60,7 +60,7 @@ class Markers:
             raise ConfigError("markers-too-many", classes=len(names), most=MOST_CLASSES)
         self.classes: tuple[str, ...] = tuple(names)
         """The names of the classes: each is the shortest text that does what its tokens do; a
-        token that is a number of its own class is ``{12}``. Class 0 does nothing."""
+        number that is a token is ``{12}``. Class 0 does nothing."""
         self._state_bits = max(1, (self._automaton.size - 1).bit_length())
         self.bits = self._state_bits + (10 if self._numbers else 0)
         """A state is less than ``2**bits``."""
@@ -85,7 +85,7 @@ class Markers:
         return table
 
     def advance(self, state: Any, token_class: Any) -> Any:
-        """The states after one more token each.
+        """The states after the next token.
 
         state, token_class: int64, arrays or tensors of one shape. Returns int64 of that shape.
         """
@@ -107,7 +107,7 @@ class Markers:
     def number(self, state: Any) -> Any:
         """The number of the marker that led to each text's mode: int64, 0 without a number.
 
-        In a mode with numbers of its own, only until the text writes one.
+        In a mode that has numbered markers, only until the text writes a number.
         """
         return state >> self._state_bits if self._numbers else state * 0
 
@@ -213,7 +213,7 @@ def _parsed(marker: str) -> Marker:
     before, number, behind = (part.encode() for part in marker.partition("{n}"))
     if not number and marker:
         return tuple(before)
-    beside = (before[-1:], behind[:1])
-    if b"" in beside or any(byte.isdigit() for byte in beside) or number in behind:
+    neighbours = (before[-1:], behind[:1])
+    if b"" in neighbours or any(byte.isdigit() for byte in neighbours) or number in behind:
         raise ConfigError("marker-invalid", marker=marker)
     return (*before, *(DIGITS,) * MOST_DIGITS, *behind)

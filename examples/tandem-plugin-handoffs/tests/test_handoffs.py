@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tandem_plugin_handoffs
 
-from tandem_plugin import ConfigError, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin import ConfigError, TandemConfig, TandemRules, Vocabulary, hookimpl
 from tandem_plugin.plugins import using_plugins
 
 PIECES = (
@@ -137,6 +138,29 @@ def test_the_limit_of_calls_is_replayed() -> None:
     rule = rules("call", calls=3, most=2).default
     authors = rule.replay(ids("<call>", "12", "</call>", "x", "x") * 50, 1)
     assert len(authors) - authors.senior_tokens == 3 * 2
+
+
+def test_the_subclass_of_the_readme_has_its_own_command() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names: dict[str, Any] = dict(vars(tandem_plugin_handoffs.call))
+    exec(compile(code, "README.md", "exec", dont_inherit=True), names)
+    kind = names["AskSchedule"]
+
+    class Asking:
+        @hookimpl
+        def register_schedules(self, register: Any) -> None:
+            register(kind)
+
+        @hookimpl
+        def register_boundaries(self, register: Any) -> None:
+            register("ask", kind.markers.table, kind.classes)
+
+    with using_plugins(Asking()):
+        config = TandemConfig.from_mapping({"schedule": "ask", "calls": 1})
+        vocabulary = Vocabulary(("[ask", " ", "2", "]", "x"), "a test", "plain text")
+        rule = TandemRules(config, vocabulary).default
+        assert rule.replay([0, 1, 2, 3, 4, 4, 4], 1).tolist() == [1, 1, 1, 1, 0, 0, 1]
 
 
 def test_a_part_that_is_never_closed_ends_at_its_limit() -> None:
