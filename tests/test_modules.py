@@ -123,7 +123,6 @@ HELD_BY = {
     ],
     "tests/files/test_files.py": [
         "tandem_plugin/files/__init__.py",
-        "tandem_plugin/files/checkpoints.py",
     ],
     "tests/grading/rewards/test_own.py": [
         "tandem_plugin/grading/rewards/own_openrlhf.py",

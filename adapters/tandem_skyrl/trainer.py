@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.patching.subclasses import ForeignBase
+from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.validation import answerers, dump_folder, named
 from tandem_skyrl.batch import SkyRLRun
 
@@ -29,7 +30,7 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
     def __init__(self, *arguments: Any, tandem: SkyRLRun, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._tandem = tandem
-        self._note = tandem.note(str(self.cfg.trainer.policy.model.path))
+        self._tandem_note()  # while both models are what the engines have
         tandem.trainer = self
 
     def convert_to_training_input(
@@ -92,9 +93,12 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
         """
         step, folder, *more = super().load_checkpoints()
         if step > 0:
-            self._note.check_resumed(folder)
+            self._tandem_note().check_resumed(folder)
         return (step, folder, *more)
+
+    def _tandem_note(self) -> CheckpointNote:
+        return self._tandem.note(str(self.cfg.trainer.policy.model.path))
 
     def _tandem_write_note(self, folder: str) -> None:
         if "://" not in folder:  # elsewhere than in files
-            self._note.write(folder)
+            self._tandem_note().write(folder)

@@ -137,11 +137,12 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
 
     def _load_checkpoint(self) -> None:
         """Compare the run's settings with those of the checkpoint that it resumes."""
+        note = self._tandem_note  # while both models are what the engines have
         super()._load_checkpoint()
         if self.global_steps:
             named = self.config.trainer.resume_mode == "resume_path"
             folder = self.config.trainer.resume_from_path if named else self._tandem_checkpoint()
-            self._tandem_note.check_resumed(folder)
+            note.check_resumed(folder)
 
     def _save_checkpoint(self) -> None:
         """Put the run's settings into the checkpoint first: a callback may take things from it."""

@@ -77,6 +77,11 @@ def installed_version(name: str) -> str | None:
     return None
 
 
+def library_versions() -> dict[str, str | None]:
+    """The versions that responses may depend on, for notes of what made them; None if missing."""
+    return {name: installed_version(name) for name in ("vllm", "torch", "transformers")}
+
+
 def running_version(name: str) -> str | None:
     """The version of an imported module, which may be a checkout, otherwise the installed one."""
     return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)

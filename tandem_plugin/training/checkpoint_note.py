@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,17 @@ from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files.checkpoints import mark_of
 from tandem_plugin.files.trainers import trainers
+from tandem_plugin.patching.versions import library_versions
 from tandem_plugin.schedules import lets_junior_write
 
 NOTE = "tandem.json"
 """The note's name in a checkpoint's folder, and in that of an exported senior."""
+
+
+_MODELS = ("senior's start", "junior")
+"""The models of a note, by the names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +42,39 @@ class CheckpointNote:
     """That of the run's own rule."""
     version: str
     """tandem-plugin's."""
+    junior: str
+    """The junior's checkpoint, as ``start``."""
+    marks: Mapping[str, str | None]
+    """What identifies the contents of both when the run began, by :data:`_MODELS`: see
+    :func:`~tandem_plugin.files.checkpoints.mark_of`. None for a model that was not on the machine
+    of the trainer's driver."""
+    libraries: Mapping[str, str | None]
+    """The versions of vLLM, torch and transformers."""
 
     @classmethod
-    def of_run(cls, start: str, config: TandemConfig, fingerprint: str) -> CheckpointNote:
-        """The note of a run whose senior started from the model ``start``."""
+    def of_run(
+        cls,
+        start: str,
+        config: TandemConfig,
+        fingerprint: str,
+        mark: Callable[[str], str | None] = mark_of,
+    ) -> CheckpointNote:
+        """The note of a run whose senior started from the model ``start``.
+
+        mark: identifies a model's contents.
+        """
         settings = json.loads(json.dumps(config.settings()))
-        return cls(_whole(start), settings, fingerprint, __version__)
+        models = (_whole(start), _whole(config.junior or start))
+        marks = {model: mark(model) for model in dict.fromkeys(models)}
+        return cls(
+            models[0],
+            settings,
+            fingerprint,
+            __version__,
+            models[1],
+            {name: marks[model] for name, model in zip(_MODELS, models, strict=True)},
+            library_versions(),
+        )
 
     @classmethod
     def read(cls, folder: Path) -> CheckpointNote | None:
@@ -58,8 +91,10 @@ class CheckpointNote:
             note = cls(**fields)
         except TypeError:
             return None
-        texts = (note.start, note.fingerprint, note.version)
-        readable = all(isinstance(one, str) for one in texts) and isinstance(note.settings, dict)
+        texts = (note.start, note.fingerprint, note.version, note.junior)
+        mappings = (note.settings, note.marks, note.libraries)
+        readable = all(isinstance(text, str) for text in texts)
+        readable = readable and all(isinstance(mapping, dict) for mapping in mappings)
         return note if readable else None
 
     def write(self, *folders: str | Path) -> None:
@@ -67,31 +102,36 @@ class CheckpointNote:
         for folder in folders:
             write_file(Path(folder) / NOTE, json.dumps(asdict(self), indent=1) + "\n")
 
-    @property
-    def junior(self) -> str:
-        """The junior's checkpoint."""
-        return _whole(self.settings.get("junior") or self.start)
-
     def changes(self, before: CheckpointNote) -> list[str]:
         """What differs from an earlier note, each as ``name=value (was value)``."""
-        new, old = (
-            {**one.settings, "senior's start": one.start, "tandem-plugin": one.version,
-             "fingerprint": one.fingerprint}
-            for one in (self, before)
-        )  # fmt: skip
-        names = [*new, *(name for name in old if name not in new)]
+        new, old = self._noted(), before._noted()
         return [
-            f"{name}={_shown(new, name)} (was {_shown(old, name)})"
-            for name in names
-            if _shown(new, name) != _shown(old, name)
+            f"{name}={json.dumps(new.get(name))} (was {json.dumps(old.get(name))})"
+            for name in dict.fromkeys([*new, *old])
+            if new.get(name) != old.get(name)
+            # What a model was, or a library, may have been unknown.
+            and (name in self.settings or None not in (new.get(name), old.get(name)))
         ]
+
+    def _noted(self) -> dict[str, Any]:
+        """Everything that a resumed run may change, by the names of messages."""
+        named = self.settings.get("junior") is not None
+        return {
+            **self.settings,
+            "junior": self.junior if named else None,
+            "senior's start": self.start,
+            **{f"contents of the {name}": mark for name, mark in self.marks.items()},
+            "tandem-plugin": self.version,
+            **self.libraries,
+            "fingerprint": self.fingerprint,
+        }
 
     def check_resumed(self, folder: str | Path, before: CheckpointNote | None = None) -> None:
         """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
 
         before: the checkpoint's note, if it is known without the folder. Raises
-        :class:`ConfigError` if the junior would change although no setting names one: it would be
-        the model that the senior now starts from.
+        :class:`ConfigError` if the junior would be another model although no setting says so: the
+        one that the senior now starts from, or what has taken the junior's place.
         """
         before = before or CheckpointNote.read(Path(folder))
         if before is None:
@@ -101,14 +141,25 @@ class CheckpointNote:
                 flush=True,
             )
             return
-        if self.junior != before.junior and self.settings.get("junior") is None:
-            raise ConfigError(
-                "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=self.junior
-            )
+        self._check_junior(folder, before)
         if changes := self.changes(before):
             print(
                 f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True
             )
+
+    def _check_junior(self, folder: str | Path, before: CheckpointNote) -> None:
+        """Raise :class:`ConfigError` if the junior changes and its setting does not."""
+        marks = self.marks.get("junior"), before.marks.get("junior")
+        places = self.junior, before.junior
+        now, was = places if None in marks else marks
+        named = self.settings.get("junior")
+        if now == was or (named is not None and named != before.settings.get("junior")):
+            return
+        if named is None and self.junior != before.junior:
+            raise ConfigError(
+                "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=self.junior
+            )
+        raise ConfigError("junior-replaced", folder=folder, junior=named or self.junior)
 
 
 def check_start(model: str, config: TandemConfig) -> None:
@@ -145,7 +196,3 @@ def _checkpoint_of(folder: Path) -> Path:
 def _whole(model: str) -> str:
     path = os.path.expanduser(model)
     return os.path.realpath(path) if os.path.exists(path) else model
-
-
-def _shown(settings: Mapping[str, Any], name: str) -> str:
-    return json.dumps(settings.get(name))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
 from tandem_plugin.errors import EngineError
+from tandem_plugin.files.checkpoints import mark_of
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checkpoint_note import CheckpointNote
@@ -61,6 +62,7 @@ class TandemRun:
         self._singly = RowChecks(rules)
         self._drafting = EngineLog(DraftStats)
         self._measuring = EngineLog(MeasureSums)
+        self._marks: dict[str, str | None] = {}
 
     @classmethod
     def start(cls, rules: TandemRules, *more: Any) -> Self:
@@ -74,8 +76,19 @@ class TandemRun:
         return run
 
     def note(self, start: str) -> CheckpointNote:
-        """What this run's checkpoints say of it; start: the model that the senior started from."""
-        return CheckpointNote.of_run(start, self.config, self.rules.default.fingerprint)
+        """What this run's checkpoints say of it; start: the model that the senior started from.
+
+        Adapters ask for it when a run begins, while both models are what the engine loads. A model
+        on the Hub may come to this machine later, and is then identified.
+        """
+        fingerprint = self.rules.default.fingerprint
+        return CheckpointNote.of_run(start, self.config, fingerprint, self._mark)
+
+    def _mark(self, model: str) -> str | None:
+        """A model's mark when it was first here."""
+        if self._marks.get(model) is None:
+            self._marks[model] = mark_of(model)
+        return self._marks[model]
 
     def admit(self, rows: Sequence[Row]) -> dict[str, float]:
         """Check a training batch and return its metrics; raise if it must not be trained on."""

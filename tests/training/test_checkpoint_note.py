@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, __version__
+from tandem_plugin.training import checkpoint_note
 from tandem_plugin.training.checkpoint_note import (
     NOTE,
     CheckpointNote,
@@ -83,7 +85,7 @@ def test_changed_default_of_a_schedule_shows_in_its_fingerprint(
     """Also where no setting differs: another version of a plugin, or another tokenizer."""
     before = CheckpointNote.read(checkpoint)
     assert before is not None
-    CheckpointNote(before.start, before.settings, "0" * 16, before.version).write(checkpoint)
+    replace(before, fingerprint="0" * 16).write(checkpoint)
     note(base, seed=3, drafts={1: 4, 8: 0}, mode="speculative").check_resumed(checkpoint)
     assert 'fingerprint="' in said(capsys)
 
@@ -99,6 +101,123 @@ def test_resuming_from_another_start_may_not_move_the_junior_there(
     assert "senior's start=" in said(capsys)
     note(base, junior=str(trained)).check_resumed(checkpoint)  # a junior that somebody named
     assert 'junior="' in said(capsys)
+
+
+FILES = {
+    "weights": ("model.safetensors", b"other weights"),
+    "tokenizer": ("tokenizer.json", b'{"other": 1}'),
+    "chat template": ("chat_template.jinja", b"{{ other }}"),
+    "configuration": ("config.json", b'{"tie_word_embeddings": true}'),
+}
+
+
+def model(folder: Path, mark: str = "") -> str:
+    folder.mkdir()
+    for name, _ in FILES.values():
+        (folder / name).write_bytes(f"{name} {mark}".encode())
+    return str(folder)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, str]:
+    """A senior's start and a junior, with contents."""
+    return model(tmp_path / "senior", "s"), model(tmp_path / "junior", "j")
+
+
+@pytest.mark.parametrize("part", FILES)
+def test_junior_that_was_replaced_in_its_place_stops_a_resumed_run(
+    tmp_path: Path, pair: tuple[str, str], part: str
+) -> None:
+    start, junior = pair
+    note(start, junior=junior).write(tmp_path)
+    note(start, junior=junior).check_resumed(tmp_path)
+    name, content = FILES[part]
+    (Path(junior) / name).write_bytes(content)
+    with refused("junior-replaced", junior=junior):
+        note(start, junior=junior).check_resumed(tmp_path)
+
+
+def test_junior_behind_a_link_that_leads_elsewhere_stops_a_resumed_run(
+    tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    start, junior = pair
+    link = tmp_path / "latest"
+    link.symlink_to(junior)
+    note(start, junior=str(link)).write(tmp_path)
+    link.unlink()
+    link.symlink_to(model(tmp_path / "other", "o"))
+    with refused("junior-replaced", junior=str(link)):
+        note(start, junior=str(link)).check_resumed(tmp_path)
+
+
+def test_start_that_was_replaced_is_named_and_stops_a_run_of_which_it_is_the_junior(
+    tmp_path: Path, pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The senior of a resumed run is in its checkpoint; its start is what the run began with."""
+    start, junior = pair
+    for folder, settings in (("named", {"junior": junior}), ("own", {})):
+        (tmp_path / folder).mkdir()
+        note(start, **settings).write(tmp_path / folder)
+    (Path(start) / "model.safetensors").write_bytes(b"trained since")
+    note(start, junior=junior).check_resumed(tmp_path / "named")
+    assert "contents of the senior's start=" in said(capsys)
+    with refused("junior-replaced", junior=start):
+        note(start).check_resumed(tmp_path / "own")
+
+
+def test_same_junior_elsewhere_resumes(
+    tmp_path: Path, pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Moved, copied, or named relative to another folder: its contents are what counts."""
+    start, junior = pair
+    note(start, junior=junior).write(tmp_path)
+    moved = Path(junior).rename(tmp_path / "moved")
+    note(start, junior=str(moved)).check_resumed(tmp_path)
+    assert said(capsys).count(" (was ") == 1  # the place
+    own = tmp_path / "own"
+    own.mkdir()
+    note(start).write(own)
+    note(str(Path(start).rename(tmp_path / "elsewhere"))).check_resumed(own)
+    assert "senior's start=" in said(capsys)
+
+
+def test_relative_and_absolute_path_of_one_junior_are_no_change(
+    tmp_path: Path,
+    pair: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    start, junior = pair
+    note(start, junior=junior).write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    now = note(start, junior="./junior")
+    capsys.readouterr()
+    now.check_resumed(tmp_path)
+    assert capsys.readouterr().out == ""
+
+
+def test_note_has_the_models_with_which_its_run_began(pair: tuple[str, str]) -> None:
+    """A junior that is replaced while a run goes on is not what its engines have."""
+    start, junior = pair
+    run = TandemRun.start(TandemRules(config(junior=junior), VOCABULARY))
+    begun = run.note(start)
+    (Path(junior) / "model.safetensors").write_bytes(b"other weights")
+    assert run.note(start) == begun
+    assert note(start, junior=junior).marks != begun.marks
+
+
+def test_other_libraries_are_named(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    versions = {"vllm": "0.29.0", "torch": "2.11", "transformers": None}
+    monkeypatch.setattr(checkpoint_note, "library_versions", lambda: dict(versions))
+    note(base).write(tmp_path)
+    versions |= {"vllm": "0.32.0", "transformers": "5.10"}
+    note(base).check_resumed(tmp_path)
+    line = said(capsys)
+    assert 'vllm="0.32.0" (was "0.29.0")' in line
+    assert "torch" not in line  # the same
+    assert "transformers" not in line  # unknown before
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"start": 1}', '{"a": 1, "a": 2}'])

@@ -85,6 +85,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         return status, step
 
     def fit(self, global_step: int = 0) -> None:
+        _ = self._tandem_note  # while both models are what the engines have
         if global_step:
             self._tandem_check_resumed()
         super().fit(global_step)

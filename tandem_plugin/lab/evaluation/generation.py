@@ -16,9 +16,9 @@ from tandem_plugin.lab.rollouts.rollout import MAX_TOKEN_ID
 from tandem_plugin.lab.rollouts.rollout_file import (
     RolloutFile,
     RowCheck,
-    library_versions,
     placed_rows,
 )
+from tandem_plugin.patching.versions import library_versions
 from tandem_plugin.plugins.selection import make_schedule
 from tandem_plugin.schedules import schedule_parameters
 from tandem_plugin.schedules.parameters import check_count

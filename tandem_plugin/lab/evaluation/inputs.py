@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, fingerprint_checkpoint
+from tandem_plugin.files.checkpoints import check_model, checkpoint_folder, mark_checkpoint
 from tandem_plugin.lab.data import Layout, Problem, PromptTemplate, read_problems
 from tandem_plugin.lab.data.generated import PREFIX
 from tandem_plugin.lab.data.instructions import asks_for_no_box, without_box_note
@@ -135,14 +135,14 @@ def named_path(given: str) -> tuple[str, str]:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """The fingerprint of a checkpoint's folder: see :func:`fingerprint_checkpoint`.
+    """The fingerprint of a checkpoint's folder: see :func:`mark_checkpoint`.
 
     Raises :class:`EvaluationError` for a folder without a ``config.json`` or weights.
     """
     names = [file.name for file in folder.iterdir()]
     if "config.json" not in names or not any(n.endswith((".safetensors", ".bin")) for n in names):
         raise EvaluationError("evaluation-not-checkpoint", folder=folder)
-    return fingerprint_checkpoint(folder)
+    return mark_checkpoint(folder)
 
 
 def pieces_of(path: str) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from tandem_plugin.lab.rollouts.rollout import (
     text_digest,
     was_edited,
 )
-from tandem_plugin.patching.versions import installed_version
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +61,6 @@ def run_file(path: Path) -> Path:
     if not path.name:
         raise RolloutError("rollout-file-name-invalid", path=path)
     return path.with_name(path.name + _NOTE)
-
-
-def library_versions() -> dict[str, str | None]:
-    """The versions that responses may depend on, for the note of a file; None if not installed."""
-    return {name: installed_version(name) for name in ("vllm", "torch", "transformers")}
 
 
 RowCheck: TypeAlias = Callable[[Mapping[str, Any]], None]

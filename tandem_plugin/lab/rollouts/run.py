@@ -26,7 +26,7 @@ from tandem_plugin.files import check_outputs, is_number
 from tandem_plugin.files.checkpoints import (
     check_model,
     checkpoint_folder,
-    fingerprint_checkpoint,
+    mark_checkpoint,
     model_files,
 )
 from tandem_plugin.grading import Grader
@@ -47,11 +47,10 @@ from tandem_plugin.lab.rollouts.generate import Generator, Question, ResponseSet
 from tandem_plugin.lab.rollouts.rollout import check_row, text_digest
 from tandem_plugin.lab.rollouts.rollout_file import (
     RolloutFile,
-    library_versions,
     placed_rows,
     run_file,
 )
-from tandem_plugin.patching.versions import installed_version
+from tandem_plugin.patching.versions import installed_version, library_versions
 from tandem_plugin.progress import waiting
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters
@@ -317,9 +316,9 @@ def _models(options: RolloutOptions) -> dict[str, Any]:
     where = options.engine.get("revision"), options.engine.get("download_dir")
     with waiting("read the checkpoints", bar=True):
         folder = checkpoint_folder(options.senior, *where)
-        senior = junior = fingerprint_checkpoint(folder)
+        senior = junior = mark_checkpoint(folder)
         if _absolute(options.junior) != _absolute(options.senior):
-            junior = fingerprint_checkpoint(checkpoint_folder(options.junior))
+            junior = mark_checkpoint(checkpoint_folder(options.junior))
         vocabulary = Vocabulary.from_path(options.engine.get("tokenizer") or folder)
         rule = TandemRules(options.tandem, vocabulary).default.record()
     return {"senior_fingerprint": senior, "junior_fingerprint": junior, "rule": rule}

@@ -19,8 +19,9 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands.options import template_arguments
 from tandem_plugin.lab.evaluation.inputs import fingerprint_folder
 from tandem_plugin.lab.rollouts import engine as engine_module
-from tandem_plugin.lab.rollouts import generate, rollout_file
+from tandem_plugin.lab.rollouts import generate
 from tandem_plugin.lab.rollouts.run import RolloutOptions, roll_out
+from tandem_plugin.patching import versions
 from tandem_plugin.plugins import using_plugins
 
 pytest.importorskip("sympy")
@@ -336,11 +337,9 @@ def test_rollouts_by_another_version_of_a_library_are_not_resumed(
     rolled_out: RolledOut, monkeypatch: pytest.MonkeyPatch, library: str
 ):
     before = rolled_out.out.read_bytes()
-    real = rollout_file.installed_version
+    real = versions.installed_version
     changed = {library: "99.0"}
-    monkeypatch.setattr(
-        rollout_file, "installed_version", lambda name: changed.get(name) or real(name)
-    )
+    monkeypatch.setattr(versions, "installed_version", lambda name: changed.get(name) or real(name))
     code, said, _ = rolled_out.again()
     assert (code, rolled_out.out.read_bytes()) == (1, before)
     assert f"with {library}={real(library)!r}, but now it is '99.0'" in json.loads(said)["error"]
