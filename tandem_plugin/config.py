@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tandem_plugin._draws import MAX_SEED
-from tandem_plugin.errors import ConfigError, validation_reason
+from tandem_plugin.errors import ConfigError, did_you_mean, validation_reason
 from tandem_plugin.plugins.contracts import reserve
 from tandem_plugin.plugins.selection import (
     built_in_parameters,
@@ -200,13 +200,14 @@ class TandemConfig(BaseModel):
         allowed = parameter_names(self.schedule)
         for key, value in self.parameters.items():
             if key not in allowed:
-                known = ", ".join([*allowed, *type(self).model_fields])
+                known = [*allowed, *type(self).model_fields]
                 raise ConfigError(
                     "setting-unknown",
                     key=key,
                     value=value,
                     schedule=self.schedule,
-                    known=known,
+                    meant=did_you_mean(key, known),
+                    known=", ".join(known),
                 )
 
     def _check_junior(self) -> None:

@@ -16,7 +16,8 @@ import json
 import numbers
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
@@ -145,6 +146,20 @@ _REASONS = (
     ("^Input should be less than or equal to ", "it must be at most "),
     ("^Input should ", "it must "),
 )
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """`` Did you mean 'cap'?`` of the known name that is most like a wrong one; empty if none is.
+
+    Upper and lower case, hyphens and underscores count as the same.
+    """
+    names = {_spelled(name): name for name in reversed(list(known))}
+    near = get_close_matches(_spelled(str(name)), names, n=1)
+    return f" Did you mean {names[near[0]]!r}?" if near else ""
+
+
+def _spelled(name: str) -> str:
+    return name.strip().strip("-").casefold().replace("-", "_")
 
 
 def shown(value: object) -> str:

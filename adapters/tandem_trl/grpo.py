@@ -11,15 +11,14 @@ Tandem's settings are its flags, ``TANDEM_CONFIG``, or ``tandem:`` in the file t
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
 from tandem_plugin.patching.versions import running_version
-from tandem_plugin.training.command import environment_settings, split_arguments
+from tandem_plugin.training.command import VARIABLE, environment_settings, merged, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
 from tandem_trl.settings import is_tandems, settings_of_file, split_flag
 from tandem_trl.start import GRPOSettings
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 def prepare(arguments: Sequence[str]) -> list[str]:
     """Enable tandem for the trainer of TRL's script, and return the script's own arguments.
 
-    Flags override ``TANDEM_CONFIG``, which overrides the file of ``--config``.
+    They come from flags, ``TANDEM_CONFIG`` and the file of ``--config``, which may not disagree.
 
     Touches: ``trl.GRPOTrainer``, where ``trl.scripts.grpo`` looks it up (TRL 1.16). Why: the script
     accepts no rollout function. Goes when: it does. Raises :class:`ConfigError` for invalid or
@@ -42,9 +41,9 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     flags, others = split_arguments(arguments)
     others = [part for one in others for part in split_flag(one)]
     file = settings_of_file(others)
-    engine = {**file, **flags}.get("engine")
     given = environment_settings()
-    settings = {**file, **(given or {}), **flags}
+    settings = merged({"a flag": flags, VARIABLE: given or {}, "the file of --config": file})
+    engine = settings.get("engine")
     if given is None and not settings.keys() - {"engine"}:
         raise ConfigError("tandem-settings-missing", plain="trl grpo")
     rollouts = tandem_rollouts(engine, **{k: v for k, v in settings.items() if k != "engine"})
@@ -90,8 +89,7 @@ def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[
     """Raise :class:`ConfigError` for the first unknown name, with the one that is most like it."""
     for name in unknown:
         known = [action.dest for action in parser._actions]
-        near = difflib.get_close_matches(name.strip("-").partition("=")[0], known, n=1)
-        meant = f" Did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(name.partition("=")[0], known)
         raise ConfigError("trl-config-key-unknown", where=where, name=name, meant=meant)
 
 

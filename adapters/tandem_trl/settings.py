@@ -21,6 +21,7 @@ from tandem_plugin.training.command import (
     VARIABLE,
     check_spelling,
     environment_settings,
+    merged,
 )
 
 _FLAG = "--config"
@@ -52,7 +53,7 @@ def split_flag(argument: str) -> list[str]:
 def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
     """Tandem's settings in the file that TRL's arguments name; empty without a file.
 
-    Keys of tandem override the file's ``TANDEM_CONFIG``. Raises :class:`ConfigError` for a file
+    Raises :class:`ConfigError` for a file
     that cannot be read, and for a key that is misspelt, given twice, or has no settings.
     """
     if _FLAG not in arguments[:-1]:
@@ -64,7 +65,9 @@ def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
     if text is not None and not isinstance(text, str):
         text = json.dumps(text)
     settings = dict((environment_settings({VARIABLE: text}) if text else None) or {})
-    return {**settings, **_settings_of_keys(path, content)}
+    return merged(
+        {f"tandem: in {path}": _settings_of_keys(path, content), f"env: in {path}": settings}
+    )
 
 
 def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 from tandem_plugin.config import setting_names
 from tandem_plugin.plugins.selection import parameter_names
+from tandem_plugin.request import resembles_tandem
 from tandem_plugin.training.command import parsed
 
 _OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
@@ -63,8 +63,4 @@ class Misplaced:
 
 def _names_tandem(key: str) -> bool:
     """Whether a key contains the name, or a word that is nearly the name."""
-    name = key.lower()
-    return "tandem" in name or any(
-        difflib.SequenceMatcher(None, word, "tandem").ratio() >= 0.8
-        for word in re.split(r"[\W_]+", name)
-    )
+    return resembles_tandem(key) or any(map(resembles_tandem, re.split(r"[\W_]+", key)))

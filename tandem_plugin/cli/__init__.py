@@ -6,6 +6,7 @@ Heavy imports happen inside the commands.
 from __future__ import annotations
 
 import platform
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,7 +27,7 @@ from tandem_plugin.lab.commands.rollout import rollout
 from tandem_plugin.lab.commands.train import train
 from tandem_plugin.lab.commands.view import view
 from tandem_plugin.terminal.output import JsonOption, print_json
-from tandem_plugin.terminal.root import TandemGroup, reported_output
+from tandem_plugin.terminal.root import TandemCommand, TandemGroup, reported_output
 
 __all__ = ["app", "main"]
 
@@ -69,20 +70,21 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.command(short_help="Write a trainer's recipe and tested versions.")(init)
-app.command(short_help="Start the run that a recipe describes, or resume it.")(train)
-app.command(short_help="Check GPUs, versions, plugins and known traps.")(doctor_command)
-app.command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
-app.command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)
+command = partial(app.command, cls=TandemCommand)
+command(short_help="Write a trainer's recipe and tested versions.")(init)
+command(short_help="Start the run that a recipe describes, or resume it.")(train)
+command(short_help="Check GPUs, versions, plugins and known traps.")(doctor_command)
+command(short_help="Show whether two models fit the GPUs, and the flags to set.")(plan)
+command(short_help="Time the speculative mode here, and print a table of drafts.")(drafts)
 app.add_typer(data, name="data", short_help="Prepare problem sets for a trainer.")
-app.command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins_command)
-app.command(short_help="Print the path of a file that a trainer needs.")(path)
-app.command(short_help="Let senior and junior answer problems, into one file.")(rollout)
-app.command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
-app.command(short_help="Recompute every author and compare with the record.")(replay)
-app.command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)
-app.command(short_help="Print the paper's tables for two or more seniors.")(compare)
-app.command(short_help="Write an HTML page of figures and tables.")(report)
+command(short_help="List schedules and boundary resolvers, plugins' included.")(plugins_command)
+command(short_help="Print the path of a file that a trainer needs.")(path)
+command(short_help="Let senior and junior answer problems, into one file.")(rollout)
+command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
+command(short_help="Recompute every author and compare with the record.")(replay)
+command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)
+command(short_help="Print the paper's tables for two or more seniors.")(compare)
+command(short_help="Write an HTML page of figures and tables.")(report)
 
 
 @app.callback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tandem_plugin.config import TandemConfig, junior_label
@@ -25,15 +25,25 @@ from tandem_plugin.engine.speculative.configure import check_drafting
 from tandem_plugin.engine.streams import check_junior_stream
 from tandem_plugin.engine.text_models import keep_text_config
 from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.trainers import trainers_of_engine
 from tandem_plugin.files.unified import text_architecture
 from tandem_plugin.patching.in_place import is_in_place
 from tandem_plugin.patching.versions import check_version
+from tandem_plugin.plugins.selection import parameter_names
+from tandem_plugin.request import resembles_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters
 
 logger = logging.getLogger(__name__)
+
+
+def _check_beside(additional_config: Mapping[str, Any], config: TandemConfig) -> None:
+    """Raise :class:`ConfigError` for settings of tandem beside tandem's own place."""
+    settings = {*TandemConfig.model_fields, *parameter_names(config.schedule)}
+    names = [str(name) for name in additional_config if name != "tandem"]
+    if ours := [name for name in names if name in settings or resembles_tandem(name)]:
+        raise ConfigError("settings-beside-tandem", names=", ".join(ours))
 
 
 def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
@@ -42,6 +52,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     Raises :class:`ConfigError` or :class:`EngineError` before anything is loaded.
     """
     config = TandemConfig.from_mapping(args.additional_config["tandem"])
+    _check_beside(args.additional_config, config)
     _warn_of_version()
     unsupported.check_arguments(args, config)
     trainers = [trainer for trainer in trainers_of_engine() if trainer.in_engines]

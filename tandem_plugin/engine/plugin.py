@@ -55,12 +55,25 @@ def wrap_engine_config() -> None:
 
     def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
         if not asks_for_tandem(args.additional_config):
+            _check_spelling(args.additional_config)
             return create(args, *rest, **options)
         from tandem_plugin.engine.configure import create_tandem_config
 
         return create_tandem_config(create, args, *rest, **options)
 
     wrap_once(EngineArgs, "create_engine_config", wrapper)
+
+
+def _check_spelling(additional_config: Any) -> None:
+    """Raise :class:`ConfigError` for a misspelt ``tandem``: the engine would run without it."""
+    if isinstance(additional_config, Mapping) and additional_config:
+        from tandem_plugin.request import resembles_tandem
+
+        for name in additional_config:
+            if resembles_tandem(str(name)):
+                from tandem_plugin.errors import ConfigError
+
+                raise ConfigError("additional-config-misspelt", name=name)
 
 
 def register_architectures() -> None:

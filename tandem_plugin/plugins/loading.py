@@ -23,7 +23,7 @@ from tandem_plugin.boundaries.resolvers import (
     step_boundaries,
     word_boundaries,
 )
-from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
 from tandem_plugin.plugins import hookspecs
 from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.schedules.bernoulli import (
@@ -120,6 +120,7 @@ class Catalogue:
             name=name,
             kinds=_PLURAL[kind],
             known=", ".join(known),
+            meant=did_you_mean(name, known),
             settings=settings,
             broken=broken,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,17 @@ from pathlib import Path
 from typing import Any, Protocol, get_args, get_type_hints, runtime_checkable
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from tandem_plugin.errors import TandemError, printable, validation_reason
+from tandem_plugin.errors import (
+    ConfigError,
+    TandemError,
+    did_you_mean,
+    printable,
+    validation_reason,
+)
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
+from tandem_plugin.variables import check_variables
 
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE)
 """Why a standard output cannot be written; of a file, the error would have its name."""
@@ -53,6 +61,7 @@ class TandemGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         with _reported(ctx.meta[_AS_JSON]):
+            check_variables()
             return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -66,6 +75,28 @@ class TandemGroup(TyperGroup):
         return found
 
 
+class TandemCommand(TyperCommand):
+    """A command that rejects an option which takes one value and is given two."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As of typer, which would take the last value; raises :class:`ConfigError`."""
+        parser = self.make_parser(ctx)
+        single: list[Any] = [option for option in self.params if _takes_one_value(option)]
+        for option in single:
+            parser.add_option(option, option.opts, option.name, action="append")
+        values = {} if ctx.resilient_parsing else parser.parse_args(list(args))[0]
+        for option in single:
+            if len(values.get(option.name, ())) > 1:
+                both = " and ".join(map(repr, values[option.name]))
+                raise ConfigError("option-given-twice", option=option.opts[0], values=both)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+def _takes_one_value(option: Any) -> bool:
+    return option.param_type_name == "option" and not (option.multiple or option.is_flag)
+
+
 def _metavar(hint: Any) -> str | None:
     """What a value of this type is called; None leaves it to typer, as for flags and choices."""
     names = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
@@ -75,6 +106,8 @@ def _metavar(hint: Any) -> str | None:
 
 def _plain(message: str) -> str:
     """A message of typer's in which pydantic's words, if any, are ours."""
+    if choice := re.search(r"'(.*)' is not one of (.*)\.$", message):
+        message += did_you_mean(choice[1], re.findall(r"'(.*?)'", choice[2]))
     where, colon, reason = message.partition(": ")
     if where.startswith("Invalid value"):
         return f"{where}{colon}{validation_reason(reason)}"

@@ -1,6 +1,6 @@
 """The tandem settings of a run whose trainer has no place for them.
 
-``TANDEM_CONFIG`` contains a JSON object; flags ``--tandem.NAME VALUE`` override it.
+``TANDEM_CONFIG`` contains a JSON object; flags ``--tandem.NAME VALUE`` add to it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
+from tandem_plugin.request import resembles_tandem
 
 VARIABLE = "TANDEM_CONFIG"
 """The environment variable whose presence turns tandem on."""
@@ -61,7 +62,30 @@ def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemCon
     given = environment_settings()
     if given is None and not flags:
         raise ConfigError("tandem-settings-missing", plain=plain)
-    return TandemConfig.from_mapping({**(given or {}), **flags}), others
+    settings = merged({"a flag": flags, VARIABLE: given or {}})
+    return TandemConfig.from_mapping(settings), others
+
+
+def merged(places: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings from several places, by what these are called.
+
+    Raises :class:`ConfigError` for a setting that two places give two values.
+    """
+    settings: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for place, given in places.items():
+        for name, value in given.items():
+            if name in settings and settings[name] != value:
+                raise ConfigError(
+                    "tandem-setting-overridden",
+                    name=name,
+                    value=settings[name],
+                    place=origins[name],
+                    other=value,
+                    other_place=place,
+                )
+            settings[name], origins[name] = value, place
+    return settings
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -90,12 +114,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
 
 
 def check_spelling(argument: str) -> None:
-    """Raise :class:`ConfigError` for ``--tandem_schedule``, ``--vllm.tandem.schedule`` and such."""
+    """Raise :class:`ConfigError` for ``--tandem_schedule``, ``--vllm.tandem.p``, ``--tandm.p``."""
     flag = argument.partition("=")[0]
-    _, tandem, name = flag.lower().partition("tandem")
-    if tandem and flag.startswith("-"):
-        name = name.strip("._-").replace("-", "_") or "schedule"
-        raise ConfigError("tandem-flag-invalid", flag=flag, name=name)
+    if not flag.startswith("-"):
+        return
+    for word in re.split(r"[\W_]+", flag):
+        if resembles_tandem(word):
+            name = flag.partition(word)[2].strip("._-").replace("-", "_") or "schedule"
+            raise ConfigError("tandem-flag-invalid", flag=flag, name=name)
 
 
 def parsed(value: Any) -> Any:

@@ -28,6 +28,7 @@ from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.sampling import warn_of_changed_sampling
 from tandem_plugin.unsupported import Option, Unproven, Unsupported, check_supported
+from tandem_plugin.variables import check_variables
 
 _TANDEM = "tandem"
 """The name of tandem's settings as a whole in a table; ``tandem.p`` is one of them."""
@@ -94,8 +95,10 @@ class Start:
         """Check versions and tandem's own settings, which need no trainer.
 
         Raises :class:`ConfigError` for a trainer that is not installed or of a series that is not
-        supported, for a training step among the settings, and for an unknown name in ``unproven``.
+        supported, for a training step among the settings, for an unknown name in ``unproven``, and
+        for a misspelt variable of the environment.
         """
+        check_variables()
         self._tandem = tandem
         names = {**trainer.unproven, **UNPROVEN_OF_ENGINES}
         self._unproven = Unproven(tandem.unproven, names)

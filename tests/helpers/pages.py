@@ -19,7 +19,8 @@ def view(rollouts: Path, tokenizer: Path, *options: str) -> tuple[int, Any, Any]
     page = tokenizer.with_name("page.html")
     page.unlink(missing_ok=True)
     arguments = ["view", str(rollouts), "--tokenizer", str(tokenizer), "--json"]
-    done = CliRunner().invoke(app, [*arguments, "--out", str(page), *options])
+    place = [] if "--out" in options else ["--out", str(page)]
+    done = CliRunner().invoke(app, [*arguments, *place, *options])
     return done.exit_code, json.loads(done.stdout), content_of(page) if page.exists() else None
 
 

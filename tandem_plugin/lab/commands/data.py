@@ -16,6 +16,7 @@ from tandem_plugin.lab.commands.options import (
 )
 from tandem_plugin.terminal.arguments import rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
+from tandem_plugin.terminal.root import TandemCommand
 
 if TYPE_CHECKING:
     from tandem_plugin.lab.data import Prepared, ProblemSet
@@ -35,7 +36,7 @@ _SOURCE = (
 )
 
 
-@data.command(short_help="Write a problem set in a trainer's format.")
+@data.command(cls=TandemCommand, short_help="Write a problem set in a trainer's format.")
 def prepare(
     source: Annotated[
         str,

@@ -63,7 +63,7 @@ def drafts(
     check_model(junior or senior, "junior")
     arguments = engine_arguments(engine)
     sizes, numbers = _numbers("--batches", batches), _numbers("--drafts", lengths)
-    taken = tandem_settings(ctx, settings or (), schedule, _TAKEN)
+    taken = tandem_settings(ctx, settings or (), [schedule], _TAKEN)
     asked = {**taken, "schedule": schedule, "junior": junior}
     modes: dict[int, dict[str, Any]] = {0: {}}
     modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}

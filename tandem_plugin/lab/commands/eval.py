@@ -28,10 +28,11 @@ from tandem_plugin.lab.commands.options import (
     TopPOption,
     complete_schedule,
     engine_arguments,
+    tandem_settings,
     template_arguments,
 )
 from tandem_plugin.lab.protocols import defaults, record
-from tandem_plugin.terminal.arguments import SettingsOption, assignments
+from tandem_plugin.terminal.arguments import SettingsOption
 from tandem_plugin.terminal.output import INTERRUPTED, JsonOption, echo, print_json
 
 if TYPE_CHECKING:
@@ -265,9 +266,8 @@ def _sampling(params: Mapping[str, Any]) -> tuple[Sampling, Sampling]:
 def _schedules(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     from tandem_plugin.lab.evaluation.generation import handovers, team_schedule
 
-    parameters = assignments("--set", params["parameters"] or ())
-    names = dict.fromkeys(params["schedule"] or ["step"])
-    teams = [team_schedule(name, parameters) for name in names]
+    names = dict.fromkeys(params["schedule"])
+    teams = [team_schedule(name, params["parameters"]) for name in names]
     return [*teams, *handovers(params["handover"] or ())]
 
 
@@ -286,6 +286,8 @@ def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
     In ``handoff``, where no senior answers alone, ``--samples`` is ``--team-samples``, and likewise
     the temperature, top-p and top-k.
     """
+    from tandem_plugin.lab.evaluation.generation import TEXT
+
     settings, given, used = dict(ctx.params), _given(ctx), _OPTIONS[part]
     if part == "handoff":
         settings |= {
@@ -297,6 +299,9 @@ def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
         if name in given & _OPTIONS["all"] - used:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
+    settings["schedule"] = settings["schedule"] or ["step"]
+    names = [name for name in settings["schedule"] if name != TEXT]  # it is of eval alone
+    settings["parameters"] = tandem_settings(ctx, settings["parameters"] or (), names, ())
     return settings
 
 
@@ -344,8 +349,6 @@ def _noted(
 ) -> dict[str, Any] | None:
     """The results' record of the protocol, with the settings used instead."""
     used = {name: value for name, value in params.items() if name in _OPTIONS[part]}
-    if "schedule" in used:
-        used["schedule"] = used["schedule"] or ["step"]
     for benchmark in benchmarks[:1]:  # each one's own are in its results
         asked = benchmark.written or benchmark.template
         used |= {

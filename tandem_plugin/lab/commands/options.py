@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import typer
 
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, did_you_mean
 from tandem_plugin.lab.protocols import defaults
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.terminal.arguments import assignments
@@ -184,8 +183,13 @@ OverOption = Annotated[
 
 def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
     """The engine's arguments by name; :class:`ConfigError` for one that has its own option."""
-    arguments = {k.replace("-", "_"): v for k, v in assignments("--engine", given or ()).items()}
-    for name in ("model", "additional_config", "tandem"):
+    arguments: dict[str, Any] = {}
+    for written, value in assignments("--engine", given or ()).items():
+        name = written.replace("-", "_")
+        if name in arguments:
+            raise ConfigError("option-set-twice", option="--engine", name=name)
+        arguments[name] = value
+    for name in ("model", "additional_config", "tandem", "seed"):
         if name in arguments:
             raise ConfigError("engine-argument-unknown", name=name)
     return arguments
@@ -205,27 +209,35 @@ _TAKEN = (
 
 
 def tandem_settings(
-    ctx: typer.Context, given: Sequence[str], schedule: str, taken: Sequence[str] = _TAKEN
+    ctx: typer.Context,
+    given: Sequence[str],
+    schedules: Sequence[str],
+    taken: Sequence[str] = _TAKEN,
 ) -> dict[str, Any]:
-    """The settings of ``--set``: the schedule's parameters, and those that take effect.
+    """The settings of ``--set``: parameters of all the schedules, and those that take effect.
 
     Raises :class:`ConfigError` for any other name, which names the nearest one or the option that
-    sets the same.
+    sets the same; and for ``TANDEM_CONFIG``, which has no effect on a command.
     """
+    if os.environ.get("TANDEM_CONFIG", "").strip():
+        raise ConfigError("variable-without-effect")
     settings = assignments("--set", given)
     options = {str(option.name): option.opts[0] for option in ctx.command.params}
-    parameters = parameter_names(schedule)
-    known = [*parameters, *taken]
-    for name, value in settings.items():
-        if name in known:
-            continue
-        if name in options:
-            raise ConfigError("set-is-an-option", name=name, value=value, option=options[name])
-        near = get_close_matches(name, [*known, *options], n=1)
-        meant = f"Did you mean {options.get(near[0], f'--set {near[0]}')}? " if near else ""
-        raise ConfigError(
-            "set-name-unknown", name=name, schedule=schedule, meant=meant, known=", ".join(known)
-        )
+    for schedule in schedules:
+        known = [*parameter_names(schedule), *taken]
+        for name, value in settings.items():
+            if name in known:
+                continue
+            if name in options:
+                raise ConfigError("set-is-an-option", name=name, value=value, option=options[name])
+            meant = did_you_mean(name, known) or did_you_mean(name, options.values())
+            raise ConfigError(
+                "set-name-unknown",
+                name=name,
+                schedule=schedule,
+                meant=meant,
+                known=", ".join(known),
+            )
     return settings
 
 

@@ -14,8 +14,9 @@ from tandem_plugin.lab.commands.options import (
     SCHEDULES,
     complete_boundaries,
     complete_schedule,
+    tandem_settings,
 )
-from tandem_plugin.terminal.arguments import SettingsOption, assignments, home_of, rows_of_stdin
+from tandem_plugin.terminal.arguments import SettingsOption, home_of, rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def replay(
+    ctx: typer.Context,
     rollouts: Annotated[
         Path,
         typer.Argument(
@@ -92,9 +94,14 @@ def replay(
     from tandem_plugin.lab.rollouts.rollout_file import find_tokenizer, rollout_files
     from tandem_plugin.rules import TandemRules
 
+    chosen_schedule = schedule or TandemConfig.model_fields["schedule"].default
+    options = {
+        name: value
+        for name, value in (("schedule", schedule), ("boundaries", boundaries))
+        if value is not None
+    } | tandem_settings(ctx, settings or (), [chosen_schedule], ())
+    TandemConfig.from_mapping(options)
     files = rollout_files(rollouts)
-    given = {"schedule": schedule, "boundaries": boundaries, **assignments("--set", settings or ())}
-    options = {name: value for name, value in given.items() if value is not None}
     chosen = tokenizer or find_tokenizer(rollouts)
     vocabulary = Vocabulary.from_path(chosen)
     token_ids = token_id_count(chosen, vocabulary)
@@ -102,7 +109,9 @@ def replay(
         rule = TandemRules(TandemConfig.from_mapping(options), vocabulary).default
         found = _of_traces(files, rule, show, token_ids)
     else:
-        found = _of_rollouts(files, RuleBook(vocabulary, options), show, token_ids)
+        rules = RuleBook(vocabulary, options)
+        found = _of_rollouts(files, rules, show, token_ids)
+        rules.check_options()
     kinds = ("rows", "unknown_rows", "solo_rows", "differing_rows")
     if not any(found.get(kind) for kind in kinds):
         raise RolloutError("rollouts-empty", rollouts=rollouts)

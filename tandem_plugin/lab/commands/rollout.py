@@ -104,7 +104,7 @@ def rollout(
     from tandem_plugin.lab.data import layout_of
     from tandem_plugin.lab.rollouts.run import RolloutOptions, RolloutStoppedError, roll_out
 
-    taken = tandem_settings(ctx, settings or (), schedule)
+    taken = tandem_settings(ctx, settings or (), [schedule])
     tandem = {**taken, "schedule": schedule, "boundaries": boundaries, "junior": junior}
     options = RolloutOptions(
         senior=senior,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tandem_plugin.errors import DataError
+from tandem_plugin.errors import DataError, did_you_mean
 from tandem_plugin.lab.data.instructions import says_how_to_answer
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -116,7 +116,12 @@ class PromptTemplate:
             raise DataError("template-without-problem", template=self.template)
         for name in _names(self.template):
             if name not in _PLACES:
-                raise DataError("template-name-unknown", template=self.template, name=name)
+                raise DataError(
+                    "template-name-unknown",
+                    template=self.template,
+                    name=name,
+                    meant=did_you_mean(name, _PLACES),
+                )
         if self.instruction.strip() and "{instruction}" not in self.template:
             raise DataError(
                 "template-without-instruction",
@@ -192,14 +197,13 @@ def has_template(tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENT
     return bool(template_args.get("chat_template") or getattr(tokenizer, "chat_template", None))
 
 
-def unused_arguments(tokenizer: Any, template_args: Mapping[str, Any]) -> list[str]:
-    """The arguments that the chat template does not use, by their names in order."""
+def template_names(tokenizer: Any, template_args: Mapping[str, Any]) -> set[str]:
+    """The names of the arguments that the chat template uses."""
     if not has_template(tokenizer, template_args):
-        return sorted(template_args)
+        return set()
     template = template_args.get("chat_template") or tokenizer.chat_template
     templates = template.values() if isinstance(template, Mapping) else [template]
-    used = {"chat_template"}.union(*map(_variables, templates))
-    return sorted(template_args.keys() - used)
+    return {"chat_template"}.union(*map(_variables, templates))
 
 
 def _variables(template: str) -> set[str]:

@@ -6,7 +6,6 @@ problem with its golds (:mod:`tandem_plugin.lab.data.rows`).
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections import Counter
@@ -16,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from tandem_plugin.errors import DataError, shown
+from tandem_plugin.errors import DataError, did_you_mean, shown
 from tandem_plugin.files import open_file
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.lab.data.generated import PREFIX, read_generated
@@ -88,10 +87,11 @@ def check_source(source: str) -> None:
     is_file = Path(source).suffix or os.path.exists(source)
     if is_file or is_named(source) or is_hub_source(source) or source.startswith(PREFIX):
         return
-    near = difflib.get_close_matches(source.lower(), NAMED_SETS, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
     raise DataError(
-        "problem-source-missing", source=source, known=", ".join(NAMED_SETS), meant=meant
+        "problem-source-missing",
+        source=source,
+        known=", ".join(NAMED_SETS),
+        meant=did_you_mean(source, NAMED_SETS),
     )
 
 

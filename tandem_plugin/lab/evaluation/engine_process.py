@@ -29,7 +29,7 @@ from tandem_plugin.lab.evaluation.generation import (
     is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.rollouts.engine import report_unused, start_engine
+from tandem_plugin.lab.rollouts.engine import check_template_args, start_engine
 from tandem_plugin.lab.rollouts.generate import (
     Generator,
     Place,
@@ -132,7 +132,7 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
             together = {**engine_settings(first.schedule), "junior": first.junior.path}
         started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
         template_args = first.benchmark.template_args  # the same for all benchmarks of a command
-        report_unused(started.get_tokenizer(), template_args)
+        check_template_args(started.get_tokenizer(), template_args)
         generator = Generator(
             started,
             sets,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, validation_reason
+from tandem_plugin.errors import ConfigError, did_you_mean, validation_reason
 from tandem_plugin.files import read_file, system_reason
 
 FILE = "recipe.yaml"
@@ -181,13 +180,10 @@ class Recipe(BaseModel):
 def _unknown(name: object, text: str) -> ConfigError:
     """The error of an unknown setting; text: what to find the nearest name to."""
     settings = list(Recipe.model_fields)
-    lowered = text.lower().strip().replace("-", "_")
-    near = difflib.get_close_matches(lowered, settings, n=1, cutoff=0.5)
-    meant = _FORMER.get(text) or (near[0] if near else "")
     return ConfigError(
         "recipe-setting-unknown",
         name=name,
-        meant=f" Did you mean {meant!r}?" if meant else "",
+        meant=did_you_mean(_FORMER.get(text, text), settings),
         known=", ".join(settings),
     )
 

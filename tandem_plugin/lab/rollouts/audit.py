@@ -17,7 +17,7 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError, shown
 from tandem_plugin.files import parse_json, read_file
-from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, Segment
+from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
 BATCH_ROWS = 128
@@ -69,11 +69,16 @@ class RuleBook:
         self._schedule = TandemConfig.from_mapping(options).schedule
         self._rules: dict[str, TandemRules] = {}
         """By boundary resolver: each reads the whole vocabulary."""
+        self._used: set[str] = set()
+        self._overridden: dict[str, Any] = {}
 
     def rule(self, settings: Mapping[str, Any]) -> Rule:
         """The rule of a row; raises :class:`ConfigError` for invalid settings."""
         same = settings.get("schedule", self._schedule) == self._schedule
         kept = {k: v for k, v in self._options.items() if same or k == "boundaries"}
+        self._used |= kept.keys() - settings.keys()
+        self._overridden |= {k: settings[k] for k in kept.keys() & settings.keys()}
+        self._overridden.setdefault("schedule", settings.get("schedule", self._schedule))
         config = TandemConfig.from_mapping({**kept, **settings})
         schedule = config.make_schedule()
         resolver = config.boundaries or schedule.boundaries
@@ -81,6 +86,15 @@ class RuleBook:
             config = config.model_copy(update={"boundaries": resolver})
             self._rules[resolver] = TandemRules(config, self._vocabulary)
         return self._rules[resolver].for_schedule(schedule)
+
+    def check_options(self) -> None:
+        """Raise :class:`RolloutError` for an option that the settings of all rows overrode."""
+        for name, value in self._options.items():
+            recorded = self._overridden.get(name, value)
+            if name not in self._used and recorded != value:
+                raise RolloutError(
+                    "replay-option-overridden", name=name, value=value, recorded=recorded
+                )
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from tandem_plugin.errors import EngineError, TandemError, printable
+from tandem_plugin.errors import ConfigError, EngineError, TandemError, did_you_mean
 from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import NoteColumn, ShownProgress, TimeLeft, waiting
 
@@ -78,8 +77,7 @@ def start_engine(
 def _check_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise :class:`EngineError` for an argument that this version of vLLM lacks."""
     for name in sorted(arguments.keys() - known):
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f" Did you mean {near[0]}?" if near else ""
+        meant = did_you_mean(name, known)
         raise EngineError("vllm-argument-unknown", name=name, meant=meant)
 
 
@@ -109,16 +107,15 @@ def _before_vllm() -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 
-def report_unused(tokenizer: Any, template_args: Mapping[str, Any]) -> None:
-    """Print on stderr which arguments the tokenizer's chat template does not use, if any."""
-    from tandem_plugin.lab.data.problem import unused_arguments
+def check_template_args(tokenizer: Any, template_args: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for an argument that the chat template does not use."""
+    from tandem_plugin.lab.data.problem import template_names
 
-    if names := unused_arguments(tokenizer, template_args):
-        unused = ", ".join(names)
-        print(
-            printable(f"The chat template does not use --template-arg {unused}: it has no effect."),
-            file=sys.stderr,
-        )
+    known = template_names(tokenizer, template_args)
+    for name in template_args:
+        if name not in known:
+            meant = did_you_mean(name, known)
+            raise ConfigError("template-argument-unused", name=name, meant=meant)
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}

@@ -170,7 +170,7 @@ def _write_missing(
         llm = engine.start_engine(
             options.senior, options.engine, options.tandem.settings(), options.max_tokens
         )
-        engine.report_unused(llm.get_tokenizer(), options.template_args)
+        engine.check_template_args(llm.get_tokenizer(), options.template_args)
         generator = Generator(
             llm,
             [responses],

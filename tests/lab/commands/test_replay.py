@@ -492,3 +492,26 @@ def test_home_of_a_tokenizer_is_found(
     if command == "view":
         arguments += ["--out", str(tmp_path / "page.html")]
     assert CliRunner().invoke(app, arguments).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["--schedule", "token"], "schedule"),
+        (["--set", "p=0.25"], "p"),
+        (["--boundaries", "newline"], "boundaries"),
+    ],
+)
+def test_option_that_every_row_overrides_is_an_error(
+    replay: Replay, make_row: MakeRow, options: list[str], name: str
+):
+    recorded = {"schedule": "word", "p": 0.5, "cap": 32, "boundaries": "word"}
+    rows = [{**make_row(seed=seed), "tandem_schedule": recorded} for seed in range(3)]
+    code, result = replay(list(rows), *options)
+    assert code == 1
+    assert "[replay-option-overridden]" in result["error"]
+    assert f"{name}={recorded[name]!r}" in result["error"]
+    same = ["--schedule", "word", "--set", "p=0.5"]
+    assert replay(list(rows), *same)[0] == 0
+    if name == "p":  # a row without settings takes it
+        assert replay([*rows, make_row(p=0.25)], *options)[0] == 0
