@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tandem_plugin.errors import EngineError
+from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
 from tandem_plugin.training.rows import Row
@@ -38,9 +39,10 @@ class WrittenResponse(list[int]):
     each as it is.
     """
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, gold: Any = None) -> None:
+        """gold: the right answer in the prompt's row of the data set, if it has one."""
         super().__init__(row.response_ids.tolist())
-        self.row = row
+        self.row, self.gold = row, gold
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Generation:
     """Who answers a validation; None in training."""
     ids: Sequence[TrajectoryID]
     trajectories: Mapping[Key, Trajectory]
+    golds: Mapping[Key, Any] = field(default_factory=dict)
+    """The right answers in the rows of the data set, as far as these have one."""
 
     def narrowed(self, output: GeneratorOutput) -> list[NarrowedResponse]:
         """The responses as SkyRL returns them, one for each turn in step-wise training."""
@@ -126,8 +130,13 @@ class SkyRLRun(TandemRun):
             server.check(self._model, self._start, self.rules)
         self._is_proven = True
 
-    def begin(self, place: BatchMetadata | None, ids: Sequence[TrajectoryID] | None) -> Generation:
-        """The trajectories of SkyRL's next generation.
+    def begin(
+        self,
+        place: BatchMetadata | None,
+        ids: Sequence[TrajectoryID] | None,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Generation:
+        """The trajectories of SkyRL's next generation; rows: of the data set, without prompts.
 
         In training, a trajectory's seeds follow from the step and the number of the generation in
         it; where SkyRL generates ahead of its steps, from the epoch. So a resumed run repeats them.
@@ -159,6 +168,7 @@ class SkyRLRun(TandemRun):
                 )
                 for one in ids
             },
+            {key_of(one): answer_of(row) for one, row in zip(ids, rows or (), strict=False)},
         )
 
     def finish(self, generation: Generation, output: GeneratorOutput) -> None:
@@ -173,7 +183,11 @@ class SkyRLRun(TandemRun):
             return
         if self._engines_sleep:
             self._measure()
-        output["response_ids"] = [WrittenResponse(row) for row in rows]
+        keys = map(key_of, output.get("trajectory_ids") or generation.ids)
+        output["response_ids"] = [
+            WrittenResponse(row, generation.golds.get(key))
+            for row, key in zip(rows, keys, strict=True)
+        ]
         output["loss_masks"] = [response.mask_list for response in narrowed]
         if output.get("rollout_logprobs"):
             output["rollout_logprobs"] = [response.log_probs for response in narrowed]
@@ -194,7 +208,12 @@ class SkyRLRun(TandemRun):
         if self.config.rollouts:
             decode = self.trainer.tokenizer.decode
             texts = [
-                {"input": decode(prompt), "output": decode(ids), "score": float(np.sum(reward))}
+                {
+                    "input": decode(prompt),
+                    "output": decode(ids),
+                    "gts": getattr(ids, "gold", None),
+                    "score": float(np.sum(reward)),
+                }
                 for prompt, ids, reward in zip(
                     output["prompt_token_ids"], responses, output["rewards"], strict=True
                 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError, RequestError
 from tandem_plugin.patching.subclasses import ForeignBase
-from tandem_plugin.training.calls import ClientDelegate
+from tandem_plugin.patching.wrapping import Delegate
+from tandem_plugin.training.calls import ClientDelegate, Trajectory
 from tandem_skyrl.batch import Generation, SkyRLRun, key_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 class TandemClient(ClientDelegate):
     """SkyRL's client of its engines within one trajectory: adds tandem to every call."""
+
+    last_ids: Sequence[int] = ()
+    """What the last call returned."""
 
     async def generate(self, input_batch: Mapping[str, Any], **options: Any) -> Any:
         """As ``InferenceEngineInterface.generate``, of one prompt."""
@@ -29,13 +33,55 @@ class TandemClient(ClientDelegate):
         own = {**sampling, "extra_args": call.extra_args}
         output = await self._target.generate({**input_batch, "sampling_params": own}, **options)
         call.returned(output["response_ids"][0])
+        self.last_ids = output["response_ids"][0]
         return output
+
+
+class BatchClient(Delegate):
+    """SkyRL's client within a generation by one call: a call in tandem for each of its prompts."""
+
+    def __init__(self, client: Any, trajectories: Sequence[Trajectory]) -> None:
+        super().__init__(client)
+        self._clients = [TandemClient(client, trajectory) for trajectory in trajectories]
+
+    async def generate(self, input_batch: Mapping[str, Any], **options: Any) -> Any:
+        """As ``InferenceEngineInterface.generate``; the prompts are those of the trajectories."""
+        count = len(self._clients)
+        if len(input_batch["prompt_token_ids"]) != count:
+            raise EngineError(
+                "skyrl-batch-differs", prompts=len(input_batch["prompt_token_ids"]), count=count
+            )
+        calls = (
+            client.generate(_part(input_batch, number), **options)
+            for number, client in enumerate(self._clients)
+        )
+        outputs = await asyncio.gather(*calls)
+        return {
+            name: [value for output in outputs for value in output[name]]
+            if isinstance(first, list)
+            else first
+            for name, first in outputs[0].items()
+        }
+
+
+_OF_PROMPTS = ("prompts", "prompt_token_ids", "session_ids")
+"""The fields of a batch that have a value for each prompt."""
+
+
+def _part(input_batch: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """One prompt of a batch."""
+    return {
+        name: [value[number]] if name in _OF_PROMPTS and value is not None else value
+        for name, value in input_batch.items()
+    }
 
 
 class TandemGenerator(ForeignBase):  # type: ignore[misc]
     """Before a class of SkyRL's generators, whose ``generate`` calls ``agent_loop``."""
 
     inference_engine_client: Any
+    tokenizer: Any
+    use_conversation_multi_turn: bool
 
     def __init__(self, *arguments: Any, tandem: SkyRLRun, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -52,7 +98,7 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
         """
         self._tandem.prove(are_awake=True)
         place, ids = input_batch.get("batch_metadata"), input_batch.get("trajectory_ids")
-        generation = self._tandem.begin(place, ids)
+        generation = self._tandem.begin(place, ids, input_batch.get("env_extras"))
         own = copy.copy(self)  # asynchronous trainers generate several at once
         own._generation = generation
         quiet = {"disable_tqdm": True} if disable_tqdm else {}
@@ -66,7 +112,37 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
             raise EngineError("skyrl-loop-without-generation")
         trajectory = self._generation.trajectories[key_of(trajectory_id)]
         own = copy.copy(self)
-        own.inference_engine_client = TandemClient(self.inference_engine_client, trajectory)
-        return await super(TandemGenerator, own).agent_loop(
+        client = TandemClient(self.inference_engine_client, trajectory)
+        own.inference_engine_client = client
+        output = await super(TandemGenerator, own).agent_loop(
             *arguments, trajectory_id=trajectory_id, **options
         )
+        if not getattr(self, "use_conversation_multi_turn", True):
+            leave_out_added_end(output, client.last_ids, self.tokenizer.eos_token_id)
+        return output
+
+    async def generate_batched(self, *arguments: Any, **options: Any) -> GeneratorOutput:
+        """SkyRL's generation by one call, which the engines get prompt by prompt."""
+        if self._generation is None:
+            raise EngineError("skyrl-loop-without-generation")
+        trajectories = self._generation.trajectories
+        own = copy.copy(self)
+        own.inference_engine_client = BatchClient(
+            self.inference_engine_client,
+            [trajectories[key_of(one)] for one in self._generation.ids],
+        )
+        output: GeneratorOutput = await super(TandemGenerator, own).generate_batched(
+            *arguments, **options
+        )
+        return output
+
+
+def leave_out_added_end(output: Any, last_ids: Sequence[int], end: int) -> None:
+    """Do not train the end of sequence that SkyRL adds to turns of one message.
+
+    After a stop string no model wrote it. output: SkyRL's of one agent loop. last_ids: what the
+    last call returned. end: the tokenizer's end of sequence.
+    """
+    ends = bool(output.response_ids) and output.response_ids[-1] == end
+    if ends and (not last_ids or last_ids[-1] != end):
+        output.loss_mask[-1] = 0

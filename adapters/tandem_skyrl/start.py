@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.training.sampling import NEUTRAL
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of, untested
+from tandem_plugin.unsupported import Unsupported, is_on, option_of, untested
 
 if TYPE_CHECKING:
     from skyrl.train.config import SkyRLTrainConfig
@@ -36,21 +36,10 @@ UNPROVEN = {
 """The names that ``tandem.unproven`` may contain, and their meanings."""
 
 _ENGINE = "generator.inference_engine."
-_MULTI_TURN = "generator.use_conversation_multi_turn"
-
-
-def _adds_an_end(value: Any, run: Option) -> bool:
-    """Whether SkyRL trains an end of sequence that no model wrote: after a stop string, if all
-    turns are one message."""
-    phases = ("generator.sampling_params.stop", "generator.eval_sampling_params.stop")
-    return not value and any(map(run, phases))
-
 
 _UNSUPPORTED = (
     Unsupported("tandem.lambda_jun", is_on, "skyrl-imitation-unsupported"),
-    Unsupported("generator.batched", is_on, "skyrl-batched-unsupported"),
     Unsupported("generator.merge_stepwise_output", is_on, "skyrl-merge-unsupported"),
-    Unsupported(_MULTI_TURN, _adds_an_end, "skyrl-stop-adds-token"),
     Unsupported("generator.vision_language_generator", is_on, "skyrl-images-unsupported"),
     Unsupported("trainer.policy.model.lora.rank", is_on, "skyrl-adapter-unsupported"),
     *(

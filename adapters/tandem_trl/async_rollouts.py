@@ -29,7 +29,9 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 )
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
+from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.calls import Place, Response, StartedCall, Trajectory
@@ -61,6 +63,8 @@ class TandemSample(RolloutSample):  # type: ignore[misc]
     """The same once it is scored."""
 
     tandem: tuple[int, Mapping[str, Any]] | None = None
+    gold: Any = None
+    """The right answer in the prompt's row of the data set, if it has one."""
 
 
 class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
@@ -122,8 +126,9 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         samples = await super()._score_group(group)
         sequences = chain.from_iterable(group.completions_sequences)
         names = [one.name for one in fields(RolloutSample)]
+        gold = answer_of({name: column[0] for name, column in group.reward_kwargs.items()})
         return [
-            TandemSample(*(getattr(one, name) for name in names), tandem=sequence.tandem)
+            TandemSample(*(getattr(one, name) for name in names), tandem=sequence.tandem, gold=gold)
             for one, sequence in zip(samples, sequences, strict=True)
         ]
 
@@ -209,6 +214,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         if not issubclass(type(self)._loop_cls, TandemLoop):
             raise ConfigError("trl-worker-without-tandem", loop=type(self)._loop_cls.__name__)
         given = {**_of_config(args), **more}
+        self._names_ends = "eos_token_ids" in given
+        self._ends_of_model: tuple[int, ...] = ()
         given.setdefault("eos_token_ids", [processing_class.eos_token_id])
         sampled = {n: given[n] for n in ("top_k", "top_p", "min_p", "repetition_penalty")}
         self._settings = AsyncSettings(args, given, model_name, sampled=sampled)
@@ -233,6 +240,10 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         if self._callback is None or not self._callback.has_begun:
             raise ConfigError("trl-worker-without-callback")
         self._server.check(self._model, self._model, self._run.rules)
+        if not self._names_ends:
+            ends = {end for worker in self._of_server(RPC_ENDS) for end in worker}
+            known = (*self._loop_kwargs["eos_token_ids"], *self._ends_of_model, *sorted(ends))
+            self._loop_kwargs["eos_token_ids"] = list(dict.fromkeys(known))
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
         try:
             super().start()
@@ -250,6 +261,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
 
     def _check_begin(self, model: Any, resumes: bool) -> None:
         self._start.check(replace(self._settings, adapted=model, resumes=resumes))
+        self._ends_of_model = _ends_of(model)
 
     def update_model_version(self, model_version: int) -> None:
         """Also report what the server measured, and write what the last version was trained on."""
@@ -309,7 +321,9 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         if self._run.config.rollouts:
             text = {"input": self._decode(sample.input_ids[:prompt])}
             text["output"] = self._decode(row.response_ids)
-            self._written.append((row, {**text, "score": sample.metrics["reward"]}))
+            gold = getattr(sample, "gold", None)
+            known = {**text, "gts": gold, "score": sample.metrics["reward"]}
+            self._written.append((row, known))
 
     def _report(self, metrics: Mapping[str, Any]) -> None:
         """Metrics for the trainer's log; a pair is the sum of a mean and its weight."""
@@ -321,6 +335,12 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         if self._written:
             self._run.write_rows(self.model_version, self._written)
             self._written = []
+
+
+def _ends_of(model: Any) -> tuple[int, ...]:
+    """The ids at which a model's own configuration ends a response, as TRL's trainer reads them."""
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
 
 _OF_CONFIG = {

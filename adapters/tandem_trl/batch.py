@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem_plugin.engine.wire import RPC_ENDS
+from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
 from tandem_plugin.training.rows import Row
@@ -65,6 +66,7 @@ class TRLRun(TandemRun):
         self._texts = AdmittedTexts()
         self._to_dump: tuple[int, list[tuple[Ids, Row]]] | None = None
         self._dumped: tuple[int, list[Any]] = (0, [])
+        self._golds: list[Any] = []
 
     def begin_batch(self, prompts: int) -> Batch:
         """The next generation's place in the run and its trajectories; prompts: of this process."""
@@ -107,6 +109,20 @@ class TRLRun(TandemRun):
         self._texts = AdmittedTexts(responses)
         self._to_dump = (batch.step, responses)
 
+    def keep_golds(
+        self, calculate: Callable[..., Any], inputs: Sequence[Mapping[str, Any]], *rest: Any
+    ) -> Any:
+        """TRL's rewards of a generation; keeps the right answers of its rows, of all processes.
+
+        Touches: ``_calculate_rewards`` of one ``GRPOTrainer`` or ``RLOOTrainer`` (TRL 1.16). Goes
+        when: TRL passes the rows of its data set to a rollout function.
+        """
+        from accelerate.utils import gather_object
+
+        if self.config.rollouts:
+            self._golds = gather_object([answer_of(row) for row in inputs])
+        return calculate(inputs, *rest)
+
     def engine_ends(self) -> set[int]:
         """The junior's token ids that end a response besides the senior's."""
         return {end for ends in self._of_engines(RPC_ENDS) for end in ends}
@@ -144,9 +160,10 @@ class TRLRun(TandemRun):
         decode = self._trainer.processing_class.decode
         written = [] if self._dumped[0] != step else self._dumped[1]
         scores = self._scores()[-len(responses) :]  # TRL keeps the rewards of one generation
-        for (prompt, row), score in zip(responses, scores, strict=True):
-            known = {"input": decode(prompt), "output": decode(row.response_ids), "score": score}
-            written.append((row, known))
+        golds = self._golds if len(self._golds) == len(responses) else [None] * len(responses)
+        for (prompt, row), score, gold in zip(responses, scores, golds, strict=True):
+            text = {"input": decode(prompt), "output": decode(row.response_ids)}
+            written.append((row, {**text, "gts": gold, "score": score}))
         self._dumped = (step, written)
         self.write_rows(step, written)
 

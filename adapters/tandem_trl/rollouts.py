@@ -140,6 +140,9 @@ class TandemRollouts:
         trainer.compute_loss = functools.partial(
             checked_loss, self._tandem.check_loss, trainer.compute_loss
         )
+        trainer._calculate_rewards = functools.partial(
+            self._tandem.keep_golds, trainer._calculate_rewards
+        )
 
     def begin_batch(self, prompt_ids: Sequence[Sequence[int]]) -> list[TandemPrompt]:
         """This process's prompts of the next generation, each of which knows its row."""

@@ -74,10 +74,13 @@ def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     """The ids at which vLLM ends a model's generation.
 
     model: its configuration. tokenizer: None for an engine without one. Source:
-    ``SamplingParams.update_from_generation_config``.
+    ``SamplingParams.update_from_generation_config``. Raises :class:`EngineError` for ends that are
+    no token ids.
     """
     listed = model.try_get_generation_config().get("eos_token_id")
     listed = [listed] if isinstance(listed, int) else listed or []
+    if not isinstance(listed, list) or not all(type(end) is int for end in listed):
+        raise EngineError("generation-end-invalid", model=model.model, ends=listed)
     own = getattr(tokenizer, "eos_token_id", None)
     return frozenset([*listed, *([] if own is None else [own])])
 

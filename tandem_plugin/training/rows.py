@@ -84,5 +84,8 @@ def write_step(
     responses: each row with further columns, named as in verl's dumps (``input``, ``output``,
     ``gts``, ``score``). Raises :class:`OutputError` if the file cannot be written.
     """
-    lines = (json.dumps({**known, "step": step, **row.dump()}) for row, known in responses)
+    lines = (
+        json.dumps({**known, "step": step, **row.dump()}, default=str)  # golds may be any objects
+        for row, known in responses
+    )
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))

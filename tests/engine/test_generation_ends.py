@@ -95,6 +95,13 @@ def test_ends_of_a_model_are_those_of_vllm(eos: Any, own: int | None) -> None:
     assert ends_of(model, None) == (listed or set())
 
 
+@pytest.mark.parametrize("eos", [[[7, 8]], 7.0, [7, 8.0], "7", [True]])
+def test_ends_that_are_no_token_ids_are_refused_in_words(eos: Any) -> None:
+    model = SimpleNamespace(model="m", try_get_generation_config=lambda: {"eos_token_id": eos})
+    with refused("generation-end-invalid", model="m"):
+        ends_of(model, None)
+
+
 @pytest.fixture
 def params() -> Any:
     return SimpleNamespace(stop_token_ids=[BASE], all_stop_token_ids={BASE}, ignore_eos=False)

@@ -27,8 +27,8 @@ from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E40
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
-from tandem_skyrl.batch import SkyRLRun  # noqa: E402
-from tandem_skyrl.rollouts import TandemGenerator  # noqa: E402
+from tandem_skyrl.batch import SkyRLRun, WrittenResponse  # noqa: E402
+from tandem_skyrl.rollouts import TandemGenerator, leave_out_added_end  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 
 PIECES = tuple(f"Ġ{i}" if i % 3 == 0 else str(i) for i in range(24))
@@ -71,7 +71,11 @@ class Client:
         self.asked.append(dict(input_batch))
         await asyncio.sleep(0)
         tokens = self._noise.integers(0, 24, int(self._noise.integers(6, 12))).tolist()
-        return {"response_ids": [tokens]}
+        return {
+            "response_ids": [tokens],
+            "response_logprobs": [[-1.0] * len(tokens)],
+            "prompt_logprobs": None,
+        }
 
 
 class Loops:
@@ -91,6 +95,20 @@ class Loops:
         names = ("prompt_token_ids", "response_ids", "loss_masks", "rewards")
         output = dict(zip(names, map(list, zip(*found, strict=True)), strict=True))
         return {**output, "rollout_logprobs": [[-1.0] * len(one[1]) for one in found]}
+
+    async def generate_batched(self, prompts: list[list[int]]) -> Any:
+        """By one call for all, as SkyRL's for single turns."""
+        answer = await self.inference_engine_client.generate(
+            {"prompt_token_ids": prompts, "sampling_params": {"top_p": 1.0}}
+        )
+        responses = answer["response_ids"]
+        return {
+            "prompt_token_ids": prompts,
+            "response_ids": responses,
+            "loss_masks": [[1] * len(ids) for ids in responses],
+            "rewards": [[1.0] * len(ids) for ids in responses],
+            "rollout_logprobs": answer["response_logprobs"],
+        }
 
     async def agent_loop(self, prompt: list[int], trajectory_id: Any = None) -> Any:
         response: list[int] = []
@@ -122,6 +140,7 @@ def generated(
     ids = [TrajectoryID(str(i // 2), i % 2) for i in range(2 * prompts)]
     asked = {
         "prompts": [[1, 2, i // 2] for i in range(2 * prompts)],
+        "env_extras": [{"reward_spec": {"ground_truth": str(i // 2)}} for i in range(2 * prompts)],
         "trajectory_ids": ids,
         "batch_metadata": place,
     }
@@ -203,6 +222,100 @@ def test_call_of_several_prompts_is_rejected(made: Any) -> None:
     kind = in_tandem(Together, TandemGenerator)
     with refused("skyrl-call-of-several-prompts", prompts=2):
         generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
+
+
+class Batched(Loops):
+    """As SkyRL's generator with ``generator.batched``."""
+
+    async def generate(self, input_batch: Any) -> Any:
+        return await self.generate_batched(input_batch["prompts"])
+
+
+def batched(run: SkyRLRun, kind: type = Batched) -> tuple[dict[str, Any], Client]:
+    client = Client()
+    generator = in_tandem(kind, TandemGenerator)(inference_engine_client=client, tandem=run)
+    return generated(run, generator=generator)[0], client
+
+
+def test_generation_by_one_call_is_a_call_in_tandem_for_each_prompt(made: Any) -> None:
+    run = made()
+    output, client = batched(run)
+    assert [call["prompt_token_ids"] for call in client.asked] == [
+        [[1, 2, i // 2]] for i in range(8)
+    ]
+    requests = [call["sampling_params"]["extra_args"]["tandem"] for call in client.asked]
+    assert len({one["seed"] for one in requests}) == 8
+    for ids, mask, request in zip(
+        output["response_ids"], output["loss_masks"], requests, strict=True
+    ):
+        facts = ids.row.facts
+        assert facts.segments[0][0] == request["seed"]
+        rule = run.rules.default
+        assert mask == rule.replay(list(ids), request["seed"]).tolist()
+    assert run.take(output, [str(i // 2) for i in range(8)])["tandem/senior_share"] > 0
+
+
+def test_seeds_of_one_call_are_those_of_agent_loops(made: Any) -> None:
+    """The same place in a run, whichever way SkyRL asks."""
+    output, _ = batched(made())
+    first = [ids.row.facts.segments[0][0] for ids in output["response_ids"]]
+    loops, _ = generated(made())
+    assert first == [ids.row.facts.segments[0][0] for ids in loops["response_ids"]]
+
+
+def test_one_call_of_other_prompts_than_the_batch_is_rejected(made: Any) -> None:
+    class Fewer(Batched):
+        async def generate(self, input_batch: Any) -> Any:
+            return await self.generate_batched(input_batch["prompts"][1:])
+
+    with refused("skyrl-batch-differs", prompts=7, count=8):
+        batched(made(), Fewer)
+
+
+def test_call_for_all_outside_of_a_generation_is_rejected(made: Any) -> None:
+    generator, _ = generator_of(made())
+    with refused("skyrl-loop-without-generation"):
+        asyncio.run(generator.generate_batched([[1]]))
+
+
+@pytest.mark.parametrize(
+    ("last", "response", "mask"),
+    [
+        ([4, 5], [4, 5, 23], [1, 1, 0]),  # SkyRL's, after a stop string
+        ([4, 23], [4, 23], [1, 1]),  # the model's own, which SkyRL cuts and puts back
+        ([4, 5], [4, 5], [1, 1]),  # cut at the length: nothing was added
+        ([], [7, 23], [1, 0]),
+        ([4], [], []),
+    ],
+)
+def test_end_that_skyrl_adds_is_not_trained(
+    last: list[int], response: list[int], mask: list[int]
+) -> None:
+    output = SimpleNamespace(response_ids=response, loss_mask=[1] * len(response))
+    leave_out_added_end(output, last, 23)
+    assert output.loss_mask == mask
+
+
+def test_loop_of_one_message_leaves_the_added_end_out(made: Any) -> None:
+    class OneMessage(Loops):
+        use_conversation_multi_turn = False
+        tokenizer = SimpleNamespace(eos_token_id=23)
+
+        async def generate(self, input_batch: Any) -> Any:
+            one = input_batch["trajectory_ids"][0]
+            masks.append((await self.agent_loop([1], trajectory_id=one)).loss_mask)
+            return await super().generate(input_batch)
+
+        async def agent_loop(self, prompt: Any, trajectory_id: Any = None) -> Any:
+            parts = await super().agent_loop(prompt, trajectory_id)
+            return SimpleNamespace(response_ids=[*parts[1], 23], loss_mask=[*parts[2], 1])
+
+    masks: list[list[int]] = []
+    kind = in_tandem(OneMessage, TandemGenerator)
+    run = made()
+    with pytest.raises(TypeError):  # what Loops makes of such an output
+        generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
+    assert [mask[-1] for mask in masks] == [0]
 
 
 @pytest.mark.parametrize("extension", [TandemGenerator, TandemTrainer])
@@ -300,6 +413,17 @@ def test_response_from_elsewhere_is_rejected(made: Any) -> None:
     output["response_ids"][1] = list(output["response_ids"][1])
     with refused("row-without-authorship"):
         run.take(output, uids)
+
+
+def test_rollouts_are_dumped_with_their_scores(made: Any, tmp_path: Path) -> None:
+    run = made(rollouts=str(tmp_path))
+    output, uids = generated(run)
+    run.take(output, uids)
+    rows = [json.loads(one) for one in (tmp_path / "3.jsonl").read_text().splitlines()]
+    assert [row["score"] for row in rows] == [0.0, 1.0] * 4
+    assert [row["gts"] for row in rows] == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    assert [row["response_ids"] for row in rows] == output["response_ids"]
+    assert all(row["step"] == 3 for row in rows)
 
 
 def test_engines_prove_once_and_are_measured(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,14 @@ HOOKS = [
         ],
     ),
     (
+        "train.generators.skyrl_gym_generator",
+        "SkyRLGymGenerator.generate_batched",
+        [
+            *("self", "prompts", "env_classes", "env_extras", "max_tokens", "sampling_params"),
+            *("cache_salt", "training_phase"),
+        ],
+    ),
+    (
         "backends.skyrl_train.inference_servers.remote_inference_client",
         "RemoteInferenceClient.generate",
         ["self", "input_batch", "model"],

@@ -25,6 +25,7 @@ from tandem_skyrl.__main__ import main
 from tandem_skyrl.settings import put_settings, settings_of
 from tandem_skyrl.start import SOUND_ESTIMATORS, SOUND_LOSSES, SkyRLSettings, warn_of_colocation
 
+ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
 MODEL = str(Path(__file__).parent)  # no checkpoint
 
 
@@ -53,6 +54,8 @@ def tandem(**settings: Any) -> TandemConfig:
         (["generator.step_wise_trajectories=true"], []),
         (["generator.use_conversation_multi_turn=false"], []),
         (["generator.sampling_params.stop=['a']"], []),
+        (["generator.batched=true"], []),
+        ([ONE_MESSAGE, "generator.sampling_params.stop=['a']"], []),
         (["trainer.fully_async.enabled=true"], []),
         (["trainer.fully_async.sample_full_batch=true"], ["asynchronous"]),
         (["trainer.algorithm.dynamic_sampling.type=filter"], []),
@@ -62,7 +65,6 @@ def test_sound_settings_pass(settings: list[str], allowed: list[str]) -> None:
     check_run(made(*settings), tandem(unproven=allowed))
 
 
-ONE_MESSAGE = "generator.use_conversation_multi_turn=false"
 SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
 
 
@@ -70,21 +72,11 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
     ("settings", "own", "code", "key"),
     [
         ([], {"lambda_jun": 0.1}, "skyrl-imitation-unsupported", "tandem.lambda_jun"),
-        (["generator.batched=true"], {}, "skyrl-batched-unsupported", "generator.batched"),
         (
             ["generator.merge_stepwise_output=true"],
             {},
             "skyrl-merge-unsupported",
             "generator.merge_stepwise_output",
-        ),
-        *(
-            (
-                [ONE_MESSAGE, f"generator.{phase}.stop=['a']"],
-                {},
-                "skyrl-stop-adds-token",
-                "generator.use_conversation_multi_turn",
-            )
-            for phase in ("sampling_params", "eval_sampling_params")
         ),
         (
             ["generator.vision_language_generator=true"],
@@ -195,7 +187,10 @@ def test_experiment_without_settings_is_rejected() -> None:
     [
         (["trainer.epochs=1"], "tandem-settings-missing"),
         (["--tandem.schedul", "word"], "setting-unknown"),
-        (["--tandem.schedule", "word", "generator.batched=true"], "skyrl-batched-unsupported"),
+        (
+            ["--tandem.schedule", "word", "generator.merge_stepwise_output=true"],
+            "skyrl-merge-unsupported",
+        ),
     ],
 )
 def test_command_rejects_before_anything_starts(

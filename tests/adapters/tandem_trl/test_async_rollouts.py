@@ -131,7 +131,7 @@ def taken(running: TandemRolloutWorker, one: Any) -> Any:
 def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) -> None:
     _, (row,) = conversation(([20, 21], FIRST))
     running = worker(tmp_path, tandem={**TANDEM, "rollouts": str(tmp_path / "rollouts")})
-    found = taken(running, sample(row))
+    found = taken(running, sample(row, gold="42"))
     assert found.completion_mask.tolist() == row.completion_mask
     with pytest.raises(ValueError, match="read-only"):
         found.completion_mask[2] = 1
@@ -143,6 +143,7 @@ def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) ->
     running.update_model_version(1)
     (line,) = (tmp_path / "rollouts" / "0.jsonl").read_text().splitlines()
     assert json.loads(line)["response_ids"] == FIRST
+    assert (json.loads(line)["gts"], json.loads(line)["score"]) == ("42", 0.5)
 
 
 def test_measures_that_a_server_does_not_give_stop_no_run(
@@ -216,6 +217,7 @@ def test_worker_starts_only_with_its_callback_in_the_trainer(
     """Without it nothing would check where the training begins, or note its settings."""
     monkeypatch.setattr(VLLMServer, "check", lambda *_: None)
     monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
+    monkeypatch.setattr(TandemRolloutWorker, "_of_server", lambda self, method: [])
     running = worker(tmp_path)
     with refused("trl-worker-without-callback"):
         running.start()
@@ -225,6 +227,34 @@ def test_worker_starts_only_with_its_callback_in_the_trainer(
     args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
     callback.on_train_begin(args, SimpleNamespace(global_step=0, stateful_callbacks={}), None)
     running.start()
+
+
+def begun_worker(tmp_path: Path, model: Any, **more: Any) -> TandemRolloutWorker:
+    running = worker(tmp_path, **more)
+    args = SimpleNamespace(output_dir=str(tmp_path), resume_from_checkpoint=None)
+    state = SimpleNamespace(global_step=0, stateful_callbacks={})
+    running.callback().on_train_begin(args, state, None, model)
+    return running
+
+
+@pytest.mark.parametrize("listed", [9, [9, 2], None])
+def test_worker_knows_every_end_of_both_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: Any
+) -> None:
+    """TRL counts a response that ends at an unknown id as clipped."""
+    monkeypatch.setattr(async_rollouts, "check_server", lambda *_: None)
+    monkeypatch.setattr(async_rollouts.Start, "check", lambda self, run: None)
+    monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
+    monkeypatch.setattr(TandemRolloutWorker, "_of_server", lambda self, method: [[17]])
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=listed))
+    own = word_tokenizer().eos_token_id
+    running = begun_worker(tmp_path, model)
+    running.start()
+    expected = [own, *([] if listed is None else [listed] if listed == 9 else listed), 17]
+    assert running._loop_kwargs["eos_token_ids"] == list(dict.fromkeys(expected))
+    named = begun_worker(tmp_path, model, eos_token_ids=[4])
+    named.start()
+    assert named._loop_kwargs["eos_token_ids"] == [4]
 
 
 def bare_loop(url: str = "") -> TandemLoop:

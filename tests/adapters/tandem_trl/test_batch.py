@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pickle
 from collections import defaultdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from trl.experimental.gmpo import GMPOTrainer  # noqa: E402
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.calls import Response  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
+from tandem_plugin.training.rows import Row  # noqa: E402
 from tandem_plugin.training.start import Start  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
@@ -451,6 +453,28 @@ def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
         mask_truncated_completions=False,
     )
     assert begun(trainer)._scores() == [2.0, 1.0, None]
+
+
+def test_dump_has_the_right_answers_of_the_data_set(begun: Any, tmp_path: Path) -> None:
+    """So that a reward of 0 can be told from a wrong grade."""
+    trainer = made_trainer()
+    trainer.processing_class = SimpleNamespace(decode=lambda ids: str(list(ids)))
+    run = begun(trainer, rollouts=str(tmp_path))
+    rows = [{"prompt": "a", "answer": "7"}, {"prompt": "b", "solution": "$8$"}, {"prompt": "c"}]
+    calculated = run.keep_golds(lambda inputs, *rest: (inputs, rest), rows, ["a", "b", "c"], [])
+    assert calculated == (rows, (["a", "b", "c"], []))
+    run._scores = lambda: [0.0, 1.0, None]
+    responses = [
+        ([1], Row(f"row {n}", "g", np.array([2, n]), np.array([True, True]))) for n in range(3)
+    ]
+    run._to_dump = (4, responses)
+    run._dump()
+    dumped = [json.loads(line) for line in (tmp_path / "4.jsonl").read_text().splitlines()]
+    assert [(row["gts"], row["score"]) for row in dumped] == [
+        ("7", 0.0),
+        ("$8$", 1.0),
+        (None, None),
+    ]
 
 
 def test_response_that_the_junior_ended_is_not_truncated(begun: Any) -> None:

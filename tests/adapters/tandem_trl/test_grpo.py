@@ -138,10 +138,10 @@ def started(
         ("tandem: {schedule: word, p: 0.3}", [], "", {"schedule": "word", "p": 0.3}),
         ("tandem.p: 0.3\ntandem: {schedule: word}", [], "", {"schedule": "word", "p": 0.3}),
         ("env: {TANDEM_CONFIG: '{\"p\": 0.3}'}", [], "", {"p": 0.3}),
-        ("env: {TANDEM_CONFIG: {p: 0.3}}\ntandem: {p: 0.4}", [], "", {"p": 0.4}),
-        ("tandem: {p: 0.3, cap: 5}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
-        ("env: {TANDEM_CONFIG: {p: 0.3, cap: 5}}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
-        ("tandem.p: 0.3", ["--tandem.p", "0.5"], '{"p": 0.4}', {"p": 0.5}),
+        ("env: {TANDEM_CONFIG: {p: 0.3}}\ntandem: {cap: 4}", [], "", {"p": 0.3, "cap": 4}),
+        ("tandem: {p: 0.4, cap: 5}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("env: {TANDEM_CONFIG: {cap: 5}}", [], '{"p": 0.4}', {"p": 0.4, "cap": 5}),
+        ("tandem.p: 0.5", ["--tandem.p", "0.5"], '{"cap": 4}', {"p": 0.5, "cap": 4}),
         (
             "tandem: {p: 0.3, engine: {enforce_eager: true}}",
             [],
@@ -151,7 +151,7 @@ def started(
         ("tandem:", ["--tandem.p=0.5"], "", {"p": 0.5}),
     ],
 )
-def test_file_is_read_before_the_environment_and_flags(
+def test_settings_come_from_file_environment_and_flags_together(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     yaml: str,
@@ -164,6 +164,24 @@ def test_file_is_read_before_the_environment_and_flags(
     )
     assert found == settings
     assert training.max_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("yaml", "arguments", "variable"),
+    [
+        ("env: {TANDEM_CONFIG: {p: 0.3}}\ntandem: {p: 0.4}", [], ""),
+        ("tandem: {p: 0.3}", [], '{"p": 0.4}'),
+        ("env: {TANDEM_CONFIG: {p: 0.3}}", [], '{"p": 0.4}'),
+        ("tandem.p: 0.3", ["--tandem.p", "0.4"], ""),
+        ("max_steps: 3", ["--tandem.p", "0.3"], '{"p": 0.4}'),
+    ],
+)
+def test_setting_with_two_values_is_rejected_with_both_places(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, yaml: str, arguments: list[str], variable: str
+) -> None:
+    with refused("tandem-setting-overridden", name="p") as caught:
+        started(monkeypatch, tmp_path, yaml, *arguments, variable=variable)
+    assert {caught.value.fields["value"], caught.value.fields["other"]} == {0.3, 0.4}
 
 
 @pytest.mark.parametrize(
@@ -180,13 +198,13 @@ def test_file_is_read_before_the_environment_and_flags(
             "max_step: 3",
             [],
             "trl-config-key-unknown",
-            {"name": "max_step", "meant": " Did you mean max_steps?"},
+            {"name": "max_step", "meant": " Did you mean 'max_steps'?"},
         ),
         (
             "",
             ["--leraning_rate", "1"],
             "trl-config-key-unknown",
-            {"meant": " Did you mean learning_rate?"},
+            {"meant": " Did you mean 'learning_rate'?"},
         ),
         ("", ["oops"], "trl-config-key-unknown", {"name": "oops"}),
         ("  - nothing: [", [], "trl-config-unreadable", {}),

@@ -49,6 +49,14 @@ HOOKS = [
         ],
     ),
     ("trl", "GRPOTrainer.compute_loss", ["self", "model", "inputs"]),
+    *(
+        (
+            "trl",
+            f"{trainer}._calculate_rewards",
+            ["self", "inputs", "prompts", "completions", "completion_ids_list"],
+        )
+        for trainer in ("GRPOTrainer", "RLOOTrainer")
+    ),
     ("trl.scripts.grpo", "main", ["script_args", "training_args", "model_args", "dataset_args"]),
 ]
 
