@@ -17,6 +17,11 @@ ForeignBase: Any = object
 """The base of mixins, whose ``super()`` is the foreign class that they precede."""
 
 
+def _is_async(method: Any) -> bool:
+    """Whether it is a coroutine function, also below a decorator such as ``torch.no_grad``."""
+    return inspect.iscoroutinefunction(inspect.unwrap(method))
+
+
 def in_tandem(base: type, ours: type) -> Any:
     """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
 
@@ -29,7 +34,7 @@ def in_tandem(base: type, ours: type) -> Any:
         hook = getattr(base, name, None)
         if hook is None:
             problem = f"has no method {name}"
-        elif inspect.iscoroutinefunction(hook) is not inspect.iscoroutinefunction(method):
+        elif _is_async(hook) is not _is_async(method):
             problem = f"has a method {name} that changed between sync and async"
         else:
             continue

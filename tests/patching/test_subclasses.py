@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -76,3 +77,19 @@ def test_ray_actor_keeps_its_options_and_travels_to_other_processes() -> None:
     plain = actor_in_tandem(ray.remote(Users), Ours)
     there = ray.cloudpickle.loads(ray.cloudpickle.dumps(plain.__ray_actor_class__))
     assert there().step(1) == 2000
+
+
+def test_coroutine_function_below_a_decorator_is_one() -> None:
+    """As of SkyRL's trainer, whose ``eval`` is below ``torch.no_grad``."""
+
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        return wrapper
+
+    class Decorated(Verls):
+        ask = decorated(Verls.ask)
+
+    assert issubclass(in_tandem(Decorated, Ours), Decorated)
