@@ -46,6 +46,9 @@ class Loops:
         log_probs = [[-1.0] * len(response) for response in output["response_ids"]]
         return {**output, "rollout_logprobs": log_probs}
 
+    async def generate_batched(self, *arguments: Any) -> Any:
+        raise AssertionError("no call is batched here")
+
     async def agent_loop(self, prompt: list[int], trajectory_id: Any = None) -> Any:
         response: list[int] = []
         mask: list[int] = []

@@ -107,6 +107,7 @@ class OfGRPOTrainer(HeldToTheDuties):
             ),
             tools=self.tools,
             compute_loss=loss,
+            _calculate_rewards=lambda *_: None,
             _compute_loss=GRPOTrainer._compute_loss,
             model=SimpleNamespace(training=True, name_or_path=generation.model.name_or_path),
             state=SimpleNamespace(

@@ -23,7 +23,7 @@ class TestOpenRLHF(HeldToTheStart):
     @pytest.fixture(autouse=True)
     def _nothing_is_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached: list[list[str]] = []
-        monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", ())
+        monkeypatch.setattr("tandem_openrlhf.patches.patches_of", lambda config: ())
         monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
         monkeypatch.setattr("runpy.run_module", lambda *_, **__: self.reached.append(sys.argv))
         monkeypatch.setattr(sys, "argv", sys.argv)

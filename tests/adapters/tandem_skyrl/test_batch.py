@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E40
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
-from tandem_skyrl.batch import SkyRLRun, WrittenResponse  # noqa: E402
+from tandem_skyrl.batch import SkyRLRun  # noqa: E402
 from tandem_skyrl.rollouts import TandemGenerator, leave_out_added_end  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 

@@ -242,7 +242,7 @@ def test_worker_knows_every_end_of_both_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: Any
 ) -> None:
     """TRL counts a response that ends at an unknown id as clipped."""
-    monkeypatch.setattr(async_rollouts, "check_server", lambda *_: None)
+    monkeypatch.setattr(VLLMServer, "check", lambda *_: None)
     monkeypatch.setattr(async_rollouts.Start, "check", lambda self, run: None)
     monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
     monkeypatch.setattr(TandemRolloutWorker, "_of_server", lambda self, method: [[17]])
