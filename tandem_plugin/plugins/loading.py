@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import pluggy
 
 from tandem_plugin._version import __version__
+from tandem_plugin.boundaries.any_script import word_any_boundaries
 from tandem_plugin.boundaries.resolvers import (
     every_boundary,
     newline_boundaries,
@@ -160,6 +161,7 @@ SCHEDULES: tuple[type[Any], ...] = (
 )
 _RESOLVERS = {
     "word": word_boundaries,
+    "word-any": word_any_boundaries,
     "sentence": sentence_boundaries,
     "step": step_boundaries,
     "newline": newline_boundaries,

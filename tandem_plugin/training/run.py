@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
@@ -26,6 +29,12 @@ from tandem_plugin.training.validation import Answerer
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_FEW_WORDS = 0.05
+"""A share that no language with spaces has: of English 45% begin a word, of Chinese 1%."""
+_MANY_TOKENS = 1000
+"""Tokens of a batch from which on its share is judged."""
 
 
 def announcement(config: TandemConfig, rule: Rule) -> str:
@@ -63,6 +72,7 @@ class TandemRun:
         self._drafting = EngineLog(DraftStats)
         self._measuring = EngineLog(MeasureSums)
         self._marks: dict[str, str | None] = {}
+        self._is_warned = False
 
     @classmethod
     def start(cls, rules: TandemRules, *more: Any) -> Self:
@@ -95,7 +105,27 @@ class TandemRun:
         self._admitted = AdmittedBatch()
         check_rows(rows, self.rules)
         self._admitted = AdmittedBatch(rows)
-        return batch_metrics(rows)
+        return {**batch_metrics(rows), **self._boundary_share(rows)}
+
+    def _boundary_share(self, rows: Sequence[Row]) -> dict[str, float]:
+        """``tandem/boundary_share``: of the tokens of a batch; warns once where words have none."""
+        boundaries = self.rules.default.boundaries
+        lengths = [len(row.response_ids) for row in rows]
+        if not sum(lengths):
+            return {}
+        token_ids = np.concatenate([row.response_ids for row in rows])
+        share = float(boundaries.contains(token_ids).mean())
+        is_rare = share < _FEW_WORDS and sum(lengths) >= _MANY_TOKENS
+        if is_rare and boundaries.resolver == "word" and not self._is_warned:
+            self._is_warned = True
+            print(
+                f"WARNING: {share:.1%} of this batch's tokens begin a word by the resolver word: "
+                "the authors change by the cap alone. For text in Chinese, Japanese, Thai and "
+                "other scripts without spaces set tandem.boundaries=word-any.",
+                file=sys.stderr,
+                flush=True,
+            )
+        return {"tandem/boundary_share": share}
 
     def admit_row(self, row: Row, batch: int) -> dict[str, float]:
         """Check a row of a run whose rows come singly, and return its metrics; raise as above.

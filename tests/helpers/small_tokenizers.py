@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +43,35 @@ def sentence_by_regex(text: str) -> bool:
     return sentence_pattern().search(text) is not None
 
 
+_UNSPACED = (
+    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA LETTER", "BOPOMOFO LETTER"),
+    *(
+        "KATAKANA LETTER",
+        "HALFWIDTH KATAKANA LETTER",
+        "THAI CHARACTER",
+        "LAO LETTER",
+        "YI SYLLABLE",
+    ),
+    *("YI SYLLABLE", "KHMER LETTER", "KHMER INDEPENDENT VOWEL", "MYANMAR LETTER", "KANGXI RADICAL"),
+    "CJK RADICAL",
+)
+
+
+def word_any_by_names(text: str) -> bool:
+    """By the names of characters, which the resolver does not use."""
+    if "\ufffd" in text:  # bytes that are no character
+        return False
+    return text.startswith(" ") or any(
+        unicodedata.name(letter, "").startswith(_UNSPACED)
+        and unicodedata.category(letter) in ("Lo", "Lm", "So")
+        and not (before == "ー" or unicodedata.category(before).startswith("M"))  # it goes on
+        for before, letter in zip(f" {text}", text, strict=False)
+    )
+
+
 ORACLES: dict[str, Callable[[str], bool]] = {
     "word": lambda text: text.startswith(" "),
+    "word-any": word_any_by_names,
     "sentence": sentence_by_regex,
     "step": lambda text: "\n\n" in text,
     "newline": lambda text: "\n" in text,

@@ -45,6 +45,9 @@ KINDS = {
 ENGINES = ("image, video and audio",)
 """The kinds that tandem rejects: by the model's ``config.json``, or by a prompt's image."""
 
+IMAGES = r"geo3k|geometry3k|vision|mathvista|video|clevr|mmmu|[Oo]mni|_vl\b|image"
+"""Data sets whose prompts have images, by the names of their files."""
+
 ASCEND = r"ascend|npu"
 """Scripts for Ascend by their paths: verl itself sets ``trainer.device=npu`` on such a machine."""
 
@@ -130,6 +133,15 @@ def reason(config: Any) -> str:
     return ""
 
 
+def has_images(config: Any) -> bool:
+    """Whether a script trains on images, at which a run stops when its data are read.
+
+    Its data set is not here, so ``check_prompts`` cannot read it: it is known by its files' names.
+    """
+    files = " ".join(map(str, (config.data.train_files, config.data.val_files)))
+    return re.search(IMAGES, files) is not None
+
+
 def examined(checkout: Path) -> list[Example]:
     """Every script that trains by trainer V1 with vLLM, one launch each."""
     found = []
@@ -148,6 +160,7 @@ def examined(checkout: Path) -> list[Example]:
             # A group of settings that is not verl's, such as another package's engine.
             foreign = next((one for one in arguments if "@" in one.partition("=")[0]), "")
             why = foreign or reason(config) or ("the model" if kind in ENGINES else "")
+            why = why or ("a prompt's image" if has_images(config) else "")
             found.append(Example(script, kind, why))
     return found
 

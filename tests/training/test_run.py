@@ -83,3 +83,34 @@ def test_two_answerers_of_a_validation_have_folders_and_metrics_apart() -> None:
     assert dump_folder("dumps", "both", team) == "dumps/team"
     assert named({"pass@1": 0.5}, senior) == {"pass@1": 0.5}
     assert named({"pass@1": 0.5}, team) == {"team/pass@1": 0.5}
+
+
+def text_row(token_ids: list[int]) -> Row:
+    return Row("Row 0", "a prompt", np.array(token_ids), np.ones(len(token_ids), dtype=bool))
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "token_ids", "share", "warns"),
+    [
+        ("word", [1] * 2000, 0.0, True),  # nothing begins with a space
+        ("word", [0] * 80 + [1] * 1920, 0.04, True),
+        ("word", [0, 1] * 1000, 0.5, False),
+        ("word", [1] * 900, 0.0, False),  # too few to say
+        ("word-any", [1] * 2000, 1.0, False),
+        ("every", [1] * 2000, 1.0, False),
+    ],
+)
+def test_text_without_words_is_measured_and_told_once(
+    boundaries: str,
+    token_ids: list[int],
+    share: float,
+    warns: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = TandemConfig.from_mapping({"schedule": "word", "boundaries": boundaries})
+    run = TandemRun(TandemRules(config, Vocabulary(("Ġa", "ä½ł"), "a test")))
+    for _ in range(2):
+        assert run._boundary_share([text_row(token_ids)]) == {"tandem/boundary_share": share}
+    assert run._boundary_share([text_row([])]) == {}
+    warning = capsys.readouterr().err
+    assert warning.count("tandem.boundaries=word-any") == warns

@@ -15,7 +15,7 @@ from tandem_plugin.terminal.arguments import assignments
 
 SCHEDULES = "word, token, sentence, chunk, step, step-bernoulli, handover, solo, solo-word, junior"
 """The built-in schedules, as the help of options lists them."""
-RESOLVERS = "word, sentence, step, newline, every"
+RESOLVERS = "word, word-any, sentence, step, newline, every"
 """The built-in boundary resolvers."""
 
 
