@@ -174,6 +174,21 @@ def test_seeds_are_those_of_the_place_in_the_run(made: Any) -> None:
     assert not {*seeds(made(seed=1))} & {*first}
 
 
+def test_seeds_of_two_samples_do_not_depend_on_which_is_asked_first(made: Any) -> None:
+    """Each sample of a prompt is a trajectory of its own."""
+
+    class Backwards(Loops):
+        async def agent_loop(self, prompt: list[int], trajectory_id: Any = None) -> Any:
+            for _ in range(20 * (1 - trajectory_id.repetition_id)):
+                await asyncio.sleep(0)  # the second sample finishes before the first begins
+            return await super().agent_loop(prompt, trajectory_id=trajectory_id)
+
+    run = made()
+    kind = in_tandem(Backwards, TandemGenerator)
+    backwards = seeds(run, generator=kind(inference_engine_client=Client(), tandem=run))
+    assert backwards == seeds(made())
+
+
 def test_seeds_of_the_asynchronous_trainer_do_not_depend_on_its_timing(made: Any) -> None:
     """Which step generates a prompt is another after a restart; its epoch is not."""
     cfg = made_cfg()
