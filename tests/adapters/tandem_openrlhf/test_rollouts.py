@@ -62,12 +62,19 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         for _ in answers:
             asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
         tokens = PROMPT + samples[kept]
+        log_probs = [-0.5 - place for place in range(len(tokens))]
         result = narrowed(
-            {"observation_tokens": tokens, "action_ranges": [(3, len(tokens))]},
+            {
+                "observation_tokens": tokens,
+                "action_ranges": [(3, len(tokens))],
+                "rollout_log_probs": log_probs,
+            },
             trajectory,
             shared,
         )
         senior = RULES.default.replay(samples[kept], seed).tolist()
+        own = [0.0] * 3 + [bit * value for bit, value in zip(senior, log_probs[3:], strict=True)]
+        assert result["rollout_log_probs"] == own  # none of the prompt's and the junior's
         assert bits_of(result["action_ranges"], 9)[3:].tolist() == senior
         facts = ResponseAuthorship.from_wire(result[AUTHORSHIP])
         assert facts is not None
