@@ -178,6 +178,23 @@ def test_every_output_has_the_authors_of_its_own_call_and_the_sessions_grade(que
     assert seeds == [2, 2, 3, 3, 2, 2, 1, 1, 1]
 
 
+def test_last_output_with_the_senior_stands_last_and_the_others_keep_their_order() -> None:
+    """Also where an earlier one has the senior as well: verl takes the session's last."""
+    for masks, order in (
+        ([[1, 0, 1], [0, 1]], [0, 1]),
+        ([[1, 1], [0, 0, 0]], [1, 0]),
+        ([[1], [1, 1], [0]], [0, 2, 1]),
+        ([[0, 0], [0, 0]], [0, 1]),
+    ):
+        made = worker(reward=Reward())
+        made._tandem_trajectory, outputs = session(masks)
+        for output, mask in zip(outputs, masks, strict=True):
+            output.response_mask = list(mask)
+        ordered = asyncio.run(made._tandem_ordered(outputs, {"raw_prompt": [{}]}))
+        assert [outputs.index(output) for output in ordered] == order
+        assert ordered[-1].reward_score == float(len(masks[-1]) % 2)
+
+
 def test_output_that_the_loop_does_not_train_has_a_seed_of_its_own(queue: Queue) -> None:
     made = worker(reward=Reward())
     made._tandem_trajectory, outputs = session([[1, 0], [0, 1], [1, 1]])

@@ -276,6 +276,12 @@ def test_checkpoint_says_with_which_settings_it_was_made(
         trainer, _ = start(settings(mode, p=0.25))
         trainer._load_checkpoint()
         assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
+    elsewhere = settings("resume_path")  # a named checkpoint without a note, beside one with
+    elsewhere.trainer.resume_from_path = str(tmp_path / "copied" / "global_step_5")
+    trainer, _ = start(elsewhere)
+    capsys.readouterr()
+    trainer._load_checkpoint()
+    assert "copied/global_step_5' has no tandem.json" in capsys.readouterr().out
     other = settings()
     other.actor_rollout_ref.model.path = str(tmp_path / "run")
     trainer, _ = start(other)
