@@ -29,6 +29,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     part for part in (str(Path(__file__).parent), os.environ.get("PYTHONPATH")) if part
 )
 
+from support.vision_packages import offer_torchvision  # noqa: E402
+
+offer_torchvision()
+
 
 FOLDERS = {
     "engine": ("engine",),

@@ -97,6 +97,12 @@ class TandemConfig(BaseModel):
         description="Run the junior's pass of lockstep beside the senior's, on a CUDA stream of "
         "its own, in steps that vLLM captures whole in a CUDA graph.",
     )
+    images: bool = Field(
+        False,
+        description="Answer prompts with images: both models are built with their vision towers, "
+        "and each sees an image through its own. Otherwise the text model of a unified checkpoint "
+        "is built alone. A trainer's adapter sets it if the data has images.",
+    )
     measure_every: int = Field(
         64,
         ge=0,
@@ -249,8 +255,11 @@ class TandemConfig(BaseModel):
         return make_schedule(self.schedule, self.parameters)
 
     def settings(self) -> dict[str, Any]:
-        """The settings as a mapping that :meth:`from_mapping` accepts."""
-        return self.model_dump()
+        """The settings as a mapping that :meth:`from_mapping` accepts.
+
+        ``images`` only if it is on, so that notes of text runs stay comparable with older ones.
+        """
+        return self.model_dump(exclude=None if self.images else {"images"})
 
 
 reserve(TandemConfig.model_fields)

@@ -27,7 +27,6 @@ HELD_BY = {
     "integration_tests/engine/test_refusals.py": [
         "tandem_plugin/engine/configure.py",
         "tandem_plugin/engine/runners/__init__.py",
-        "tandem_plugin/engine/unsupported.py",
     ],
     "integration_tests/engine/test_vllm_hooks.py": [
         "tandem_plugin/engine/patches/lora.py",

@@ -14,6 +14,7 @@ Startup:
 - ``runners``: binds Model Runner V1 or V2, each a folder
 - ``composite``: the model's class, the senior's own with the members of ``senior``
 - ``hybrid``: what it tells vLLM of both models' recurrent states
+- ``images``: both models' sight of prompts with images
 - ``text_models``: unified checkpoints, of which only the text model is built and loaded
 - ``junior``: builds the frozen junior; ``base_junior``: takes an adapted senior's base instead
 - ``layer_tensors``: the tensors of the junior that a sleep must keep

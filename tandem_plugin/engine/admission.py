@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
+from tandem_plugin.engine.junior import placeholder_ids
 from tandem_plugin.engine.token_scores import sample_name
 from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
@@ -137,6 +138,29 @@ def check_prompt(vllm_config: Any, token_ids: Sequence[int] | None) -> None:
     if token_ids and max(token_ids) >= shared:
         with _clients_error():
             raise RequestError("prompt-token-not-shared", token_id=max(token_ids), shared=shared)
+
+
+def check_images(
+    vllm_config: Any, resolved: ResolvedRequest | None, token_ids: Sequence[int], features: Any
+) -> None:
+    """Raise :class:`RequestError` for a prompt whose images would not be seen as they were meant.
+
+    token_ids: of the prompt, in which vLLM has replaced each image's placeholder by as many as the
+    image has tokens. features: vLLM's list of images and where they are; None without any.
+    """
+    placeholders = placeholder_ids(vllm_config)
+    if not placeholders:
+        return
+    spans = [(one.mm_position.offset, one.mm_position.length) for one in features or ()]
+    covered = {start + token for start, length in spans for token in range(length)}
+    with _clients_error():
+        for position, token_id in enumerate(token_ids):
+            if token_id in placeholders and position not in covered:
+                raise RequestError(
+                    "image-placeholder-without-image", token_id=token_id, position=position
+                )
+        if spans and resolved is not None and resolved.prompt_length is not None:
+            raise RequestError("continuation-with-images")
 
 
 def check_prefix(

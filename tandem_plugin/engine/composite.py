@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tandem_plugin.engine import hybrid
+from tandem_plugin.engine import hybrid, images
 from tandem_plugin.engine import senior as lockstep
 from tandem_plugin.engine.base_junior import check_may_load
 from tandem_plugin.engine.patches.cpu_weights import (
@@ -54,7 +54,8 @@ def composite_class(name: str) -> type[nn.Module]:
         "_tandem_mode": speculative if drafts else lockstep,
     }
     own = speculative.members() if drafts else lockstep.members()
-    return type(name, (senior_class,), common | hybrid.members(senior_class) | own)
+    inherited = hybrid.members(senior_class) | images.members(senior_class)
+    return type(name, (senior_class,), common | inherited | own)
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
@@ -105,12 +106,24 @@ def _by_first_name(self: nn.Module, weights: Iterable[Weight]) -> Iterator[Weigh
     ]
     tied = {name: original for name, original in names if name != original}
     brought: set[str] = set()
-    seconds: list[Weight] = []
+    seconds: list[tuple[str, str, Tensor]] = []
     for name, weight in weights:
-        if name in tied:
-            seconds.append((name, weight))
+        parameter = _parameter_name(self, name)
+        if parameter in tied:
+            seconds.append((name, tied[parameter], weight))
         else:
-            brought.add(name)
+            brought.add(parameter)
             yield name, weight
-    for name, weight in seconds:
-        yield (name if tied[name] in brought else tied[name]), weight
+    for name, original, weight in seconds:
+        yield (name if original in brought else original), weight
+
+
+def _parameter_name(self: nn.Module, name: str) -> str:
+    """A weight's name in vLLM's class, which may differ from the checkpoint's.
+
+    Source: ``hf_to_vllm_mapper``, by which a class's own ``load_weights`` maps names, and leaves
+    those that are mapped already as they are.
+    """
+    mapper = getattr(self, "hf_to_vllm_mapper", None)
+    mapped: list[str] = [name] if mapper is None else mapper.apply_list([name])
+    return mapped[0] if mapped else name

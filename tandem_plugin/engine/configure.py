@@ -11,6 +11,7 @@ from tandem_plugin.config import TandemConfig, junior_label
 from tandem_plugin.engine import unsupported
 from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
+from tandem_plugin.engine.images import limit_to_images
 from tandem_plugin.engine.junior import (
     is_seniors_checkpoint,
     junior_model_config,
@@ -61,7 +62,9 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
             raise EngineError(
                 "trainer-adapter-inactive", trainer=trainer.name, how=trainer.if_inactive
             )
-    architecture = _senior_architecture(args)
+    architecture = _senior_architecture(args, config.images)
+    if config.images:
+        limit_to_images(args)
     junior = config.junior or str(args.model)
     check_junior(junior)
     is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
@@ -88,7 +91,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
     wrap_offline_beam_search()
     wrap_bodies()
     keep_text_config(vllm_config.model_config)
-    unsupported.check_config(vllm_config)
+    unsupported.check_config(vllm_config, config)
     if is_own:  # vLLM may have put another name of the checkpoint
         junior = settings["junior"] = vllm_config.model_config.model
     vllm_config.additional_config = AdditionalConfig(args.additional_config | {"tandem": settings})
@@ -130,6 +133,7 @@ def _announcement(senior: str, junior: str, rules: TandemRules) -> str:
         "boundaries": rule.boundaries.resolver,
         "boundary_ids": rule.boundaries.count,
         "fingerprint": rules.fingerprint,
+        **({"images": True} if config.images else {}),
     }
     return "tandem engine: " + " ".join(f"{name}={value}" for name, value in settings.items())
 
@@ -150,7 +154,7 @@ def _warn_of_version() -> None:
         logger.warning("%s", warning)
 
 
-def _senior_architecture(args: Any) -> str:
+def _senior_architecture(args: Any, images: bool) -> str:
     from vllm import ModelRegistry
     from vllm.transformers_utils.config import get_config
 
@@ -166,7 +170,8 @@ def _senior_architecture(args: Any) -> str:
         architectures = getattr(hf_config, "architectures", None)
     if not architectures:
         raise EngineError("senior-architecture-missing", model=str(args.model))
-    architecture = text_architecture(without_prefix(str(architectures[0])))
+    architecture = without_prefix(str(architectures[0]))
+    architecture = architecture if images else text_architecture(architecture)
     if architecture not in ModelRegistry.models:
         raise EngineError("senior-architecture-unknown", architecture=architecture)
     return architecture

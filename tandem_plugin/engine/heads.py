@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,18 @@ class Heads:
         senior_class: type[Any],
         vllm_config: Any,
         senior_writes: bool = False,
+        placeholders: Sequence[int] = (),
     ) -> None:
-        """senior_writes: whether every row gets the senior's logits, regardless of its author."""
+        """senior_writes: whether every row gets the senior's logits, regardless of its author.
+
+        placeholders: ids that stand for images in prompts, which no author may sample.
+        """
         self._senior_writes = senior_writes
         self._senior, self._junior, self._senior_class = senior, junior, senior_class
         self._width = vllm_config.model_config.get_hidden_size()
         self._vocabulary = int(vllm_config.model_config.get_vocab_size())
-        self._shared = min(self._vocabulary, int(junior.config.vocab_size))
+        self._shared = min(self._vocabulary, int(junior.config.get_text_config().vocab_size))
+        self._placeholders = torch.tensor(placeholders, dtype=torch.int64) if placeholders else None
 
     def logits(self, hidden: torch.Tensor, authors: Authors | None) -> torch.Tensor | None:
         """``[rows, vocabulary]`` from ``[rows, senior's hidden + junior's hidden]``.
@@ -86,11 +92,21 @@ class Heads:
         logits: torch.Tensor | None = self._senior_class.compute_logits(
             self._senior, states.contiguous()
         )
-        return logits if logits is None else without_foreign_ids(logits, self._shared)
+        if logits is None:
+            return None
+        return self._without_placeholders(without_foreign_ids(logits, self._shared))
 
     def _of_junior(self, states: torch.Tensor) -> torch.Tensor | None:
         logits: torch.Tensor | None = self._junior.compute_logits(states.contiguous())
-        return logits if logits is None else in_seniors_ids(logits, self._vocabulary)
+        if logits is None:
+            return None
+        return self._without_placeholders(in_seniors_ids(logits, self._vocabulary))
+
+    def _without_placeholders(self, logits: torch.Tensor) -> torch.Tensor:
+        """A response with a placeholder would ask the trainer's forward pass for another image."""
+        if self._placeholders is None:
+            return logits
+        return logits.index_fill_(1, self._placeholders, -torch.inf)
 
 
 def without_foreign_ids(logits: torch.Tensor, shared: int) -> torch.Tensor:

@@ -16,6 +16,9 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import check_model
 from tandem_plugin.files.unified import text_architecture
 
+_PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+"""Where the configurations of Hugging Face's name the ids that stand for images and videos."""
+
 
 def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
     """Whether the junior's name refers to the senior's checkpoint.
@@ -66,9 +69,12 @@ def junior_model_config(vllm_config: Any) -> Any:
     if path == senior.model:
         settings = {f.name: getattr(senior, f.name) for f in fields(senior) if f.init}
         settings |= {"skip_tokenizer_init": True, **_as_checkpoint(senior, vllm_config)}
+        settings["multimodal_config"] = None  # vLLM asks it before it knows the architecture
     else:
         check_model(path, "junior")
         settings = _as_engine(senior, path)
+        if not sees_images(vllm_config):
+            settings["hf_overrides"] |= _as_text(path, senior)
     settings |= _quantised(tandem["junior_quantization"])
     try:
         junior = ModelConfig(**settings)
@@ -82,7 +88,28 @@ def junior_model_config(vllm_config: Any) -> Any:
             quantization=tandem["junior_quantization"],
             reason=_told(error),
         ) from error
-    return keep_text_config(junior)
+    return _with_inputs_of(senior, keep_text_config(junior))
+
+
+def sees_images(vllm_config: Any) -> bool:
+    """Whether a tandem engine answers prompts with images."""
+    return bool(vllm_config.additional_config["tandem"].get("images"))
+
+
+def placeholder_ids(vllm_config: Any) -> list[int]:
+    """The token ids that stand for images and videos in prompts; empty without ``images``."""
+    if not sees_images(vllm_config):
+        return []
+    config = vllm_config.model_config.hf_config
+    ids = {getattr(config, name, None) for name in _PLACEHOLDERS}
+    return sorted(token_id for token_id in ids if isinstance(token_id, int))
+
+
+def _with_inputs_of(senior: Any, junior: Any) -> Any:
+    """A junior's configuration with the senior's settings of images: limits, processor, tower."""
+    if senior.multimodal_config is not None and junior.multimodal_config is not None:
+        junior.multimodal_config = senior.multimodal_config
+    return junior
 
 
 def _as_engine(senior: Any, path: str) -> dict[str, Any]:
@@ -101,7 +128,7 @@ def _as_engine(senior: Any, path: str) -> dict[str, Any]:
         "max_model_len": senior.max_model_len,
         "enforce_eager": senior.enforce_eager,
         "disable_sliding_window": senior.disable_sliding_window,
-        "hf_overrides": overrides | _as_text(path, senior),
+        "hf_overrides": overrides,
     }
 
 

@@ -18,6 +18,7 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.configure import DRAFTING_ARGUMENTS
 from tandem_plugin.engine.unsupported import (
     ARGUMENTS,
+    IMAGES,
     KINDS,
     STATES,
     TESTED_HYBRIDS,
@@ -46,16 +47,16 @@ def check_before_start(tandem: TandemConfig, senior: str | None, option: Option)
     if tandem.junior is not None:
         check_junior(tandem.junior)
         check_model(tandem.junior, "junior")
-        junior = LocalModel.read(tandem.junior)
+        junior = LocalModel.read(tandem.junior, images=tandem.images)
     model = None
     if senior is not None and not any(map(option, _OVERRIDES)):
         if os.path.isdir(os.path.expanduser(senior)):
             check_model(senior, "senior")
-        model = LocalModel.read(senior, option("revision"))
+        model = LocalModel.read(senior, option("revision"), images=tandem.images)
         if model is not None and not model.architectures:
             raise EngineError("senior-architecture-missing", model=senior)
     view = EngineView(option, tandem, view.vllm, model, model if tandem.junior is None else junior)
-    check_supported((*KINDS["junior"], *KINDS["senior"], *STATES), view)
+    check_supported((*KINDS["junior"], *KINDS["senior"], *IMAGES, *STATES), view)
 
 
 def check_junior(junior: str) -> None:
@@ -89,8 +90,13 @@ class LocalModel:
     is_hybrid: bool
 
     @classmethod
-    def read(cls, model: str, revision: str | None = None) -> LocalModel | None:
-        """Of a folder, or of the Hub's cache; None if there is none, or none that can be read."""
+    def read(
+        cls, model: str, revision: str | None = None, *, images: bool = False
+    ) -> LocalModel | None:
+        """Of a folder, or of the Hub's cache; None if there is none, or none that can be read.
+
+        images: whether a unified checkpoint is built with its vision tower.
+        """
         config = _local_config(model, revision)
         if config is None:
             return None
@@ -100,7 +106,8 @@ class LocalModel:
         if not isinstance(names, list):
             return None
         unified = without_prefix(str(names[0]))
-        text, architecture = text_config(config), text_architecture(unified)
+        text = text_config(config)
+        architecture = unified if images else text_architecture(unified)
         types = text.get("layer_types")
         has_states = architecture in TESTED_HYBRIDS or any(key in text for key in _OF_STATES)
         if isinstance(types, list):

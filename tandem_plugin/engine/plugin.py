@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 def register() -> None:
     """Make vLLM ready for engines with ``additional_config={"tandem": {...}}``; repeatable."""
     try:
+        from tandem_plugin.engine.patches.encodings import drop_encodings_with_prefixes
         from tandem_plugin.engine.patches.requests import (
             wrap_beam_search,
             wrap_request_admission,
@@ -35,6 +36,7 @@ def register() -> None:
         wrap_request_admission()
         wrap_samples()
         wrap_beam_search()
+        drop_encodings_with_prefixes()
         draft_with_the_junior()
         capture_each_batch_size()
         let_runner_v2_draft()

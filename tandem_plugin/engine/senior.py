@@ -8,14 +8,15 @@ reprocessing reaches it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from tandem_plugin.engine.base_junior import is_shared, join_base
 from tandem_plugin.engine.heads import Heads
-from tandem_plugin.engine.junior import load_junior
+from tandem_plugin.engine.images import images_of
+from tandem_plugin.engine.junior import load_junior, placeholder_ids
 from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
@@ -63,6 +64,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     # Not through nn.Module.__setattr__, which would register the junior as a submodule.
     object.__setattr__(self, "junior", junior)
     self.tandem_junior_width = int(junior.config.get_text_config().hidden_size)
+    object.__setattr__(self, "tandem_images", images_of(self, junior, vllm_config))
     self.tandem_base_is_junior = shared
     self.tandem_junior_tensors = {} if shared else kept_tensors(junior)
     self.tandem_junior_stream = junior_stream(vllm_config, self, junior)
@@ -74,7 +76,8 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
         keep_adapters_to_their_requests()
     schedule = engine_rules(vllm_config).default.schedule
     senior_writes = isinstance(schedule, SoloWordSchedule)
-    heads = Heads(self, junior, self._senior, vllm_config, senior_writes)
+    placeholders = placeholder_ids(vllm_config)
+    heads = Heads(self, junior, self._senior, vllm_config, senior_writes, placeholders)
     object.__setattr__(self, "tandem_heads", heads)
     object.__setattr__(self, "tandem_step_authors", step_authors_of(vllm_config))
     let_workers_tell_of_measures()
@@ -98,8 +101,7 @@ def _forward(
     last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``. In a graph of the whole step
     the passes may run beside each other.
     """
-    if input_ids is None:
-        raise EngineError("request-prompt-embeds")
+    run_junior = _junior_pass(self, input_ids, positions, inputs_embeds)
     run_senior = functools.partial(
         self._senior.forward,
         *(self, input_ids, positions, intermediate_tensors, inputs_embeds),
@@ -107,15 +109,29 @@ def _forward(
     )
     self.tandem_has_run = True
     if self.tandem_junior_stream is not None and is_capturing():
-        beside = functools.partial(self.junior, input_ids, positions)
-        both: torch.Tensor = self.tandem_junior_stream.both(run_senior, beside)
+        both: torch.Tensor = self.tandem_junior_stream.both(run_senior, run_junior)
         return both
     senior = run_senior()
     rows, width = senior.shape
     hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)
     hidden[:, :width] = senior
-    hidden[:, width:] = self.junior(input_ids, positions)
+    hidden[:, width:] = run_junior()
     return hidden
+
+
+def _junior_pass(
+    self: Any,
+    input_ids: torch.Tensor | None,
+    positions: torch.Tensor,
+    inputs_embeds: torch.Tensor | None,
+) -> Callable[[], torch.Tensor]:
+    """The junior's pass over the same tokens, or over its own embeddings of them."""
+    if inputs_embeds is None and input_ids is not None:
+        return functools.partial(self.junior, input_ids, positions)
+    if inputs_embeds is None or self.tandem_images is None:
+        raise EngineError("request-prompt-embeds")
+    embeddings = self.tandem_images.juniors_embeddings(len(inputs_embeds))
+    return functools.partial(self.junior, None, positions, inputs_embeds=embeddings)
 
 
 def _compute_logits(self: Any, hidden_states: torch.Tensor) -> torch.Tensor | None:

@@ -101,12 +101,16 @@ ARGUMENTS = (
 _MODELS = ("senior", "junior")
 
 
+def _sees_images(option: Option) -> bool:
+    return bool(option("tandem.images"))
+
+
 def _kinds(model: str) -> tuple[Unsupported, ...]:
     name = of(f"{model}.model")
     return (
         Row(
             f"{model}.is_multimodal_model",
-            is_on,
+            lambda value, option: bool(value) and not _sees_images(option),
             "multimodal-model-unsupported",
             fields={"model": name},
         ),
@@ -128,7 +132,14 @@ def _kinds(model: str) -> tuple[Unsupported, ...]:
 KINDS = {model: _kinds(model) for model in _MODELS}
 """Of each model, which kinds of it cannot run."""
 
-DELTA_NETS = frozenset({"Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen3NextForCausalLM"})
+DELTA_NETS = frozenset(
+    {
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForCausalLM",
+        "Qwen3NextForCausalLM",
+    }
+)
 """Architectures whose states are gated delta nets', which vLLM's drafting rolls back."""
 
 TESTED_HYBRIDS = DELTA_NETS | {
@@ -225,6 +236,156 @@ STATES = (
 )
 """Of recurrent states that would fail, or be wrong, in tandem."""
 
+IMAGE_FAMILIES = frozenset(
+    {
+        "Idefics3ForConditionalGeneration",
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3_5ForConditionalGeneration",
+        "SmolVLMForConditionalGeneration",
+    }
+)
+"""Classes that were compared with Hugging Face's, in tandem, on prompts with images.
+
+Closed: a class with further state behind ``embed_input_ids``, or with adapters by modality, could
+be wrong without a sign of it.
+"""
+
+_LAYOUT = (
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "scale_factor",
+    "vision_config.image_size",
+    "vision_config.in_channels",
+    "vision_config.num_channels",
+    "vision_config.patch_size",
+    "vision_config.spatial_merge_size",
+    "vision_config.temporal_patch_size",
+    "vision_config.tokens_per_second",
+)
+"""What decides how many tokens an image has, and their positions: computed for the senior alone."""
+
+
+def _is_uncompared(model: Any, option: Option) -> bool:
+    return (
+        _sees_images(option) and model is not None and architecture_of(model) not in IMAGE_FAMILIES
+    )
+
+
+def _classes_differ(junior: Any, option: Option) -> bool:
+    models = [junior, option("senior")]
+    return _sees_images(option) and None not in models and len({*map(architecture_of, models)}) > 1
+
+
+def _same_layout(name: str) -> Unsupported:
+    senior, junior = (f"{model}.hf_config.{name}" for model in _MODELS)
+    return Row(
+        junior,
+        lambda value, option: _sees_images(option) and value != option(senior),
+        "image-layouts-differ",
+        fields={"name": name, "senior": of(senior), "junior": of(junior)},
+    )
+
+
+_OF_FILES = {"processor_class", "image_processor_type", "_name_or_path", "auto_map"}
+"""Settings of a processor that have no effect on pixels."""
+
+
+def _processing(model: str, option: Option) -> dict[str, Any]:
+    settings = option(f"{model}.hf_image_processor_config") or {}
+    return {name: value for name, value in settings.items() if name not in _OF_FILES}
+
+
+def _differing_settings(option: Option) -> list[str]:
+    senior, junior = (_processing(model, option) for model in _MODELS)
+    names = sorted(senior.keys() | junior.keys())
+    return [name for name in names if senior.get(name) != junior.get(name)]
+
+
+def _not_with_images(name: str, why: str) -> Unsupported:
+    return Row(
+        name,
+        lambda value, option: _sees_images(option) and bool(value),
+        "image-setting-unsupported",
+        fields={"name": name.rpartition(".")[2], "why": why},
+    )
+
+
+_ENCODED_ELSEWHERE = "an image's encoding would come past the junior's tower"
+
+IMAGES = (
+    Row(
+        "vllm",
+        lambda version, option: _sees_images(option) and is_older(version, (0, 29)),
+        "images-vllm-untested",
+        fields={"version": of("vllm")},
+    ),
+    *(
+        Row(
+            model,
+            _is_uncompared,
+            "image-family-uncompared",
+            fields={
+                "model": of(f"{model}.model"),
+                "architecture": lambda option, model=model: architecture_of(option(model)),
+                "families": ", ".join(sorted(IMAGE_FAMILIES)),
+            },
+        )
+        for model in _MODELS
+    ),
+    Row(
+        "junior",
+        _classes_differ,
+        "image-classes-differ",
+        fields={
+            "senior": lambda option: architecture_of(option("senior")),
+            "junior": lambda option: architecture_of(option("junior")),
+        },
+    ),
+    Row(
+        "tandem.max_drafts",
+        lambda most, option: _sees_images(option) and bool(most),
+        "images-speculative-unsupported",
+    ),
+    *map(_same_layout, _LAYOUT),
+    Row(
+        "junior.hf_image_processor_config",
+        lambda _, option: _sees_images(option) and bool(_differing_settings(option)),
+        "image-processors-differ",
+        fields={"names": lambda option: ", ".join(_differing_settings(option))},
+    ),
+    _not_with_images("config.compilation_config.cudagraph_mm_encoder", _ENCODED_ELSEWHERE),
+    _not_with_images(
+        "config.compilation_config.compile_mm_encoder", "two compiled towers were not compared"
+    ),
+    _not_with_images("config.ec_transfer_config", _ENCODED_ELSEWHERE),
+    _not_with_images("config.lora_config", "adapters were not compared with images"),
+    _not_with_images(
+        "config.parallel_config.enable_dbo", "both halves of a step would share one buffer"
+    ),
+    _not_with_images("senior.multimodal_config.enable_mm_embeds", _ENCODED_ELSEWHERE),
+    _not_with_images("senior.multimodal_config.language_model_only", "no tower would be built"),
+    _not_with_images(
+        "senior.multimodal_config.mm_encoder_only", "no language model would be built"
+    ),
+    _not_with_images(
+        "senior.multimodal_config.video_pruning_rate",
+        "it adds columns to an encoding, which the junior would take for its own",
+    ),
+    Row(
+        "senior.multimodal_config",
+        lambda settings, option: (
+            _sees_images(option)
+            and settings is not None
+            and settings.get_limit_per_prompt("video") > 0
+        ),
+        "images-with-videos",
+    ),
+)
+"""Of images that would be seen wrongly, or by one model alone."""
+
 
 def _adapted_ends(modules: Any) -> list[str]:
     return [name for name in modules or () if "lm_head" in name or "embed" in name]
@@ -315,9 +476,11 @@ def check_arguments(args: Any, config: TandemConfig) -> None:
         raise EngineError("rust-frontend-unsupported")
 
 
-def check_config(vllm_config: Any) -> None:
+def check_config(vllm_config: Any, tandem: TandemConfig | None = None) -> None:
     """Raise :class:`EngineError` for a finished configuration that would not run in tandem."""
-    view = EngineView(lambda name: None, senior=vllm_config.model_config, config=vllm_config)
+    view = EngineView(
+        lambda name: None, tandem, senior=vllm_config.model_config, config=vllm_config
+    )
     check_supported((*_CONFIG, *KINDS["senior"], _GRAPHS["senior"]), view)
 
 
@@ -338,7 +501,7 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
         junior,
         vllm_config,
     )
-    check_supported((*KINDS["junior"], _GRAPHS["junior"], *STATES), view)
+    check_supported((*KINDS["junior"], _GRAPHS["junior"], *IMAGES, *STATES), view)
     parallel = vllm_config.parallel_config
     senior, other = (AttentionShape.of(model, parallel) for model in (view.senior, junior))
     check_attention_shapes(senior, other, str(current_platform.device_name), vllm.__version__)

@@ -67,6 +67,46 @@ def rules(byte_level: Vocabulary) -> TandemRules:
     return TandemRules(TandemConfig(), byte_level)
 
 
+def placed(*spans: tuple[int, int]) -> list[Any]:
+    """vLLM's features of images at these offsets, of these lengths."""
+    return [
+        SimpleNamespace(mm_position=SimpleNamespace(offset=offset, length=length))
+        for offset, length in spans
+    ]
+
+
+def test_placeholders_without_an_image_are_refused(engine: Any):
+    config = engine(100, 100)
+    config.model_config.hf_config = SimpleNamespace(image_token_id=7, video_token_id=8)
+    text = [1, 7, 7, 2, 7, 3]
+    admission.check_images(config, None, text, None)  # an engine of text reads them as text
+    config.additional_config["tandem"]["images"] = True
+    admission.check_images(config, None, text, placed((1, 2), (4, 1)))
+    admission.check_images(config, None, [1, 2], None)
+    # A tile's tags are inside its image, and the placeholders between them as well.
+    admission.check_images(config, None, [5, 7, 6, 7, 5], placed((0, 5)))
+    for token_ids, features, position in (
+        (text, None, 1),
+        (text, placed((1, 2)), 4),
+        (text, placed((4, 1)), 1),
+    ):
+        with refused("image-placeholder-without-image", token_id=7, position=position):
+            admission.check_images(config, None, token_ids, features)
+    with refused("image-placeholder-without-image", token_id=8, position=0):
+        admission.check_images(config, None, [8], None)
+
+
+def test_response_to_a_prompt_with_images_is_not_continued(engine: Any, rules: TandemRules):
+    config = engine(100, 100)
+    config.model_config.hf_config = SimpleNamespace(image_token_id=7)
+    config.additional_config["tandem"]["images"] = True
+    request = rules.default.request(1, prompt_length=1).to_wire()
+    resolved = rules.for_request(request)
+    admission.check_images(config, resolved, [1, 2], None)
+    with refused("continuation-with-images"):
+        admission.check_images(config, resolved, [7, 7, 2], placed((0, 2)))
+
+
 def test_response_with_a_prefix_may_go_on_alone(engine: Any, rules: TandemRules):
     engine(90, 90)
     resolved = rules.for_request({"seed": 1, "prompt_length": 3})

@@ -24,6 +24,7 @@ class Senior:
         self._senior = Senior
         self.tandem_junior_width = junior_width
         self.tandem_junior_stream: Any = None
+        self.tandem_images: Any = None
 
     def forward(self, input_ids: torch.Tensor, *rest: Any, **options: Any) -> torch.Tensor:
         hidden = self._memory[: len(input_ids) * SENIOR_WIDTH].view(-1, SENIOR_WIDTH)
@@ -105,6 +106,38 @@ def test_a_second_name_of_a_weight_that_comes_alone_is_its_first(tied: bool) -> 
     assert loaded("embed.weight") == {"embed.weight": weights["embed.weight"]}
 
 
+def test_tied_names_are_compared_as_the_class_maps_them() -> None:
+    """A class that sees images has its text model in a part of its own."""
+
+    class Seeing(torch.nn.Module):
+        hf_to_vllm_mapper = SimpleNamespace(
+            apply_list=lambda names: [
+                name.replace("lm_head.", "language_model.head.").replace("model.text.", "text.")
+                for name in names
+            ]
+        )
+
+    model = Seeing()
+    model.text, model.language_model = torch.nn.Module(), torch.nn.Module()
+    model.text.embed = torch.nn.Linear(2, 2, bias=False)
+    model.language_model.head = torch.nn.Linear(2, 2, bias=False)
+    model.language_model.head.weight = model.text.embed.weight
+    weight = torch.rand(2, 2)
+    for sent, loaded in (
+        (["lm_head.weight"], ["text.embed.weight"]),
+        (["model.text.embed.weight"], ["model.text.embed.weight"]),
+        (
+            ["lm_head.weight", "model.text.embed.weight"],
+            ["model.text.embed.weight", "lm_head.weight"],
+        ),
+    ):
+        named = composite._by_first_name(model, ((name, weight) for name in sent))
+        assert [name for name, _ in named] == loaded
+
+
 def test_embeddings_in_place_of_token_ids_are_refused() -> None:
+    model = Senior(torch.zeros(64), JUNIOR_WIDTH)
     with refused("request-prompt-embeds"):
-        senior._forward(Senior(torch.zeros(64), JUNIOR_WIDTH), None, torch.arange(5))
+        senior._forward(model, None, torch.arange(5))
+    with refused("request-prompt-embeds"):
+        senior._forward(model, None, torch.arange(5), inputs_embeds=torch.zeros(5, SENIOR_WIDTH))

@@ -19,7 +19,8 @@ class Model:
 
     def __init__(self, width: int, vocabulary: int, seed: int) -> None:
         self.weight = torch.randn(width, vocabulary, generator=torch.Generator().manual_seed(seed))
-        self.config = SimpleNamespace(vocab_size=vocabulary)
+        text = SimpleNamespace(vocab_size=vocabulary)
+        self.config = SimpleNamespace(get_text_config=lambda: text)
         self.rows = 0
         self.silent = False
 
@@ -72,6 +73,27 @@ def test_without_authors_every_row_is_the_seniors() -> None:
     hidden = torch.randn(3, SENIOR_WIDTH + JUNIOR_WIDTH)
     torch.testing.assert_close(heads.logits(hidden, None), hidden[:, :SENIOR_WIDTH] @ senior.weight)
     assert junior.rows == 0
+
+
+@pytest.mark.parametrize("authors", [*forms([True, False, True]), None])
+@pytest.mark.parametrize(("senior_ids", "junior_ids"), [(9, 9), (9, 7), (7, 9)])
+def test_placeholders_of_images_are_never_sampled(
+    authors: Any, senior_ids: int, junior_ids: int
+) -> None:
+    plain, senior, junior = make(senior_ids, junior_ids)
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(
+            get_hidden_size=lambda: SENIOR_WIDTH, get_vocab_size=lambda: senior_ids
+        )
+    )
+    heads = Heads(senior, junior, Model, config, placeholders=[2, 5])
+    hidden = torch.randn(3, SENIOR_WIDTH + JUNIOR_WIDTH)
+    expected, logits = plain.logits(hidden, authors), heads.logits(hidden, authors)
+    assert expected is not None
+    assert logits is not None
+    assert (logits[:, [2, 5]] == -torch.inf).all()
+    others = [token for token in range(senior_ids) if token not in (2, 5)]
+    assert torch.equal(logits[:, others], expected[:, others])
 
 
 def test_on_the_host_only_the_authors_head_runs_for_a_row() -> None:

@@ -97,6 +97,37 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
     check(model, hf_overrides={"architectures": ["Qwen3ForCausalLM"]})
 
 
+@pytest.mark.parametrize(
+    ("senior", "junior", "code"),
+    [
+        ("Qwen2_5_VLForConditionalGeneration", None, None),
+        ("Qwen3VLForConditionalGeneration", "Qwen3VLForConditionalGeneration", None),
+        ("Qwen3VLForConditionalGeneration", "Qwen3ForCausalLM", "image-family-uncompared"),
+        ("Qwen3ForCausalLM", None, "image-family-uncompared"),
+        ("Gemma3ForConditionalGeneration", None, "image-family-uncompared"),
+        (
+            "Qwen3VLForConditionalGeneration",
+            "Qwen2_5_VLForConditionalGeneration",
+            "image-classes-differ",
+        ),
+    ],
+)
+def test_models_for_images_are_read_with_their_towers(
+    senior: str,
+    junior: str | None,
+    code: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_models, "running_version", lambda package: "0.29.0")
+    models = [
+        name and checkpoint(tmp_path / name, name, text_config={}, vision_config={})
+        for name in (senior, junior)
+    ]
+    with refused(code) if code else nullcontext():
+        check_before_start(TandemConfig(junior=models[1], images=True), models[0], {}.get)
+
+
 ATTENTION = ("Qwen3ForCausalLM", {})
 MICRO = ("GraniteMoeHybridForCausalLM", {"layer_types": ["attention", "attention"]})
 DELTA = ("Qwen3_5ForConditionalGeneration", {"text_config": LINEAR})

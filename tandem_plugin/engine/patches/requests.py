@@ -32,6 +32,7 @@ def wrap_request_admission() -> None:
     ) -> Any:
         if asks_for_tandem(processor.vllm_config.additional_config):
             from tandem_plugin.engine.admission import (
+                check_images,
                 check_input,
                 check_prefix,
                 check_prompt,
@@ -43,7 +44,9 @@ def wrap_request_admission() -> None:
             resolved = check_request(processor.vllm_config, params)
             check_input(resolved, grows=bool(options.get("resumable")))
             request = process(processor, request_id, prompt, params, *rest, **options)
-            check_prompt(processor.vllm_config, request.prompt_token_ids)
+            token_ids = request.prompt_token_ids
+            check_prompt(processor.vllm_config, token_ids)
+            check_images(processor.vllm_config, resolved, token_ids or (), request.mm_features)
             check_prefix(resolved, getattr(params, "n", 1), request.prompt_token_ids)
             write_resolved(resolved, request.sampling_params)
             end_at_either(processor.vllm_config, resolved, request.sampling_params)
