@@ -24,6 +24,8 @@ IMPATIENT = ("--disable-pip-version-check", "--retries", "1", "--timeout", "12")
 """An index that does not answer is given up after 12 s twice: both are, within a minute."""
 UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
 """The package index has CUDA builds of them; beside a CPU torch they break transformers' import."""
+VISION = ("torchvision", "qwen_vl_utils", "num2words", "docopt")
+"""What processors of images import."""
 
 UV_NAMES = {
     "index-url": "UV_INDEX_URL",
@@ -125,6 +127,26 @@ def install(environment: Path, stack: str, requirements: list[str]) -> None:
         for packages in (environment / "lib").glob("python3.1[01]/site-packages"):
             (packages / "later_types.pth").write_text(LATER_TYPES)
     run([*pip, "uninstall", "--quiet", "--yes", *UNNEEDED])
+    if overrides is None:
+        put_vision_packages_beside(environment, pip, constraints)
+
+
+def put_vision_packages_beside(environment: Path, pip: list[str], constraints: list[str]) -> None:
+    """Put torchvision's Python code where tests of images find it, and nothing else does.
+
+    Its files that register compiled operations are emptied: those are for CUDA, and processors of
+    images use none. ``integration_tests/support/vision_packages.py`` reads the folder; where it
+    cannot be filled, tests of images are skipped.
+    """
+    folder = environment / "torchvision"
+    target = ["--target", str(folder), "--upgrade", "--no-deps"]
+    command = [*pip, "install", "--quiet", *IMPATIENT, *target, *constraints, *VISION]
+    if subprocess.run(command).returncode:
+        print("Tests of images will be skipped: torchvision was not to be had.")
+        return
+    for name in ("_meta_registrations.py", "_autograd_registrations.py"):
+        if (file := folder / "torchvision" / name).exists():
+            file.write_text("")
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> None:

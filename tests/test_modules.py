@@ -62,9 +62,7 @@ HELD_BY = {
     ],
     "tests/adapters/tandem_trl/test_batch.py": [
         "adapters/tandem_trl/checkpoints.py",
-        "adapters/tandem_trl/engine.py",
         "adapters/tandem_trl/start.py",
-        "adapters/tandem_trl/rollouts.py",
     ],
     "tests/adapters/tandem_trl/test_grpo.py": [
         "adapters/tandem_trl/settings.py",

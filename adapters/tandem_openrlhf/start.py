@@ -60,6 +60,7 @@ _UNSUPPORTED = (
     untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
     Unsupported("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
     Unsupported("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
+    Unsupported("tandem.images", is_on, "openrlhf-images-unsupported"),
     Unsupported("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
     Unsupported(
         "tandem",

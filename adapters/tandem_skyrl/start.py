@@ -41,6 +41,7 @@ _UNSUPPORTED = (
     Unsupported("tandem.lambda_jun", is_on, "skyrl-imitation-unsupported"),
     Unsupported("generator.merge_stepwise_output", is_on, "skyrl-merge-unsupported"),
     Unsupported("generator.vision_language_generator", is_on, "skyrl-images-unsupported"),
+    Unsupported("tandem.images", is_on, "skyrl-images-unsupported"),
     Unsupported("trainer.policy.model.lora.rank", is_on, "skyrl-adapter-unsupported"),
     *(
         Unsupported(key, is_on, "skyrl-setting-untested", unproven)

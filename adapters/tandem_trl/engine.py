@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tandem_plugin.config import TandemConfig
+from tandem_plugin.engine.junior import placeholder_ids
 from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.calls import Trajectory
+from tandem_plugin.training.images import check_pictures, collapsed
 from tandem_plugin.training.sampling import NEUTRAL
 from tandem_trl import lora
 from tandem_trl.server import start_client
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 _next: list[Callable[[Callable[[], None], Any], None]] = []
 """Starts this process's next engine in tandem; empty if that engine is not in tandem."""
+
+
+_IMAGES = "multi_modal_data"
+"""The key of a prompt's images, as TRL and vLLM name it."""
 
 
 class TandemPrompt(list[int]):
@@ -50,18 +56,22 @@ def answered(
     prompts: Sequence[Any],
     images: Any = None,
     num_generations: int = 1,
+    shows: bool = False,
     **options: Any,
 ) -> Any:
     """TRL's answers to prompts, each of which becomes a call of its row's trajectory.
 
-    extra: extra arguments of TRL's own sampling parameters. num_generations: how many siblings TRL
-    would let one prompt stand for at a server; here each is sent by itself.
-    Raises :class:`EngineError` for a prompt of no row.
+    extra: extra arguments of TRL's own sampling parameters. shows: whether prompts may have images.
+    images: those of each prompt, or None. num_generations: how many siblings TRL would let one
+    prompt stand for at a server; here each is sent by itself.
+    Raises :class:`EngineError` for a prompt of no row, and like :func:`check_pictures`.
 
     Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
     of each answer. Why: the process whose prompts these are may be another than the one that sends
     them. Goes when: TRL passes an engine sampling parameters for each prompt.
     """
+    pictures = [picture for each in images or () for picture in each or ()]
+    check_pictures(pictures, images=shows, trainer="TRL")
     rows = [getattr(prompt, "trajectory", None) for prompt in prompts]
     known = [row for row in rows if row is not None]
     if len(known) < len(rows):
@@ -93,16 +103,35 @@ class LLMInTandem(Delegate):
     def generate(
         self, prompts: Sequence[Mapping[str, Any]], sampling_params: Any, **options: Any
     ) -> Any:
-        """As ``vllm.LLM.generate``, with the request of each prompt, if it has one."""
+        """As ``vllm.LLM.generate``, with the request of each prompt, if it has one.
+
+        Raises :class:`EngineError` if the engine read other tokens than TRL will train with.
+        """
         params = [sampling_params.clone() for _ in prompts]
         for own, prompt in zip(params, prompts, strict=True):
             request = getattr(prompt["prompt_token_ids"], "request", None)
             if request is not None:  # otherwise a call from elsewhere, which the engine rejects
                 own.extra_args = {**(own.extra_args or {}), "tandem": request}
-        plain = [{**one, "prompt_token_ids": list(one["prompt_token_ids"])} for one in prompts]
-        return self._target.generate(
+        plain = [self._sent(prompt) for prompt in prompts]
+        outputs = self._target.generate(
             plain, sampling_params=params, lora_request=self.adapter, **options
         )
+        for output, prompt in zip(outputs, prompts, strict=True):
+            if _IMAGES in prompt and list(output.prompt_token_ids) != prompt["prompt_token_ids"]:
+                sent, read = len(prompt["prompt_token_ids"]), len(output.prompt_token_ids)
+                raise EngineError("image-prompt-differs", sent=sent, read=read)
+        return outputs
+
+    def _sent(self, prompt: Mapping[str, Any]) -> dict[str, Any]:
+        """A prompt as vLLM takes it.
+
+        TRL has expanded each image's placeholder, and vLLM would expand the first once more.
+        """
+        token_ids = list(prompt["prompt_token_ids"])
+        if _IMAGES in prompt:
+            placeholders = placeholder_ids(self._target.llm_engine.vllm_config)
+            token_ids = collapsed(token_ids, placeholders)
+        return {**prompt, "prompt_token_ids": token_ids}
 
 
 def start_next_engine_in_tandem(

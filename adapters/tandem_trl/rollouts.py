@@ -51,6 +51,10 @@ class TandemRollouts:
         self._engine: Engine | None = None
         self._tandem: TRLRun | None = None
         self._batch: Batch | None = None
+        self._shown: list[Any] | None = None
+        """The images of each prompt of the current generation; None without any."""
+        self._fields: Mapping[str, Any] = {}
+        """What TRL's processor made of them."""
         check_grpo_trainers_at_creation()
         put_in_place("TRL", (), "")
         start_next_engine_in_tandem(config, engine, self._check_model, self._engine_started)
@@ -88,10 +92,10 @@ class TandemRollouts:
         if not self.has_begun:
             self.begin(GRPOSettings, trainer)
             trainer._tool_call_loop = functools.partial(self._tool_loop, trainer._tool_call_loop)
-        prompt_ids, *_ = trainer._tokenize_prompts(prompts)
+        prompt_ids, self._shown, self._fields = trainer._tokenize_prompts(prompts)
         prompt_ids = self.begin_batch(prompt_ids)
         _, completions, log_probs, _ = trainer.vllm_generation.generate(
-            prompts=prompt_ids, images=None, num_generations=1
+            prompts=prompt_ids, images=self._shown, num_generations=1
         )
         log_probs = [[first for first, *_ in tokens] for tokens in log_probs]
         response = {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": log_probs}
@@ -101,18 +105,41 @@ class TandemRollouts:
         masks, response["logprobs"] = self._narrowed(prompt_ids, completions, masks, log_probs)
         return {**response, "env_mask": masks}
 
+    def with_images(self, generate: Callable[..., Any], prompts: Any) -> tuple[Any, ...]:
+        """TRL's generation, whose losses see the images of prompts and tools.
+
+        Touches: ``_generate`` of one ``GRPOTrainer`` (TRL 1.16), which returns both last. Why: TRL
+        takes what a rollout function was sent for text. Goes when: it takes images from its output.
+        """
+        *returned, images, of_tools = generate(prompts)
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            turns = zip(shown, of_tools or [[]] * len(shown), strict=True)
+            images = [[*(first or ()), *later] or None for first, later in turns]
+        return (*returned, images, of_tools)
+
     def _tool_loop(
-        self, loop: Callable[..., Any], prompts: Any, prompt_ids: Any, *more: Any
+        self,
+        loop: Callable[..., Any],
+        prompts: Any,
+        prompt_ids: Any,
+        completion_ids: Any,
+        completions: Any,
+        log_probs: Any,
+        *_: Any,
     ) -> tuple[Any, ...]:
         """TRL's tool loop, whose mask keeps the senior's tokens of those that calls wrote.
+
+        Its calls see the images of the first turn as well, which TRL's own loop would not.
 
         Touches: ``_tool_call_loop`` of one ``GRPOTrainer`` (TRL 1.16), which returns the mask, the
         messages, the token ids, the log-probabilities and counts. Why: with tools TRL ignores the
         mask of the rollouts. Goes when: TRL multiplies both.
         """
-        mask, messages, completions, log_probs, *counts = loop(prompts, prompt_ids, *more)
-        mask, log_probs = self._narrowed(prompt_ids, completions, mask, log_probs)
-        return (mask, messages, completions, log_probs, *counts)
+        turn = (completion_ids, completions, log_probs, self._shown, self._fields)
+        mask, messages, written, log_probs, *counts = loop(prompts, prompt_ids, *turn)
+        mask, log_probs = self._narrowed(prompt_ids, written, mask, log_probs)
+        return (mask, messages, written, log_probs, *counts)
 
     def _narrowed(self, *columns: Any) -> tuple[list[list[int]], list[Any]]:
         """The masks of finished responses, and their log-probabilities under them.
@@ -136,7 +163,9 @@ class TandemRollouts:
         note_checkpoints(self._tandem, trainer)
         options = generation.generation_kwargs
         extra = {**(options.get("extra_args") or {}), **(options.get("vllm_xargs") or {})}
-        generation.generate = functools.partial(answered, generation.generate, extra)
+        generation.generate = functools.partial(
+            answered, generation.generate, extra, shows=self.config.images
+        )
         trainer.compute_loss = functools.partial(
             checked_loss, self._tandem.check_loss, trainer.compute_loss
         )
@@ -188,9 +217,10 @@ def know_ends(trainer: GRPOTrainer, added: Iterable[int]) -> None:
 def check_grpo_trainers_at_creation() -> None:
     """Let a ``GRPOTrainer`` with rollouts in tandem be checked before it loads a model.
 
-    Touches: ``GRPOTrainer.__init__`` (TRL 1.16); repeatable. Why: a rollout function sees the
-    trainer at its first rollout, when both models are loaded. Goes when: TRL shows a rollout
-    function its trainer at creation.
+    And let its first generation be followed already: :meth:`TandemRollouts.with_images`. Touches:
+    ``GRPOTrainer.__init__`` (TRL 1.16); repeatable. Why: a rollout function sees the trainer at its
+    first rollout, when both models are loaded. Goes when: TRL shows a rollout function its trainer
+    at creation.
     """
     from trl import GRPOTrainer
 
@@ -198,10 +228,13 @@ def check_grpo_trainers_at_creation() -> None:
 
     def created(create: Callable[..., None], trainer: Any, *args: Any, **options: Any) -> None:
         given = names.bind_partial(trainer, *args, **options).arguments
-        if isinstance(rollouts := given.get("rollout_func"), TandemRollouts):
-            tools = given.get("tools")
-            kind = type(trainer)
-            rollouts.check(GRPOSettings, given.get("args"), given.get("model"), kind, tools=tools)
+        rollouts = given.get("rollout_func")
+        if not isinstance(rollouts, TandemRollouts):
+            create(trainer, *args, **options)
+            return
+        tools, kind = given.get("tools"), type(trainer)
+        rollouts.check(GRPOSettings, given.get("args"), given.get("model"), kind, tools=tools)
         create(trainer, *args, **options)
+        trainer._generate = functools.partial(rollouts.with_images, trainer._generate)
 
     wrap_once(GRPOTrainer, "__init__", created)

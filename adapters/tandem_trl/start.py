@@ -47,6 +47,9 @@ def _share_an_engine(tools: Any, settings: Option) -> bool:
 
 _OF_EVERY_TRAINER = (Unsupported("tandem.lambda_jun", is_on, "trl-imitation-unsupported"),)
 
+_WITHOUT_IMAGES = Unsupported("tandem.images", is_on, "trl-images-untested")
+"""Of trainers that were not run on images."""
+
 _OF_TWO = (
     Unsupported("use_vllm", lambda value, _: not value, "trl-engine-not-vllm"),
     *_OF_EVERY_TRAINER,
@@ -57,6 +60,7 @@ _OF_TWO = (
 
 _OF_RLOO = (
     *_OF_TWO,
+    _WITHOUT_IMAGES,
     untested("compute_loss", ("tandem_trl.rloo.TandemRLOOTrainer",), "loss"),
     untested("_compute_loss", ("trl.trainer.rloo_trainer.RLOOTrainer",), "loss"),
 )
@@ -64,6 +68,7 @@ _OF_RLOO = (
 _OF_GRPO = (
     *_OF_TWO,
     Unsupported("tools", _share_an_engine, "trl-tools-of-several-processes"),
+    _WITHOUT_IMAGES,
     untested("loss_type", SOUND_LOSSES, "loss"),
     *(untested(method, SOUND_TRAINERS, "loss") for method in _LOSS_METHODS),
 )
@@ -135,7 +140,7 @@ class RLOOSettings(TRLSettings):
 class AsyncSettings(TRLSettings):
     """Of an ``AsyncGRPOTrainer``, which sends an adapter alone if the worker has a name for it."""
 
-    unsupported = _OF_EVERY_TRAINER
+    unsupported = (*_OF_EVERY_TRAINER, _WITHOUT_IMAGES)
 
     def check_adapter(self) -> None:
         """Raises like :func:`~tandem_trl.lora.check_sent_alone` as well."""

@@ -13,6 +13,7 @@ from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_t
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
 from tandem_plugin.training.calls import ClientDelegate, Place, Response, Trajectory
+from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
@@ -39,6 +40,7 @@ class TandemClient(ClientDelegate):
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
             raise AuthorshipError("agent-loop-samples-unsupported", count=samples)
+        check_pictures(options.get("image_data") or (), images=True, trainer="verl")
         call = self._trajectory.call(prompt_ids, sampling_params.get("extra_args"))
         output = await self._target.generate(
             request_id,

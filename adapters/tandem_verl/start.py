@@ -167,6 +167,7 @@ _UNSUPPORTED = (
     Unsupported(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     Unsupported("tandem.rollouts", is_set, "verl-setting-of-openrlhf"),
+    Unsupported("tandem.images", is_on, "verl-images-untested"),
 )
 """The table, in the order in which settings are checked."""
 
@@ -237,13 +238,14 @@ def engine_options(config: DictConfig) -> dict[str, Any]:
     return implied | {name: value for name, value in given.items() if value is not None}
 
 
-def check_prompts(dataset: Any) -> None:
-    """Raise :class:`ConfigError` if verl would send a prompt with an image, a video or audio.
+def check_prompts(dataset: Any, *, images: bool = False) -> None:
+    """Raise :class:`ConfigError` if verl would send a prompt with a video, audio, or an image.
 
-    dataset: verl's ``RLHFDataset``. What a class of the user's own adds is left to the engine.
+    dataset: verl's ``RLHFDataset``. images: whether the run's prompts may have images. What a class
+    of the user's own adds is left to the engine.
     """
     rows: Any = getattr(dataset, "dataframe", None)
-    for name in ("image_key", "video_key", "audio_key"):
+    for name in ("video_key", "audio_key") if images else ("image_key", "video_key", "audio_key"):
         key = getattr(dataset, name, None)
         if key not in getattr(rows, "column_names", ()):
             continue

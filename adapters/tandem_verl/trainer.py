@@ -110,7 +110,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         """Called before workers are created."""
         super()._init_dataloader()
         for dataset in (self.train_dataset, self.val_dataset):
-            check_prompts(dataset)
+            check_prompts(dataset, images=self._tandem.config.images)
 
     def _setup(self) -> None:
         register_replica()

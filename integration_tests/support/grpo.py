@@ -27,12 +27,16 @@ class GRPOReference:
         kl: float = 0.0,
     ) -> None:
         self.entropy, self.kl = entropy, kl
-        self.model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float64).eval()
+        self.model = self.load(checkpoint)
         self.tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         self.rollouts = rollouts
         self.advantages = _advantages(rollouts)
         with torch.no_grad():
             self.old = [self.logprobs(row) for row in rollouts]
+
+    def load(self, checkpoint: Path) -> Any:
+        """The model in float64."""
+        return AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float64).eval()
 
     def prompt(self, row: dict[str, Any]) -> list[int]:
         """verl writes the prompt as text without its markers: "user\\n...\\nassistant\\n"."""

@@ -189,6 +189,17 @@ def _processor(family: str, tokenizer: Any) -> Any:
     return kind(image_processor=images, tokenizer=tokenizer, video_processor=videos)
 
 
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}TAGS{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""A chat template with a family's tags in the place of TAGS."""
+
+
 def make_seeing(
     folder: Path, family: str, *, seed: int, hidden: int = 64, tied: bool = False
 ) -> Path:
@@ -205,7 +216,10 @@ def make_seeing(
                 deep = parameter.dim() > 3  # patches of pixels
                 parameter.normal_(std=0.05 if deep else 0.4 if by_channel else 0.15)
     model.save_pretrained(folder)
-    _processor(family, tokenizer).save_pretrained(folder)
+    tags = "<image>" if family in TILED else "".join(QWEN_TOKENS[:3])
+    processor = _processor(family, tokenizer)
+    processor.chat_template = tokenizer.chat_template = CHAT.replace("TAGS", tags)
+    processor.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -265,16 +279,20 @@ class ImageReference:
         named = {name: found[name] for name in ("pixel_values", "image_grid_thw")}
         return {**named, "mm_token_type_ids": (ids == self.placeholder).int()}
 
-    @torch.no_grad()
-    def logits(
+    def raw_logits(
         self, author: bool, prompt: Sequence[int], pictures: Sequence[Any], response: Sequence[int]
     ) -> torch.Tensor:
-        """Where the response's tokens were chosen: float32 ``[tokens, ids]``."""
+        """Where the response's tokens were chosen, placeholders included: ``[tokens, ids]``."""
         start = self.expanded(prompt, pictures)
         ids = torch.tensor([[*start, *response]])
         inputs = self._pixels(pictures, ids)
-        logits = self.models[author](input_ids=ids, **inputs).logits
-        logits = logits[0, len(start) - 1 : -1, : self.ids].float()
+        logits: torch.Tensor = self.models[author](input_ids=ids, **inputs).logits
+        return logits[0, len(start) - 1 : -1, : self.ids]
+
+    @torch.no_grad()
+    def logits(self, author: bool, *response: Any) -> torch.Tensor:
+        """The same without placeholders: float32. response: as of :meth:`raw_logits`."""
+        logits = self.raw_logits(author, *response).float()
         logits[:, self.placeholder] = -torch.inf
         return logits
 

@@ -140,6 +140,8 @@ def main(case: dict[str, Any]) -> None:
         rows = datasets.Dataset.from_list(
             [{"prompt": [{"role": "user", "content": prompt}]} for prompt in prompts]
         )
+    if case["tools"] == "pictures":
+        rows = with_images(rows)
     if case["server"]:
         arguments |= {"vllm_mode": "server", "vllm_server_base_url": case["server"]}
         sync_by_files(Path("weights"))
@@ -156,6 +158,16 @@ def main(case: dict[str, Any]) -> None:
     trainer.save_model("senior")
     trainer.processing_class.save_pretrained("senior")
     Path("history.json").write_text(json.dumps(trainer.state.log_history))
+
+
+def with_images(rows: Any) -> Any:
+    """One to three pictures for each prompt."""
+    import datasets
+
+    from support.images import picture
+
+    pictures = [[picture(10 * i + n) for n in range(1 + i % 3)] for i in range(len(rows))]
+    return datasets.Dataset.from_dict({"prompt": list(rows["prompt"]), "images": pictures})
 
 
 def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
@@ -176,7 +188,9 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
     more: dict[str, Any] = {}
     if case["tools"]:
         trainer_class, more = trl_tools.CASES[case["tools"]](case["model"])
-        rows = rows.map(lambda _, i: {"environment": ["adder", "silent"][i % 2]}, with_indices=True)
+        if case["tools"] == "environments":
+            names = ["adder", "silent"]
+            rows = rows.map(lambda _, i: {"environment": names[i % 2]}, with_indices=True)
     else:
         trainer_class = GRPOTrainer
     return trainer_class(

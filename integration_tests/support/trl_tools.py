@@ -103,12 +103,57 @@ def with_rloo(model: str) -> tuple[Any, dict[str, Any]]:
     return TandemRLOOTrainer, {"processing_class": tokenizer(model)}
 
 
+class Painter:
+    """An environment that shows a picture at first, and another one at each call of its tool."""
+
+    def reset(self, **_: Any) -> list[dict[str, Any]]:
+        self.calls = 0
+        self.first = next(_answers)
+        return _shown(self.first)
+
+    def add(self, a: int, b: int) -> list[dict[str, Any]]:
+        """Paint a picture.
+
+        Args:
+            a: One number.
+            b: The other.
+        """
+        self.calls += 1
+        return _shown(100 + self.first + self.calls)
+
+    def get_reward(self) -> float:
+        return float(self.first % 4)
+
+
+def _shown(seed: int) -> list[dict[str, Any]]:
+    from support.images import picture
+
+    return [{"type": "image", "image": picture(seed)}, {"type": "text", "text": " Look."}]
+
+
+def with_pictures(model: str) -> tuple[Any, dict[str, Any]]:
+    """Pictures of the data, in a single turn."""
+    from trl import GRPOTrainer
+
+    return GRPOTrainer, {"processing_class": processor(model)}
+
+
+def with_painters(model: str) -> tuple[Any, dict[str, Any]]:
+    """Pictures of an environment, over several turns."""
+    from trl import GRPOTrainer
+
+    calls_tool(lambda number: number % 3 != 2)
+    return GRPOTrainer, {"environment_factory": Painter, "processing_class": processor(model)}
+
+
 CASES: Mapping[str, Callable[[str], tuple[Any, dict[str, Any]]]] = {
     "none": without_tools,
     "tools": with_tools,
     "environments": with_environments,
     "siblings": with_siblings,
     "rloo": with_rloo,
+    "pictures": with_pictures,
+    "painters": with_painters,
 }
 
 
@@ -120,6 +165,18 @@ def tokenizer(model: str) -> Any:
     found = AutoTokenizer.from_pretrained(model, padding_side="left")
     folder = Path(trl.__file__).parent / "chat_templates"
     found.chat_template = (folder / "qwen3_instruct_2507.jinja").read_text()
+    return found
+
+
+def processor(model: str) -> Any:
+    """The model's processor of images, with a chat template that TRL knows."""
+    import trl
+    from transformers import AutoProcessor
+
+    found = AutoProcessor.from_pretrained(model)
+    folder = Path(trl.__file__).parent / "chat_templates"
+    found.chat_template = (folder / "qwen3_vl.jinja").read_text()
+    found.tokenizer.padding_side = "left"
     return found
 
 

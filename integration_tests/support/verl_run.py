@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -35,6 +36,22 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     """How often the letter e is there: differs between siblings, so advantages are not zero."""
     return solution_str.count("e") / 100.0
 '''
+
+
+def pictures_of(number: int) -> list[Any]:
+    """The pictures of a prompt: one or two, of sizes that verl leaves as they are."""
+    from support.images import picture
+
+    seeds = range(number, number + 1 + number % 2)
+    return [picture(seed, (84 + 28 * (seed % 3), 84)) for seed in seeds]
+
+
+def stored_pictures(number: int) -> list[dict[str, bytes]]:
+    """The same as Parquet has them."""
+    files = [io.BytesIO() for _ in pictures_of(number)]
+    for picture, file in zip(pictures_of(number), files, strict=True):
+        picture.save(file, "PNG")
+    return [{"bytes": file.getvalue()} for file in files]
 
 
 class VerlRun(TrainerRun):
@@ -80,21 +97,31 @@ class VerlBench:
         python: str = sys.executable,
         agents: Sequence[str] = (),
         device: str = "cpu",
+        pictures: bool = False,
     ) -> VerlBench:
         """Write prompts and a reward for ``model``, a checkpoint with a chat template.
 
         agents: the names of the agent loops that prompts in turn go through; verl's default without
-        any.
+        any. pictures: whether each prompt begins with some, in columns such as geo3k's.
         """
         import pandas
 
         folder.mkdir(parents=True, exist_ok=True)
 
+        def shown(number: int) -> list[dict[str, bytes]]:
+            return stored_pictures(number) if pictures else []
+
         def rows(count: int, first: int) -> Any:
             return pandas.DataFrame(
                 {
                     "data_source": "tiny",
-                    "prompt": [{"role": "user", "content": f"Say the letter e {i} times"}],
+                    "prompt": [
+                        {
+                            "role": "user",
+                            "content": "<image>" * len(shown(i)) + f"Say the letter e {i} times",
+                        }
+                    ],
+                    **({"images": shown(i)} if pictures else {}),
                     "ability": "spelling",
                     "reward_model": {"style": "rule", "ground_truth": "e"},
                     "extra_info": {"index": i, "split": "train"},

@@ -159,8 +159,10 @@ def check_images(
                 raise RequestError(
                     "image-placeholder-without-image", token_id=token_id, position=position
                 )
-        if spans and resolved is not None and resolved.prompt_length is not None:
-            raise RequestError("continuation-with-images")
+        length = None if resolved is None else resolved.prompt_length
+        end = max((start + length for start, length in spans), default=0)
+        if length is not None and end > length:
+            raise RequestError("image-in-response", prompt_length=length, end=end)
 
 
 def check_prefix(

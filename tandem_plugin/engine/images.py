@@ -25,6 +25,9 @@ import torch
 from tandem_plugin.engine.junior import sees_images
 from tandem_plugin.errors import EngineError
 
+_NO_HOST = "none.invalid"
+"""A domain that cannot exist (RFC 2606): vLLM takes an empty list for all domains."""
+
 
 def members(senior_class: type[Any]) -> dict[str, Any]:
     """Attributes of the tandem class of a senior that sees images, by name; none for any other."""
@@ -34,8 +37,13 @@ def members(senior_class: type[Any]) -> dict[str, Any]:
 
 
 def limit_to_images(args: Any) -> None:
-    """Let engine arguments admit no videos, unless they say otherwise: none were compared."""
+    """Let engine arguments admit no videos, and fetch nothing, unless they say otherwise.
+
+    No video was compared; and vLLM would fetch a picture from any address that a prompt names.
+    """
     args.limit_mm_per_prompt = {"video": 0, **(args.limit_mm_per_prompt or {})}
+    if args.allowed_media_domains is None:
+        args.allowed_media_domains = [_NO_HOST]
 
 
 class Images:
@@ -120,5 +128,8 @@ def _embed_input_ids(
     **options: Any,
 ) -> torch.Tensor:
     """Called by vLLM's runners for the tokens of each step."""
-    images: Images = self.tandem_images
+    images: Images | None = getattr(self, "tandem_images", None)
+    if images is None:  # a class that could see, in an engine of text
+        text: torch.Tensor = self._senior.embed_input_ids(self, input_ids, **options)
+        return text
     return images.merge(input_ids, multimodal_embeddings or (), **options)

@@ -96,14 +96,17 @@ def test_placeholders_without_an_image_are_refused(engine: Any):
         admission.check_images(config, None, [8], None)
 
 
-def test_response_to_a_prompt_with_images_is_not_continued(engine: Any, rules: TandemRules):
+def test_prompt_with_images_is_as_long_as_the_engines(engine: Any, rules: TandemRules):
+    """A response continues behind all tokens of its prompt's images."""
     config = engine(100, 100)
     config.model_config.hf_config = SimpleNamespace(image_token_id=7)
     config.additional_config["tandem"]["images"] = True
-    request = rules.default.request(1, prompt_length=1).to_wire()
-    resolved = rules.for_request(request)
+    for length in (None, 2, 3):
+        resolved = rules.for_request(rules.default.request(1, length).to_wire())
+        admission.check_images(config, resolved, [7, 7, 2], placed((0, 2)))
+    resolved = rules.for_request(rules.default.request(1, prompt_length=1).to_wire())
     admission.check_images(config, resolved, [1, 2], None)
-    with refused("continuation-with-images"):
+    with refused("image-in-response", prompt_length=1, end=2):
         admission.check_images(config, resolved, [7, 7, 2], placed((0, 2)))
 
 

@@ -32,7 +32,7 @@ class Tower:
         return tuple(encodings)
 
     def embed_input_ids(
-        self, input_ids: torch.Tensor, encodings: Any, *, is_multimodal: torch.Tensor
+        self, input_ids: torch.Tensor, encodings: Any = None, *, is_multimodal: torch.Tensor
     ) -> torch.Tensor:
         embeddings = -input_ids[:, None].float().expand(-1, self._width).clone()
         if encodings:
@@ -131,6 +131,10 @@ def test_classes_of_text_get_no_members() -> None:
 def test_engines_of_text_have_no_images() -> None:
     config = SimpleNamespace(additional_config={"tandem": {}})
     assert images_of(None, None, config) is None
+    model, ids = Senior(Tower(10, SENIOR_WIDTH)), torch.arange(3)
+    shown = torch.zeros(3, dtype=torch.bool)
+    embeddings = images._embed_input_ids(model, ids, is_multimodal=shown)
+    assert embeddings[:, 0].tolist() == [0, -1, -2]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +146,15 @@ def test_engines_of_text_have_no_images() -> None:
     ],
 )
 def test_videos_are_not_admitted_unless_asked_for(limits: Any, expected: Any) -> None:
-    args = SimpleNamespace(limit_mm_per_prompt=limits)
+    args = SimpleNamespace(limit_mm_per_prompt=limits, allowed_media_domains=None)
     limit_to_images(args)
     assert args.limit_mm_per_prompt == expected
+
+
+def test_no_address_is_fetched_unless_its_host_is_named() -> None:
+    args = SimpleNamespace(limit_mm_per_prompt=None, allowed_media_domains=None)
+    limit_to_images(args)
+    assert args.allowed_media_domains == ["none.invalid"]
+    args.allowed_media_domains = ["example.org"]
+    limit_to_images(args)
+    assert args.allowed_media_domains == ["example.org"]

@@ -87,6 +87,7 @@ SHARED_ENGINE = "trl-tools-of-several-processes"
         ({}, {**TOOLS, "vllm_tensor_parallel_size": 2}, SHARED_ENGINE, {"key": "tools"}),
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
         ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
+        ({"images": True}, {"vllm_mode": "server"}, "trl-images-untested", {"value": True}),
         ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
     ],
 )

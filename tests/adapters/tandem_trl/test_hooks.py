@@ -29,6 +29,7 @@ HOOKS = [
         ["self", "prompts", "images", "num_generations", "profiler"],
     ),
     ("trl", "GRPOTrainer._tokenize_prompts", ["self", "prompts"]),
+    ("trl", "GRPOTrainer._generate", ["self", "prompts"]),
     (
         "trl",
         "GRPOTrainer._tool_call_loop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({f"{ACTOR}.use_prefix_grouper": True}, {}, "verl-mask-as-length"),
     ({}, {"rollouts": "runs/rollouts"}, "verl-setting-of-openrlhf"),
+    ({}, {"images": True}, "verl-images-untested"),
     (
         {BACKEND: {"backend": "delta_sharded"}, MODE: "separate_async"},
         {},
@@ -287,7 +289,11 @@ def test_prompts_with_images_are_rejected_before_workers_are_created(
             self.val_dataset = dataset(tmp_path, **{column: [[], ["file"]]})
 
     trainer = object.__new__(type("Both", (TrainerInTandem, Trainer), {}))
+    trainer._tandem = SimpleNamespace(config=TandemConfig())
     with refused("verl-images-unsupported", key=column, files=str(tmp_path / "prompts.parquet")):
+        trainer._init_dataloader()
+    trainer._tandem = SimpleNamespace(config=TandemConfig(images=True))
+    with refused("verl-images-unsupported") if column != "pictures" else nullcontext():
         trainer._init_dataloader()
     check_prompts(Trainer.train_dataset)
     check_prompts(SimpleNamespace(dataframe=None))  # of a class of the user's own

@@ -1,0 +1,45 @@
+"""Images in a trainer's prompts: what an adapter checks before it sends them to an engine.
+
+The trainer's forward pass and the engine must see the same pixels at the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from tandem_plugin.errors import ConfigError
+
+_ORIENTATION = 0x0112
+"""The EXIF tag of a picture's orientation; 1 is upright."""
+
+
+def check_pictures(pictures: Iterable[Any], *, images: bool, trainer: str) -> None:
+    """Raise :class:`ConfigError` for pictures that engine and trainer would see differently.
+
+    pictures: of a prompt. images: the run's setting. trainer: its name. vLLM turns a picture by its
+    EXIF orientation and puts transparent ones on white; processors of Hugging Face do neither.
+    Source: ``normalize_image`` and ``convert_image_mode`` of vLLM 0.29.
+    """
+    for picture in pictures:
+        if not images:
+            raise ConfigError("prompt-images-off", trainer=trainer)
+        if not hasattr(picture, "getexif"):
+            continue  # no picture of Pillow's: left to the engine
+        orientation = picture.getexif().get(_ORIENTATION, 1)
+        if orientation != 1:
+            raise ConfigError("picture-not-upright", orientation=orientation)
+        if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+            raise ConfigError("picture-transparent", mode=picture.mode)
+
+
+def collapsed(token_ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
+    """A prompt with one placeholder per image, as vLLM expects it, from one with all of them.
+
+    Runs of equal placeholders become one.
+    """
+    return [
+        token_id
+        for place, token_id in enumerate(token_ids)
+        if token_id not in placeholders or place == 0 or token_ids[place - 1] != token_id
+    ]
