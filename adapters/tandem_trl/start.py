@@ -68,7 +68,11 @@ _OF_RLOO = (
 _OF_GRPO = (
     *_OF_TWO,
     Unsupported("tools", _share_an_engine, "trl-tools-of-several-processes"),
-    _WITHOUT_IMAGES,
+    Unsupported(
+        "tandem.images",
+        lambda on, run: bool(on) and (run("vllm_mode") == "server" or bool(run("tools"))),
+        "trl-images-untested",
+    ),
     untested("loss_type", SOUND_LOSSES, "loss"),
     *(untested(method, SOUND_TRAINERS, "loss") for method in _LOSS_METHODS),
 )

@@ -95,7 +95,7 @@ PAIRS = [
 ]
 TIGHT = {
     "block_size": 32,
-    "num_gpu_blocks_override": 12,
+    "num_gpu_blocks_override": 18,
     "max_num_batched_tokens": 48,
     "max_num_seqs": 8,
 }

@@ -20,6 +20,13 @@ FILE = Path(__file__).with_suffix(".json")
 PAGE = Path(__file__).parents[2] / "docs" / "trl.md"
 BEGIN, END = "<!-- scripts: begin -->\n", "<!-- scripts: end -->\n"
 TRAINERS = ("GRPOTrainer", "AsyncGRPOTrainer")
+CLASSES = {
+    "Qwen2.5-VL": "Qwen2_5_VLForConditionalGeneration",
+    "Qwen3-VL": "Qwen3VLForConditionalGeneration",
+    "Qwen3.5": "Qwen3_5ForConditionalGeneration",
+    "google/gemma": "Gemma4ForConditionalGeneration",
+}
+"""vLLM's class of the models that see images, by a part of their names."""
 
 
 def scripts_of(checkout: Path) -> list[dict[str, Any]]:
@@ -41,20 +48,30 @@ def _script(folder: Path, file: Path) -> dict[str, Any] | None:
                 "environments": "environment_factory" in given,
                 "harness": "HarnessRolloutWorker(" in text,
                 "own_engine": "use_transformers_continuous_batching = True" in text,
-                "images": bool(re.search(r'"type": "image"|[-_]VL|"image"|Qwen3\.5|vlm', text)),
+                "images": _seeing(text),
             }
     return None
+
+
+def _seeing(text: str) -> str:
+    """The class of the model that a script with images names first; empty without images."""
+    if not re.search(r'"type": "image"|[-_]VL|"image"|Qwen3\.5|vlm', text):
+        return ""
+    places = {text.find(name): kind for name, kind in CLASSES.items() if name in text}
+    return places[min(places)] if places else "a model of its command's"
 
 
 def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
     """Whether tandem accepts what a script asks for, and by which line or why not."""
     from tandem_plugin import TandemConfig
+    from tandem_plugin.engine.unsupported import IMAGE_FAMILIES
     from tandem_plugin.errors import ConfigError
     from tandem_plugin.training.start import start
     from tandem_trl.start import GRPOSettings
 
-    if script["images"]:
-        return "no", "its model reads images, and the engine rejects such models"
+    images = bool(script["images"])
+    if images and script["images"] not in IMAGE_FAMILIES:
+        return "no", "its model sees images, and its class was not compared"
     if script["harness"]:
         return "no", "`HarnessRolloutWorker` runs turns on threads that do not know their row"
     if script["trainer"] == "AsyncGRPOTrainer":
@@ -70,10 +87,10 @@ def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
     )
     tools = [print] if script["tools"] or script["environments"] else []
     try:
-        start(GRPOSettings(args, {}, None, GRPOTrainer, tools), TandemConfig())
+        start(GRPOSettings(args, {}, None, GRPOTrainer, tools), TandemConfig(images=images))
     except ConfigError as error:
         return "no", error.message.rstrip(".").split(": ")[-1]
-    return "yes", "`rollout_func=tandem_rollouts(...)`"
+    return "yes", f"`rollout_func=tandem_rollouts({'images=True, ' * images}...)`"
 
 
 def table() -> str:

@@ -88,6 +88,7 @@ SHARED_ENGINE = "trl-tools-of-several-processes"
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
         ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
         ({"images": True}, {"vllm_mode": "server"}, "trl-images-untested", {"value": True}),
+        ({"images": True}, TOOLS, "trl-images-untested", {"value": True}),
         ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
     ],
 )

@@ -24,13 +24,16 @@ def test_every_kind_of_script_is_judged() -> None:
     assert answers["async_grpo.py"] == ("yes", "`rollout_worker=TandemRolloutWorker(...)`")
     assert answers["grpo_continuous_batching.py"][0] == "no"
     assert answers["openenv/opencode.py"][0] == "no"
-    assert answers["grpo_vlm.py"][0] == "no"
+    assert answers["grpo_vlm.py"] == ("yes", "`rollout_func=tandem_rollouts(images=True, ...)`")
+    assert answers["openenv/carla_vlm.py"][0] == answers["openenv/carla_vlm_gemma.py"][0] == "no"
 
 
 def test_script_is_read_by_what_it_passes_to_its_trainer(tmp_path: Path) -> None:
     folder = tmp_path / "examples" / "scripts" / "own"
     folder.mkdir(parents=True)
     (folder / "one.py").write_text("trainer = GRPOTrainer(model='a', tools=[print])\n")
+    (folder / "vlm.py").write_text("GRPOTrainer(model='Qwen/Qwen3-VL-2B', rollout='Qwen2.5-VL')\n")
     (folder / "other.py").write_text("trainer = SFTTrainer(model='a')\n")
-    (one,) = trl_scripts.scripts_of(tmp_path)
+    one, vlm = trl_scripts.scripts_of(tmp_path)
     assert (one["script"], one["tools"], one["environments"]) == ("own/one.py", True, False)
+    assert (one["images"], vlm["images"]) == ("", "Qwen3VLForConditionalGeneration")
