@@ -133,7 +133,7 @@ def seen(reference: ImageReference, prompts: Any, responses: Any) -> Any:
     return reference.seen(prompts, responses, lambda: alternating(True))
 
 
-def test_cut_images_preempted_requests_and_cached_prefixes_change_nothing(
+def test_cut_images_and_preempted_requests_change_nothing(
     engine: Any, models: Checkpoints, reference: ImageReference
 ) -> None:
     prompts = prompts_with_images(models.first)
@@ -144,9 +144,7 @@ def test_cut_images_preempted_requests_and_cached_prefixes_change_nothing(
     assert found.wrong == 0
     assert found.telling > found.shown / 3
     assert counted(engine, "num_preemptions") > 0
-    hits = counted(engine, "prefix_cache_hits")
     assert answers(engine, prompts, 40) == responses
-    assert counted(engine, "prefix_cache_hits") > hits
 
 
 @pytest.mark.parametrize("fault", [image_faults.swap_halves, image_faults.share_the_seniors])
@@ -363,6 +361,19 @@ def test_rounds_of_sleep_keep_both_towers(
     engine.collective_rpc(worker.sync, args=(str(models.first), 1_000))
     engine.reset_prefix_cache()
     assert seen(reference, prompts, answers(engine, prompts)).wrong == 0
+
+
+def test_an_engine_of_dummy_weights_sees_once_it_is_synced(
+    models: Checkpoints, reference: ImageReference
+) -> None:
+    """As verl starts one: nothing but the sync's weights may come between pixels and tower."""
+    prompts = prompts_with_images(models.first, 6)
+    tandem = {**ALTERNATE, "junior": models.junior}
+    with engine_of("v1", models, "first", tandem, load_format="dummy") as engine:
+        engine.collective_rpc(worker.sync, args=(str(models.first), 7))
+        engine.reset_prefix_cache()
+        responses = answers(engine, prompts)
+    assert seen(reference, prompts, responses).wrong == 0
 
 
 @pytest.mark.parametrize(("runner", "family"), PAIRS)

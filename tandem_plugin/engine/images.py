@@ -40,10 +40,15 @@ def limit_to_images(args: Any) -> None:
     """Let engine arguments admit no videos, and fetch nothing, unless they say otherwise.
 
     No video was compared; and vLLM would fetch a picture from any address that a prompt names.
+    Pixels are normalised by the processor if the senior starts from dummy weights: vLLM would fill
+    the normalisation in the model with random values too, which no weight sync replaces. Source:
+    ``FusedInputNorm`` and ``initialize_dummy_weights`` of vLLM 0.29.
     """
     args.limit_mm_per_prompt = {"video": 0, **(args.limit_mm_per_prompt or {})}
     if args.allowed_media_domains is None:
         args.allowed_media_domains = [_NO_HOST]
+    if args.load_format == "dummy":
+        args.mm_device_do_normalize = False
 
 
 class Images:

@@ -137,6 +137,18 @@ def test_engines_of_text_have_no_images() -> None:
     assert embeddings[:, 0].tolist() == [0, -1, -2]
 
 
+def engine_arguments(**given: Any) -> Any:
+    names = {"limit_mm_per_prompt": None, "allowed_media_domains": None, "load_format": "auto"}
+    return SimpleNamespace(mm_device_do_normalize=True, **(names | given))
+
+
+@pytest.mark.parametrize(("load_format", "by_model"), [("auto", True), ("dummy", False)])
+def test_no_dummy_weight_normalises_pixels(load_format: str, by_model: bool) -> None:
+    args = engine_arguments(load_format=load_format)
+    limit_to_images(args)
+    assert args.mm_device_do_normalize is by_model
+
+
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
@@ -146,13 +158,13 @@ def test_engines_of_text_have_no_images() -> None:
     ],
 )
 def test_videos_are_not_admitted_unless_asked_for(limits: Any, expected: Any) -> None:
-    args = SimpleNamespace(limit_mm_per_prompt=limits, allowed_media_domains=None)
+    args = engine_arguments(limit_mm_per_prompt=limits)
     limit_to_images(args)
     assert args.limit_mm_per_prompt == expected
 
 
 def test_no_address_is_fetched_unless_its_host_is_named() -> None:
-    args = SimpleNamespace(limit_mm_per_prompt=None, allowed_media_domains=None)
+    args = engine_arguments()
     limit_to_images(args)
     assert args.allowed_media_domains == ["none.invalid"]
     args.allowed_media_domains = ["example.org"]
