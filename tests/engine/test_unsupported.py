@@ -152,6 +152,13 @@ def test_settings_of_inputs_that_change_encodings_are_rejected(name: str, value:
         check(senior=model("s", **{f"multimodal_config__{name}": value}))
 
 
+def test_quantised_junior_is_rejected_with_images() -> None:
+    with refused("image-setting-unsupported", name="junior_quantization"):
+        check({"junior_quantization": "fp8"})
+    texts = model("s", is_multimodal_model=False), model("j", is_multimodal_model=False)
+    check({"images": False, "junior_quantization": "fp8"}, *texts)
+
+
 def test_videos_are_rejected() -> None:
     with refused("images-with-videos"):
         check(senior=model("s", multimodal_config__get_limit_per_prompt={"video": 2}.get))
