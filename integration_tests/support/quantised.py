@@ -119,12 +119,12 @@ class Form:
     """One way to store, or to make, a quantised model."""
 
     quantise: Callable[[Tensor], Parts]
-    config: Mapping[str, Any] | None = None
-    """``quantization_config`` of its checkpoint; None if vLLM makes it of a plain one."""
+    config: Mapping[str, Any]
+    """``quantization_config`` of its checkpoint."""
     inputs: Callable[[Tensor], Tensor] | None = None
     """What the engine does to the inputs of a linear layer."""
     online: str | None = None
-    """The name by which vLLM makes it."""
+    """The name by which vLLM makes it of a plain checkpoint."""
     dtype: str = "float32"
     """The engine's, in which vLLM's CPU build has kernels for it."""
 
@@ -136,7 +136,6 @@ FORMS = {
     "fp8": Form(
         _fp8, _compressed("float-quantized", _kind(8, "float", strategy="channel"), True), to_fp8
     ),
-    "fp8 online": Form(_fp8, inputs=to_fp8, online="fp8_per_channel", dtype="bfloat16"),
     "int4": Form(
         _packed_int4,
         _compressed("pack-quantized", _kind(4, "int", strategy="group", group_size=GROUP), False),
@@ -165,16 +164,14 @@ def _is_linear(name: str) -> bool:
     return name.endswith("_proj.weight")
 
 
-def write(form: Form, plain: Path, folder: Path) -> Path:
-    """The checkpoint of a form; ``plain`` itself where vLLM makes the form."""
-    if form.config is None:
-        return plain
+def write(form: Form, plain: Path, folder: Path, *, reads: torch.dtype = torch.float32) -> Path:
+    """The checkpoint of a form. reads: the type of the plain weights that are quantised."""
     shutil.copytree(plain, folder)
     tensors: dict[str, Tensor] = {}
     for name, weight in load_file(plain / "model.safetensors").items():
         parts = {name: weight}
         if _is_linear(name):
-            stored, _ = form.quantise(weight.float())
+            stored, _ = form.quantise(weight.to(reads).float())
             parts = {name.removesuffix("weight") + part: stored[part] for part in stored}
         tensors |= {part: tensor.contiguous() for part, tensor in parts.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -184,14 +181,11 @@ def write(form: Form, plain: Path, folder: Path) -> Path:
     return folder
 
 
-def as_stored(form: Form, model: nn.Module, *, reads: torch.dtype = torch.float32) -> None:
-    """Give a Hugging Face model the matrices of a form, and its inputs.
-
-    reads: the type of the plain weights that an engine quantises.
-    """
+def as_stored(form: Form, model: nn.Module) -> None:
+    """Give a Hugging Face model the matrices of a form, and its inputs."""
     for name, module in model.named_modules():
         if not isinstance(module, nn.Linear) or not _is_linear(f"{name}.weight"):
             continue
-        module.weight.data = form.quantise(module.weight.data.to(reads).float())[1]
+        module.weight.data = form.quantise(module.weight.data.float())[1]
         if form.inputs is not None:
             module.register_forward_pre_hook(lambda _, given: (form.inputs(given[0]),))
