@@ -1,0 +1,50 @@
+"""Tiny models that write ``<call>n</call>`` often, and an installed plugin of schedules by text."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from support.models import make_model, make_tokenizer
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "tandem-plugin-handoffs"
+OFTEN = ("<call>", "</call>", "3", "5", "e")
+
+
+def make_calling_model(folder: Path, seed: int) -> Path:
+    """A random checkpoint whose tokens are mostly those of commands.
+
+    Its embeddings share a direction, which the head's rows of these tokens read.
+    """
+    tokenizer = make_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<call>", "</call>"]})
+    make_model(folder, seed=seed, tokenizer=tokenizer)
+    (file,) = folder.glob("*.safetensors")
+    weights = load_file(file)
+    weights["model.embed_tokens.weight"][:, 0] += 60.0
+    ids = tokenizer.convert_tokens_to_ids(list(OFTEN))
+    weights["lm_head.weight"][:, 0] = 0.0
+    weights["lm_head.weight"][ids, 0] = 1.2
+    weights["lm_head.weight"][ids, 1:] *= 1.5
+    save_file(
+        {name: torch.clone(tensor) for name, tensor in weights.items()}, file, {"format": "pt"}
+    )
+    return folder
+
+
+def install_handoffs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process and those it starts find the example's entry point."""
+    info = folder / "tandem_plugin_handoffs-0.1.0.dist-info"
+    info.mkdir()
+    name = "tandem-plugin-handoffs"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[tandem_plugin]\nhandoffs = tandem_plugin_handoffs\n")
+    paths = [str(folder), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
+    for path in (EXAMPLE, folder):
+        monkeypatch.syspath_prepend(path)
+    monkeypatch.setattr("tandem_plugin.plugins.loading._catalogue", None)
