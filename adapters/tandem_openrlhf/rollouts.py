@@ -22,7 +22,13 @@ from tandem_plugin.training.authorship_wire import (
     bits_of,
     ranges_of,
 )
-from tandem_plugin.training.calls import ClientDelegate, Response, StartedCall, Trajectory
+from tandem_plugin.training.calls import (
+    ClientDelegate,
+    NarrowedResponse,
+    Response,
+    StartedCall,
+    Trajectory,
+)
 from tandem_plugin.training.response_authorship import Call
 
 if TYPE_CHECKING:
@@ -30,7 +36,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _RUNNING: ContextVar[Trajectory | None] = ContextVar("_RUNNING", default=None)
-"""The trajectory whose task runs; None in threads that an agent starts, such as a server's."""
+"""The trajectory whose task runs, or began the task that runs; None in threads of an agent.
+
+A server that an agent starts as a task has the trajectory in which it was started: its calls may be
+of any other.
+"""
+
+
+@dataclass(slots=True)
+class Ended:
+    """A trajectory that has ended, and those that ran then: its calls left may be theirs."""
+
+    trajectory: Trajectory
+    waiting: list[Trajectory]
 
 
 @dataclass
@@ -43,7 +61,8 @@ class SharedCalls:
     running: list[Trajectory] = field(default_factory=list)
     """The trajectories of one executor that have begun and not ended."""
     calls: list[Call] = field(default_factory=list)
-    """The calls that returned, and that no response contained yet."""
+    """The calls of no trajectory that returned, and that no response contained yet."""
+    ended: list[Ended] = field(default_factory=list)
 
     def begin(self, trajectory: Trajectory) -> None:
         """Note that a trajectory begins in this task."""
@@ -51,10 +70,15 @@ class SharedCalls:
         _RUNNING.set(trajectory)
 
     def end(self, trajectory: Trajectory) -> None:
-        """Note that a trajectory has ended; after the last, forget calls that none contained."""
-        self.running = [one for one in self.running if one is not trajectory]
+        """Note that a trajectory has ended; forget calls that no running one may contain."""
+        self.running = _without(trajectory, self.running)
+        for ended in self.ended:
+            ended.waiting = _without(trajectory, ended.waiting)
+        self.ended = [ended for ended in self.ended if ended.waiting]
         if not self.running:
             self.calls = []
+        elif trajectory.started:  # a call may be on its way still
+            self.ended.append(Ended(trajectory, self.running))
 
     def start(self, engines: Trajectory, prompt_ids: Sequence[int], extra: Any) -> StartedCall:
         """The next generate call; engines: the trajectory whose engine it goes through.
@@ -62,22 +86,51 @@ class SharedCalls:
         Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
         """
         current = _RUNNING.get()
-        if any(one is current for one in self.running):
+        if any(trajectory is current for trajectory in self.running):
             return current.call(prompt_ids, extra)  # type: ignore[union-attr]
-        if len({one.rule and one.rule.fingerprint for one in self.running}) != 1:
+        if len({_fingerprint(trajectory) for trajectory in self.running}) != 1:
             raise AuthorshipError("openrlhf-agent-keeps-engine")
-        place = next((one for one in self.running if one is engines), self.running[0])
+        is_running = any(trajectory is engines for trajectory in self.running)
+        place = engines if is_running else self.running[0]
         return replace(place.call(prompt_ids, extra), _calls=self.calls)
 
     def within(self, tokens: Sequence[int]) -> list[Call]:
-        """The calls whose prompt and whole answer the tokens of a response contain."""
-        text = np.array(tokens, dtype=np.int64)
-        written = ((call, np.concatenate([call.prompt_ids, call.token_ids])) for call in self.calls)
-        return [call for call, whole in written if np.array_equal(text[: len(whole)], whole)]
+        """The calls of no trajectory whose prompt and answer the tokens of a response contain."""
+        return _within(tokens, self.calls)
+
+    def of_others(self, trajectory: Trajectory, tokens: Sequence[int]) -> list[Call]:
+        """The same of the calls in other trajectories' tasks, which a server there may have made.
+
+        Raises :class:`AuthorshipError` if such a trajectory has another rule.
+        """
+        ended = [ended.trajectory for ended in self.ended]
+        served = []
+        for other in _without(trajectory, [*self.running, *ended]):
+            calls = _within(tokens, other.calls)
+            if calls and _fingerprint(other) != _fingerprint(trajectory):
+                raise AuthorshipError("openrlhf-agent-keeps-engine")
+            served += calls
+        return served
 
     def remove(self, seeds: set[int]) -> None:
         """Remove the calls that a response contains, by their tandem seeds."""
-        self.calls[:] = [call for call in self.calls if call.seed not in seeds]
+        trajectories = [*self.running, *(ended.trajectory for ended in self.ended)]
+        for calls in (self.calls, *(trajectory.calls for trajectory in trajectories)):
+            calls[:] = [call for call in calls if call.seed not in seeds]
+
+
+def _without(trajectory: Trajectory, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    return [other for other in trajectories if other is not trajectory]
+
+
+def _fingerprint(trajectory: Trajectory) -> str | None:
+    return trajectory.rule and trajectory.rule.fingerprint
+
+
+def _within(tokens: Sequence[int], calls: Sequence[Call]) -> list[Call]:
+    text = np.array(tokens, dtype=np.int64)
+    written = ((call, np.concatenate([call.prompt_ids, call.token_ids])) for call in calls)
+    return [call for call, whole in written if np.array_equal(text[: len(whole)], whole)]
 
 
 class TandemExecutor(Delegate):
@@ -162,17 +215,17 @@ def narrowed(
 
     shared: calls that may be the response's too. The facts cover the prompt too. Rollout
     log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
-    Raises like :meth:`Trajectory.narrow`.
+    Raises like :meth:`Trajectory.narrow`, and :class:`AuthorshipError` for a response that no call
+    wrote, or one of the senior alone that a server's call in tandem wrote.
     """
-    if trajectory.rule is None:
-        return dict(response)
     tokens = list(response["observation_tokens"])
+    if trajectory.rule is None:
+        if not trajectory.started:
+            shared.of_others(trajectory, tokens)  # which the junior may have written
+        return dict(response)
     trained = bits_of(response["action_ranges"], len(tokens))
-    own = replace(trajectory, calls=[*trajectory.calls, *shared.within(tokens)])
-    if trained.any() and not own.calls:
-        raise AuthorshipError("openrlhf-response-without-call")
     made = Response((), tokens, trained, response.get("rollout_log_probs"))
-    (kept,) = own.narrow([made])
+    kept = _explained(made, trajectory, shared)
     if kept.facts is not None:
         shared.remove({seed for seed, _, _ in kept.facts.segments})
     return {
@@ -181,6 +234,24 @@ def narrowed(
         "rollout_log_probs": kept.log_probs,
         AUTHORSHIP: kept.wire,
     }
+
+
+def _explained(made: Response, trajectory: Trajectory, shared: SharedCalls) -> NarrowedResponse:
+    """A response of the trajectory's calls; of those in other trajectories' tasks only if needed.
+
+    So the equal answers of two prompts stay apart where each agent awaits its own calls, in tasks
+    of its own too.
+    """
+    own = replace(trajectory, calls=[*trajectory.calls, *shared.within(made.response_ids)])
+    try:
+        return own.narrow([made])[0]
+    except AuthorshipError:
+        served = shared.of_others(trajectory, made.response_ids)
+        if not (served or own.calls):
+            raise AuthorshipError("openrlhf-response-without-call") from None
+        if not served:
+            raise
+    return replace(own, calls=[*own.calls, *served]).narrow([made])[0]
 
 
 def response_length(facts: ResponseAuthorship, most: int) -> int:

@@ -166,10 +166,15 @@ def test_batch_without_a_reward_ends_openrlhfs_run(monkeypatch: pytest.MonkeyPat
 
 
 class ServingAgent:
-    """OpenRLHF's server agent: a thread of its own serves all prompts by the first engine."""
+    """Serves all prompts by an engine that it keeps, in a thread, a task, or none of its own.
 
-    def __init__(self, in_thread: bool) -> None:
-        self.in_thread = in_thread
+    OpenRLHF's server agent has a thread. renewed: in each prompt, a task begins to serve by the
+    first engine for all prompts after it.
+    """
+
+    def __init__(self, server: str, renewed: bool = False) -> None:
+        self.server, self.renewed = server, renewed
+        self.servers: list[Any] = []
         self.engine: Any = None
         self.asked: queue.Queue[Any] = queue.Queue()
 
@@ -191,18 +196,42 @@ class ServingAgent:
 
         asyncio.run(serve())
 
+    async def _serve_as_task(self, calls: asyncio.Queue[Any]) -> None:
+        tasks = set()
+        while True:
+            prompt, done = await calls.get()
+            call = self.engine.generate(prompt, SimpleNamespace(extra_args=None))
+            tasks.add(task := asyncio.create_task(call))
+            task.add_done_callback(
+                lambda task, done=done: (
+                    done.set_exception(task.exception())
+                    if task.exception()
+                    else done.set_result(task.result())
+                )
+            )
+
     async def generate(self, prompt: Any) -> Any:
-        if not self.in_thread:
+        if self.server == "none":
             return await self.engine.generate(prompt, SimpleNamespace(extra_args=None))
+        if self.server == "task":
+            answer = asyncio.get_running_loop().create_future()
+            self.calls.put_nowait((prompt, answer))
+            return await answer
         done: Any = concurrent.futures.Future()
         self.asked.put((prompt, done))
         return await asyncio.wrap_future(done)
 
+    def start(self) -> None:
+        if self.server == "thread":
+            threading.Thread(target=self._serve, daemon=True).start()
+        if self.server == "task":
+            self.calls: asyncio.Queue[Any] = asyncio.Queue()
+            self.servers.append(asyncio.create_task(self._serve_as_task(self.calls)))
+
     async def execute(self, *, prompt: Any, llm_engine: Any, turns: int, **_: Any) -> Any:
-        if self.engine is None:
-            self.engine = llm_engine
-            if self.in_thread:
-                threading.Thread(target=self._serve, daemon=True).start()
+        if self.engine is None or self.renewed:
+            self.engine = self.engine or llm_engine
+            self.start()
         tokens, ranges = list(prompt), []
         for turn in range(turns):
             tokens += [20] * bool(turn)  # feedback
@@ -251,12 +280,16 @@ async def served(agent: ServingAgent, engine: Any, labels: list[KeyedLabel], **m
         agent.asked.put(None)
 
 
-@pytest.mark.parametrize("in_thread", [True, False])
-def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(in_thread: bool) -> None:
+@pytest.mark.parametrize(
+    ("server", "renewed"), [("thread", False), ("none", False), ("task", False), ("task", True)]
+)
+def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(
+    server: str, renewed: bool
+) -> None:
     """Told apart by the tokens, siblings of one prompt and several turns included."""
     engine = RandomEngine()
     labels = [KeyedLabel("", "training", number) for number in range(6)] * 4
-    responses = asyncio.run(served(ServingAgent(in_thread), engine, labels, turns=2))
+    responses = asyncio.run(served(ServingAgent(server, renewed), engine, labels, turns=2))
     seeds = set()
     for response in responses:
         facts = ResponseAuthorship.from_wire(response[AUTHORSHIP])
@@ -275,23 +308,86 @@ def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(in_thread:
 def test_equal_answers_of_such_an_agent_are_of_different_calls() -> None:
     labels = [KeyedLabel("", "training", 0)] * 6
     engine = RandomEngine(same=True)
-    responses = asyncio.run(served(ServingAgent(True), engine, labels, turns=1))
+    responses = asyncio.run(served(ServingAgent("thread"), engine, labels, turns=1))
     every = [ResponseAuthorship.from_wire(one[AUTHORSHIP]) for one in responses]
     seeds = [seed for facts in every if facts for seed, _, _ in facts.segments]
     assert len(set(seeds)) == 6
     assert any(facts.unknown for facts in every if facts)  # while two calls could have written it
 
 
+def test_server_that_is_a_task_of_the_first_prompt_keeps_no_calls_of_prompts_that_ended() -> None:
+    agent, engine = ServingAgent("task"), RandomEngine()
+    executor = TandemExecutor(agent, RULES.config)
+    executor._rules = RULES
+
+    async def overlapping() -> list[int]:
+        """Each prompt ends once the next one has begun, so that one is always running."""
+        kept, previous = [], None
+        for number in range(12):
+            task = asyncio.create_task(
+                executor.execute(
+                    label=KeyedLabel("", "training", number),
+                    prompt=[number, 1, 2],
+                    sampling_params=None,
+                    hf_tokenizer=None,
+                    llm_engine=engine,
+                    turns=2,
+                )
+            )
+            await asyncio.sleep(0)
+            if previous is not None:
+                await previous
+            previous = task
+            kept.append(len(executor._shared.ended))
+        await task
+        return [*kept, len(executor._shared.ended)]
+
+    kept = asyncio.run(overlapping())
+    assert max(kept) <= 2
+    assert kept[-1] == 0
+
+
+def test_equal_answers_of_prompts_that_await_their_calls_in_tasks_have_their_own_authors() -> None:
+    """Each is its own call's, although another prompt's call has the same text."""
+
+    class Drafting(ServingAgent):
+        async def generate(self, prompt: Any) -> Any:
+            calls = [super(Drafting, self).generate(prompt) for _ in range(2)]
+            return (await asyncio.gather(*calls))[1]
+
+        async def execute(self, *, llm_engine: Any, **call: Any) -> Any:
+            own = Drafting("none")
+            own.engine = llm_engine
+            return await ServingAgent.execute(own, llm_engine=llm_engine, **call)
+
+    labels = [KeyedLabel("", "training", 0)] * 6
+    responses = asyncio.run(served(Drafting("none"), RandomEngine(same=True), labels, turns=1))
+    for sample, response in enumerate(responses):
+        facts = ResponseAuthorship.from_wire(response[AUTHORSHIP])
+        assert facts is not None
+        own = {derive_seed(9, "training", 0, sample, call) for call in range(2)}
+        assert facts.segments[0][0] in own
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_server_in_the_task_of_a_prompt_of_another_rule_is_refused(alone: int) -> None:
+    """A response of the senior alone that the junior took part in, and the reverse."""
+    labels = [KeyedLabel("", "training", number, by_team=number != alone) for number in range(2)]
+    codes = ("openrlhf-response-without-call", "openrlhf-agent-keeps-engine")
+    with refused(codes[alone]):
+        asyncio.run(served(ServingAgent("task"), RandomEngine(), [*labels, labels[1]], turns=1))
+
+
 def test_senior_answers_alone_for_such_an_agent_too() -> None:
     labels = [KeyedLabel("", "validation", number, by_team=False) for number in range(5)]
-    responses = asyncio.run(served(ServingAgent(True), RandomEngine(), labels, turns=1))
+    responses = asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
     assert not any(AUTHORSHIP in one for one in responses)
 
 
 def test_call_of_such_an_agent_among_several_rules_is_refused() -> None:
     labels = [KeyedLabel("", "training", 0), KeyedLabel("", "validation", 1, by_team=False)] * 2
     with refused("openrlhf-agent-keeps-engine"):
-        asyncio.run(served(ServingAgent(True), RandomEngine(), labels, turns=1))
+        asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
 
 
 def test_response_that_no_call_wrote_is_refused() -> None:
@@ -300,4 +396,4 @@ def test_response_that_no_call_wrote_is_refused() -> None:
             return {"observation_tokens": [1, 2, 3], "action_ranges": [(1, 3)]}
 
     with refused("openrlhf-response-without-call"):
-        asyncio.run(served(Inventing(False), RandomEngine(), [KeyedLabel("", "training", 0)] * 2))
+        asyncio.run(served(Inventing("none"), RandomEngine(), [KeyedLabel("", "training", 0)] * 2))
