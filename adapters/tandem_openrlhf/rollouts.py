@@ -124,7 +124,7 @@ def _without(trajectory: Trajectory, trajectories: Sequence[Trajectory]) -> list
 
 
 def _fingerprint(trajectory: Trajectory) -> str | None:
-    return trajectory.rule and trajectory.rule.fingerprint
+    return None if trajectory.rule is None else trajectory.rule.fingerprint
 
 
 def _within(tokens: Sequence[int], calls: Sequence[Call]) -> list[Call]:

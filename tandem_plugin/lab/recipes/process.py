@@ -22,6 +22,14 @@ from tandem_plugin.lab.recipes.run import Command
 MARK = "TANDEM_RUN_MARK"
 """In the environment of all that a run starts: by it they are found after the run."""
 
+_GUARD = """
+import sys
+from tandem_plugin.lab.recipes.process import end_marked
+sys.stdin.buffer.read()
+end_marked(sys.argv[1])
+"""
+"""A process that outlives this one, and ends the run if this one is killed: its input ends then."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _PATIENCE_S = 20.0
 """What processes get to end by themselves before they are killed."""
@@ -65,13 +73,14 @@ def run_trainer(
 ) -> Ended:
     """Run a command to its end, and append its output to a log.
 
-    A signal that ends this process first ends all that the command started. folder: where it runs.
-    keeps: a file descriptor that the command holds open. show: what to do with the output; it is
-    written to standard output by default.
+    A signal that ends this process first ends all that the command started; if it is killed, such
+    as for memory, a process that guards it does so. folder: where it runs. keeps: a file descriptor
+    that the command holds open. show: what to do with the output; it is written to standard output
+    by default.
     """
     mark, start = secrets.token_hex(8), time.monotonic()
     error, coded, tail, stopped_by = b"", b"", b"", ""
-    with log.open("ab") as file:
+    with log.open("ab") as file, _guarded(mark):
         process = subprocess.Popen(
             command.arguments,
             env={**command.environment(environ), MARK: mark, "PYTHONUNBUFFERED": "1"},
@@ -97,7 +106,8 @@ def run_trainer(
             stopped_by = stop.name
         finally:
             with _signals_ignored():
-                _end(process, mark)
+                end_marked(mark, lambda: process.poll() is not None)
+                process.wait()
     error_text, coded_text = (line.decode("utf-8", "replace") for line in (error, coded))
     seconds = time.monotonic() - start
     return Ended(process.returncode, seconds, error_text, coded_text, stopped_by)
@@ -161,19 +171,37 @@ def _signals_ignored() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the process and all that it started, also those that left its group."""
+@contextmanager
+def _guarded(mark: str) -> Iterator[None]:
+    """Have all processes of a run ended if this one is killed meanwhile."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _GUARD, mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as guard:
+        try:
+            yield
+        finally:
+            guard.kill()
+
+
+def end_marked(mark: str, is_over: Callable[[], bool] = lambda: True) -> None:
+    """End all processes of a run, also those that left its group.
+
+    is_over: whether the run's first process has ended, for its parent, who sees it without a mark.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         pids = marked_processes(mark)
-        if process.poll() is not None and not pids:
+        if is_over() and not pids:
             return
         for pid in pids:
             with suppress(OSError):
                 os.kill(pid, number)
         deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline and (process.poll() is None or marked_processes(mark)):
+        while time.monotonic() < deadline and (not is_over() or marked_processes(mark)):
             time.sleep(0.1)
-    process.wait()
 
 
 def marked_processes(mark: str) -> list[int]:

@@ -116,12 +116,26 @@ print("ENDED", ended.stopped_by, flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+HASTY = """
+from tandem_plugin.lab.recipes import process as its
+its._PATIENCE_S = 1.0
+"""
+"""Also in the guard, which is a process of its own."""
+PARENT_IN_HASTE = PARENT.replace(
+    "ended =", f"{HASTY}\nits._GUARD = {HASTY!r} + its._GUARD\nended ="
+)
+
+
+@pytest.mark.parametrize("stubborn", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL], ids=str
+)
 def test_signal_ends_the_trainer_and_all_that_it_started(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, stubborn: str, tmp_path: Path
 ) -> None:
+    program = (PARENT_IN_HASTE if stubborn else PARENT).format(stubborn=stubborn)
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(stubborn="")],
+        [sys.executable, "-c", program],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
@@ -135,10 +149,14 @@ def test_signal_ends_the_trainer_and_all_that_it_started(
         assert time.monotonic() - start < 15
     start = time.monotonic()
     parent.send_signal(number)
-    assert parent.stdout.readline().split() == ["ENDED", number.name]
-    assert parent.wait(30) == 0
-    assert time.monotonic() - start < 15
-    assert marked_processes(mark) == []
+    if number == signal.SIGKILL:
+        assert parent.wait(30) == -number
+    else:
+        assert parent.stdout.readline().split() == ["ENDED", number.name]
+        assert parent.wait(30) == 0
+    while marked_processes(mark):
+        assert time.monotonic() - start < 15
+        assert number == signal.SIGKILL, "it waits for all others"
 
 
 def test_mark_is_of_one_run(tmp_path: Path) -> None:
