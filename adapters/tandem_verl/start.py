@@ -167,7 +167,6 @@ _UNSUPPORTED = (
     Unsupported(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
     untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     Unsupported("tandem.rollouts", is_set, "verl-setting-of-openrlhf"),
-    Unsupported("tandem.images", is_on, "verl-images-untested"),
 )
 """The table, in the order in which settings are checked."""
 

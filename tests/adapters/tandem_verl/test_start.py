@@ -148,7 +148,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({f"{ACTOR}.use_prefix_grouper": True}, {}, "verl-mask-as-length"),
     ({}, {"rollouts": "runs/rollouts"}, "verl-setting-of-openrlhf"),
-    ({}, {"images": True}, "verl-images-untested"),
     (
         {BACKEND: {"backend": "delta_sharded"}, MODE: "separate_async"},
         {},
