@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -276,3 +276,33 @@ def test_sharded_base_is_not_compared_and_the_log_says_so(
     weight.data = weight.data[:0]
     lora.check_sent_alone(model, str(bases[False]))
     assert "base was not compared" in capsys.readouterr().err
+
+
+def test_every_prompt_is_answered_with_the_adapter_that_was_sent_last() -> None:
+    """Its base alone, the junior, would answer otherwise, and replay without a difference."""
+    calls: list[tuple[list[Any], list[Any], dict[str, Any]]] = []
+
+    class LLM:
+        def generate(self, prompts: Any, sampling_params: Any, **options: Any) -> str:
+            calls.append((prompts, sampling_params, options))
+            return "answers"
+
+    class Params:
+        extra_args = MappingProxyType({"own": 1})
+
+        def clone(self) -> Params:
+            return Params()
+
+    llm = engine.LLMInTandem(LLM())
+    prompts = [{"prompt_token_ids": engine.TandemPrompt([1, 2], None, {"seed": n})} for n in (5, 6)]
+    for adapter in (None, "first", "second"):
+        llm.adapter = adapter
+        assert llm.generate([*prompts, {"prompt_token_ids": [3]}], Params(), use_tqdm=False)
+        sent, params, options = calls[-1]
+        assert options == {"lora_request": adapter, "use_tqdm": False}
+        assert [type(prompt["prompt_token_ids"]) for prompt in sent] == [list] * 3
+        assert [one.extra_args for one in params] == [
+            {"own": 1, "tandem": {"seed": 5}},
+            {"own": 1, "tandem": {"seed": 6}},
+            {"own": 1},  # of no row, which the engine rejects
+        ]
