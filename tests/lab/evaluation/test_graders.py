@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +57,48 @@ def test_a_file_grades_by_its_own_rule_and_survives_its_responses(
     ]
     assert found[2].message == "ValueError: no answer like this"
     assert {one.rule for one in found} == {"lenient"}
+
+
+GRADING = """
+import sys
+from pathlib import Path
+from tandem_plugin.lab.evaluation.graders import FileGrader
+with FileGrader("stuck", Path(sys.argv[1])).start() as running:
+    running.grade_batch([("x", ["1"])])
+"""
+STUCK = """
+import os
+
+
+def compute_score(*_):
+    print(os.getpid(), flush=True)
+    while True:
+        pass
+"""
+
+
+def test_a_stuck_grader_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    file = grader(tmp_path, STUCK).path
+    program = tmp_path / "program.py"  # a process that is spawned imports it again
+    program.write_text(f"if __name__ == '__main__':\n    exec({GRADING!r})\n")
+    command = subprocess.Popen(
+        [sys.executable, str(program), str(file)], stdout=subprocess.PIPE, text=True
+    )
+    assert command.stdout is not None
+    pid = int(command.stdout.readline())
+    os.kill(command.pid, signal.SIGKILL)
+    command.wait(30)
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in status(pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "\nState:\tZ"
 
 
 def test_a_grader_that_cannot_decide_is_rejected_before_it_grades(
