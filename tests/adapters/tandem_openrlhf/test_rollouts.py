@@ -390,6 +390,35 @@ def test_call_of_such_an_agent_among_several_rules_is_refused() -> None:
         asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
 
 
+def test_agent_that_changes_its_sampling_changes_no_siblings() -> None:
+    """OpenRLHF's own sets the tokens left at each turn; one object serves a prompt's samples."""
+    params = SimpleNamespace(max_tokens=9, extra_args={})
+    seen: list[Any] = []
+
+    class Changing(ServingAgent):
+        async def execute(self, *, sampling_params: Any, **call: Any) -> Any:
+            seen.append((sampling_params.max_tokens, dict(sampling_params.extra_args)))
+            sampling_params.max_tokens -= 1
+            sampling_params.extra_args["own"] = 1
+            return await super().execute(**call)
+
+    async def executed() -> None:
+        for _ in range(3):
+            executor = TandemExecutor(Changing("none"), RULES.config)
+            executor._rules = RULES
+            await executor.execute(
+                label=KeyedLabel("", "training", 0),
+                prompt=[1],
+                sampling_params=params,
+                hf_tokenizer=None,
+                llm_engine=RandomEngine(),
+                turns=1,
+            )
+
+    asyncio.run(executed())
+    assert seen == [(9, {})] * 3
+
+
 def test_response_that_no_call_wrote_is_refused() -> None:
     class Inventing(ServingAgent):
         async def execute(self, **_: Any) -> Any:

@@ -279,6 +279,40 @@ def test_seeds_of_one_call_are_those_of_agent_loops(made: Any) -> None:
     assert first == [ids.row.facts.segments[0][0] for ids in loops["response_ids"]]
 
 
+def test_each_part_of_one_call_has_its_own_prompt_and_session_and_all_else(made: Any) -> None:
+    """As SkyRL's client reads them, which counts one session per prompt."""
+
+    class Sessions(Batched):
+        async def generate_batched(self, ids: list[list[int]]) -> Any:
+            sampling = {"stop": ["a"], "extra_args": {"own": 1}}
+            answer = await self.inference_engine_client.generate(
+                {
+                    "prompts": None,
+                    "prompt_token_ids": ids,
+                    "session_ids": [f"session {number}" for number in range(len(ids))],
+                    "sampling_params": sampling,
+                    "mm_features": None,
+                }
+            )
+            assert sampling == {"stop": ["a"], "extra_args": {"own": 1}}
+            responses = answer["response_ids"]
+            return {
+                "prompt_token_ids": ids,
+                "response_ids": responses,
+                "loss_masks": [[1] * len(response) for response in responses],
+                "rewards": [[1.0] * len(response) for response in responses],
+                "rollout_logprobs": answer["response_logprobs"],
+            }
+
+    _, client = batched(made(), Sessions)
+    for number, call in enumerate(client.asked):
+        assert call["session_ids"] == [f"session {number}"]
+        assert call["prompts"] is None
+        assert call["mm_features"] is None
+        assert call["sampling_params"]["stop"] == ["a"]
+        assert call["sampling_params"]["extra_args"]["own"] == 1
+
+
 def test_one_call_of_other_prompts_than_the_batch_is_rejected(made: Any) -> None:
     class Fewer(Batched):
         async def generate(self, input_batch: Any) -> Any:
