@@ -44,7 +44,7 @@ def of_handovers(comparison: Comparison) -> dict[tuple[str, str], dict[int, str]
 
     A place is the number of tokens that the senior or the junior wrote first.
     """
-    found: dict[tuple[str, str], dict[int, str]] = {}
+    labels: dict[tuple[str, str], dict[int, str]] = {}
     for label, runs in comparison.of("handoff"):
         run = next(iter(runs.values()))
         rule = run.settings.get("schedule") or {}
@@ -52,8 +52,8 @@ def of_handovers(comparison: Comparison) -> dict[tuple[str, str], dict[int, str]
         if rule.get("schedule") != "handover" or first not in ("senior", "junior"):
             continue
         if type(after) is int and not any(rule.get(name) for name in ("end", "steps", "alone")):
-            found.setdefault((run.junior or "", first), {})[after] = label
-    return {key: dict(sorted(found[key].items())) for key in sorted(found, key=_continued_first)}
+            labels.setdefault((run.junior or "", first), {})[after] = label
+    return {key: dict(sorted(labels[key].items())) for key in sorted(labels, key=_continued_first)}
 
 
 def _continued_first(key: tuple[str, str]) -> tuple[str, bool]:
@@ -71,23 +71,23 @@ def read_seniors(folders: Sequence[Path]) -> BySenior:
         runs = list(find_summaries(folder))
         if not runs:
             raise EvaluationError("results-unfinished", results=folder)
-        for one in runs:
-            known = by_senior.setdefault(one.senior, {})
-            if one.label in known:
-                first = known[one.label].folder
+        for run in runs:
+            by_label = by_senior.setdefault(run.senior, {})
+            if run.label in by_label:
+                first = by_label[run.label].folder
                 raise EvaluationError(
-                    "compare-same-run", folder=first, other=one.folder, senior=one.senior
+                    "compare-same-run", folder=first, other=run.folder, senior=run.senior
                 )
-            known[one.label] = one
+            by_label[run.label] = run
     return by_senior
 
 
 def runs_by_label(by_senior: BySenior) -> dict[str, dict[str, Summary]]:
     """The runs of each label by senior, in the order of tables."""
-    kinds = {label: one.kind for found in by_senior.values() for label, one in found.items()}
+    kinds = {label: run.kind for runs in by_senior.values() for label, run in runs.items()}
     labels = sorted(kinds, key=lambda label: (KINDS.index(kinds[label]), label))
     return {
-        label: {name: found[label] for name, found in by_senior.items() if label in found}
+        label: {name: runs[label] for name, runs in by_senior.items() if label in runs}
         for label in labels
     }
 
@@ -129,25 +129,25 @@ def compare(
     return Comparison(tuple(by_senior), runs, noted, over, unit_of)
 
 
-def _group_of(what: str, groups: Groups, known: BySenior) -> dict[str, str]:
+def _group_of(kind: str, groups: Groups, by_senior: BySenior) -> dict[str, str]:
     """The group of each grouped senior; what: ``pool`` or ``unit``."""
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for group, members in groups.items():
         for name in members:
-            if name not in known:
+            if name not in by_senior:
                 raise EvaluationError(
                     "compare-name-unknown",
-                    what=what,
+                    what=kind,
                     group=group,
                     name=name,
-                    known=", ".join(known),
+                    known=", ".join(by_senior),
                 )
-            if name in found:
+            if name in group_of:
                 raise EvaluationError(
-                    "compare-name-in-two", what=what, name=name, first=found[name], group=group
+                    "compare-name-in-two", what=kind, name=name, first=group_of[name], group=group
                 )
-            found[name] = group
-    return found
+            group_of[name] = group
+    return group_of
 
 
 def _pooled(
@@ -159,12 +159,12 @@ def _pooled(
         if method in by_senior and method not in method_of:
             raise EvaluationError("compare-pool-name-taken", method=method)
     joined: dict[str, Mapping[str, Summary]] = {}
-    for name, found in by_senior.items():
+    for name, by_label in by_senior.items():
         method = method_of.get(name, name)
         if name not in method_of:
-            joined[method] = found
+            joined[method] = by_label
         elif method not in joined:
-            members = {one: by_senior[one] for one in pools[method]}
+            members = {member: by_senior[member] for member in pools[method]}
             lack = f"No {{label}} for {method}: its pool includes {{names}}, which lacks such a "
             runs = _common_runs(members, despite, notes, f"{lack}result.")
             repeats = {label: tuple(same.values()) for label, same in runs.items()}
@@ -182,7 +182,7 @@ def _common_runs(
 
     notes: receives ``lack`` for each other label, and different versions.
     """
-    found: dict[str, dict[str, Summary]] = {}
+    common: dict[str, dict[str, Summary]] = {}
     for label, runs in runs_by_label(by_senior).items():
         lacking = [name for name in by_senior if name not in runs]
         if lacking:
@@ -190,22 +190,25 @@ def _common_runs(
             continue
         check_comparable(list(runs.values()), despite)
         notes += _differing_versions(runs.values())
-        found[label] = runs
-    return found
+        common[label] = runs
+    return common
 
 
 def _differing_versions(runs: Iterable[Summary]) -> Iterator[str]:
-    known = [dict(one.content.get("versions") or {}) for one in runs]
-    for name in sorted({name for one in known for name in one}):
-        seen = {str(one.get(name)) for one in known}
+    versions = [dict(run.content.get("versions") or {}) for run in runs]
+    for name in sorted({name for installed in versions for name in installed}):
+        seen = {str(installed.get(name)) for installed in versions}
         if len(seen) > 1:
             yield f"Made with different versions of {name}: {', '.join(sorted(seen))}."
 
 
 def ordered_seniors(by_senior: BySenior) -> list[str]:
     """The seniors of one folder in the order of tables: the juniors' own models, then by name."""
-    runs = [run for found in by_senior.values() for run in found.values()]
+    runs = [run for by_label in by_senior.values() for run in by_label.values()]
     juniors = [run.content["junior"] for run in runs if run.content.get("junior")]
-    known = {one.get(key) for one in juniors for key in ("name", "fingerprint")} - {None, ""}
+    junior_models = {junior.get(key) for junior in juniors for key in ("name", "fingerprint")} - {
+        None,
+        "",
+    }
     models = {run.senior: {run.senior, run.content["senior"].get("fingerprint")} for run in runs}
-    return sorted(models, key=lambda name: (not models[name] & known, name))
+    return sorted(models, key=lambda name: (not models[name] & junior_models, name))

@@ -134,12 +134,12 @@ def over_emitted(senior: Counts, junior: Counts, frequent: int) -> list[dict[str
     chosen = often[np.argsort(-ratios[often], kind="stable")][:_LISTED]
     return [
         {
-            "token": int(one),
-            "log_ratio": float(ratios[one]),
-            "senior": int(senior.whole[one]),
-            "junior": int(junior.whole[one]),
+            "token": int(token),
+            "log_ratio": float(ratios[token]),
+            "senior": int(senior.whole[token]),
+            "junior": int(junior.whole[token]),
         }
-        for one in chosen
+        for token in chosen
     ]
 
 
@@ -203,12 +203,12 @@ class Recovery:
     """The same of a second sample of the baseline, which recovers nothing: of its halves."""
     crossed: tuple[float, float, float] | None
     """Tokens chosen and displaced by one half of the baseline, shift from its other half to half of
-    the other model: 1/2 and 0 for the baseline itself, since a shift of 0 counts 1/2. Another model
-    that recovers nothing gives more as far as its drift differs from the baseline's."""
+    the other model: 1/2 and 0 for the baseline itself, since a shift of 0 counts 1/2. A model that
+    recovers nothing still gives more if its drift differs from the baseline's."""
 
 
-def recovered(baseline: Counts, junior: Counts, other: Counts, frequent: int) -> Recovery:
-    """How far ``other`` moves the baseline's displacement from the junior back, with its null.
+def recovered(baseline: Counts, junior: Counts, senior: Counts, frequent: int) -> Recovery:
+    """How far ``senior`` moves the baseline's displacement from the junior back, with its null.
 
     frequent: how often the junior must have written a token for it to count as frequent.
     """
@@ -222,19 +222,19 @@ def recovered(baseline: Counts, junior: Counts, other: Counts, frequent: int) ->
         moved += ties * float(np.mean(displacement[most] * shift[most] == 0))
         return moved, rho, recovery(displacement[often], shift[often])[1]
 
-    measured = one(baseline.whole, baseline.whole, other.whole)
-    if baseline.halves is None or other.halves is None:
+    measured = one(baseline.whole, baseline.whole, senior.whole)
+    if baseline.halves is None or senior.halves is None:
         return Recovery(measured, None, None)
     pairs = list(permutations(baseline.halves, 2))
     null = [one(first, first, second) for first, second in pairs]
     crossed = [
-        one(first, second, to, ties=0.5) for (first, second), to in product(pairs, other.halves)
+        one(first, second, to, ties=0.5) for (first, second), to in product(pairs, senior.halves)
     ]
     return Recovery(measured, _means(null), _means(crossed))
 
 
-def _means(found: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
-    moved_back, of_most, of_frequent = np.mean(found, axis=0).tolist()
+def _means(recoveries: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    moved_back, of_most, of_frequent = np.mean(recoveries, axis=0).tolist()
     return moved_back, of_most, of_frequent
 
 
@@ -256,13 +256,13 @@ def run_drift(out: Path, senior: str, junior: str, frequent: int = FREQUENT) -> 
         raise EvaluationError("token-counts-vocabularies-differ", senior=senior, junior=junior)
     with waiting(f"count the tokens of {senior} and {junior}"):
         senior_counts, junior_counts = (
-            _counted(one, len(pieces)) for one in (senior_run, junior_run)
+            _counted(run, len(pieces)) for run in (senior_run, junior_run)
         )
     folder = run_folder(out, "drift", senior, junior)
     write_counts(folder, senior_counts, junior_counts)
     metrics = drift_metrics(senior_counts, junior_counts, frequent)
-    for one in metrics["over_emitted"]:
-        one["text"] = repr(texts[one["token"]].decode("utf-8", "replace"))
+    for entry in metrics["over_emitted"]:
+        entry["text"] = repr(texts[entry["token"]].decode("utf-8", "replace"))
     content = {
         "senior": senior_run.content["senior"],
         "junior": junior_run.content["senior"],
@@ -347,9 +347,9 @@ class _Counts(BaseModel):
     senior_half: _Rows | None = None
     junior_half: _Rows | None = None
 
-    def of(self, whole: _Rows, half: _Rows | None) -> Counts:
+    def of(self, rows: _Rows, half: _Rows | None) -> Counts:
         """Both as arrays; raises ValueError for a half that is more than the whole."""
-        counts = _dense(whole, self.vocabulary)
+        counts = _dense(rows, self.vocabulary)
         part = None if half is None else _dense(half, self.vocabulary)
         if part is not None and (part > counts).any():
             raise ValueError("a half has more tokens than the whole")
@@ -363,9 +363,9 @@ def read_counts(summary: Summary) -> tuple[Counts, Counts]:
     """
     path = summary.folder / _COUNTS
     try:
-        found = _Counts.model_validate(parse_json(read_file(path)))
-        senior = found.of(found.senior, found.senior_half)
-        return senior, found.of(found.junior, found.junior_half)
+        counts = _Counts.model_validate(parse_json(read_file(path)))
+        senior = counts.of(counts.senior, counts.senior_half)
+        return senior, counts.of(counts.junior, counts.junior_half)
     except (OSError, ValueError, IndexError) as error:
         raise EvaluationError("token-counts-damaged", path=path) from error
 
@@ -377,39 +377,39 @@ def _dense(rows: list[Any], size: int) -> NDArray[np.int64]:
     return counts
 
 
-def mean_recovery(baseline: Summary, other: Summary) -> Recovery:
+def mean_recovery(baseline: Summary, run: Summary) -> Recovery:
     """A run's recovery of a baseline's drift; for pooled runs, the mean over all pairs.
 
     Without nulls if one of the runs has none. Raises :class:`EvaluationError` if counts are
     missing. Source: section 4.4 of the paper.
     """
     frequent = baseline.settings["frequent"]
-    found = [
+    pairs = [
         recovered(*first, second, frequent)
         for first, (second, _) in product(
-            map(read_counts, baseline.each), map(read_counts, other.each)
+            map(read_counts, baseline.each), map(read_counts, run.each)
         )
     ]
-    nulls = [one.null for one in found if one.null]
-    crossed = [one.crossed for one in found if one.crossed]
-    is_told = len(nulls) == len(crossed) == len(found)
+    nulls = [pair.null for pair in pairs if pair.null]
+    crossed = [pair.crossed for pair in pairs if pair.crossed]
+    is_told = len(nulls) == len(crossed) == len(pairs)
     return Recovery(
-        _means([one.measured for one in found]),
+        _means([pair.measured for pair in pairs]),
         _means(nulls) if is_told else None,
         _means(crossed) if is_told else None,
     )
 
 
 def seed_null(baseline: Summary) -> tuple[float, float, float] | None:
-    """What another training of the baseline gives cross-fitted: the mean over pairs of its seeds.
+    """The cross-fitted recovery between trainings of the baseline: the mean over pairs of seeds.
 
     None if it is one run, or without halves. Raises :class:`EvaluationError` if counts are missing.
     """
     counts = [read_counts(run) for run in baseline.each]
     frequent = baseline.settings["frequent"]
-    found = [
+    pairs = [
         recovered(*first, second, frequent).crossed
         for first, (second, _) in permutations(counts, 2)
     ]
-    each = [crossed for crossed in found if crossed is not None]
-    return _means(each) if each and len(each) == len(found) else None
+    measured = [crossed for crossed in pairs if crossed is not None]
+    return _means(measured) if measured and len(measured) == len(pairs) else None

@@ -54,12 +54,14 @@ def generate(
     """
     samples = sampling.samples
     complete = [
-        is_complete(one.path, one.settings(sampling, engine), len(one.benchmark.problems), samples)
-        for one in files
+        is_complete(
+            file.path, file.settings(sampling, engine), len(file.benchmark.problems), samples
+        )
+        for file in files
     ]
     if all(complete):
         return
-    others = set(active_children())
+    running = set(active_children())
     with ProcessPoolExecutor(1, get_context("spawn"), _enter_process, (os.getpid(),)) as pool:
         try:
             with _uninterrupted():
@@ -68,7 +70,7 @@ def generate(
         except BrokenProcessPool as error:
             raise EvaluationError("evaluation-engine-vanished") from error
         except KeyboardInterrupt:
-            for process in set(active_children()) - others:
+            for process in set(active_children()) - running:
                 process.terminate()
             raise
 
@@ -143,7 +145,9 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         generator.check_prompts(todo)
         handoff = TextHandoff(started, sampling, generator.most, template_args)
         by_token = list(_left_by_text(todo, sets, handoff))
-        models = " and ".join(one.name for one in (first.senior, first.junior) if one)
+        models = " and ".join(
+            checkpoint.name for checkpoint in (first.senior, first.junior) if checkpoint
+        )
         rows = chain(generator.rows(by_token), handoff.rows() if together else ())
         write_rows(rows, sets, opened, models, written=generator.written)
 
@@ -151,8 +155,12 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
 def response_set(file: GenerationFile, sampling: Sampling) -> ResponseSet:
     """What a file of responses contains."""
     questions = [
-        Question(one["messages"], {"prompt": one["messages"], "answer": one["golds"]}, one["golds"])
-        for one in file.benchmark.questions()
+        Question(
+            question["messages"],
+            {"prompt": question["messages"], "answer": question["golds"]},
+            question["golds"],
+        )
+        for question in file.benchmark.questions()
     ]
     seeds = partial(sampling.seeds, file.benchmark.name)
     return ResponseSet(
@@ -165,12 +173,12 @@ def _left_by_text(
 ) -> Iterator[Place]:
     """Give ``handoff`` the responses that are handed over as text; yield the others."""
     for place in places:
-        one = sets[place.file]
-        schedule = one.schedule or {}
+        responses = sets[place.file]
+        schedule = responses.schedule or {}
         if schedule.get("schedule") != TEXT:
             yield place
             continue
-        asked = one.questions[place.problem]
-        question = {"messages": asked.turns, "golds": asked.golds}
-        seeds = one.seeds(place.problem, place.sample)
+        problem = responses.questions[place.problem]
+        question = {"messages": problem.turns, "golds": problem.golds}
+        seeds = responses.seeds(place.problem, place.sample)
         handoff.add(place, question, seeds, schedule["rounds"])

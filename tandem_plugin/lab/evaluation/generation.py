@@ -149,7 +149,7 @@ class GenerationFile:
         return read_generations(self.path, len(self.benchmark.problems), samples)
 
     def settings(self, sampling: Sampling, engine: Mapping[str, Any]) -> dict[str, Any]:
-        """Everything that a response depends on: recorded beside the file, and checked on resuming.
+        """Everything that a response depends on: recorded with the file, and checked on resuming.
 
         ``senior`` is the path, from which ``tandem view`` finds the tokenizer.
         """

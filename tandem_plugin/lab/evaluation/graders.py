@@ -1,4 +1,4 @@
-"""Graders beside this package's own: reward functions in files, such as the paper's release's.
+"""Additional graders: reward functions in files, such as the one of the paper's release.
 
 They run in a process of their own, which is ended when one response takes too long.
 """
@@ -50,27 +50,27 @@ class FileGrader:
         digest = hashlib.sha256()
         for file in sorted(self.path.parent.glob("*.py")):
             digest.update(file.read_bytes())
-        found = {name: installed_version(name) for name in _PACKAGES}
-        return {"file": self.path.name, "sha256": digest.hexdigest(), "versions": found}
+        versions = {name: installed_version(name) for name in _PACKAGES}
+        return {"file": self.path.name, "sha256": digest.hexdigest(), "versions": versions}
 
     def start(self) -> RunningGrader:
         """At work: a context manager."""
         return RunningGrader(self)
 
 
-def read_grader(given: str) -> FileGrader:
+def read_grader(argument: str) -> FileGrader:
     """A grader from ``NAME=FILE``.
 
-    Raises :class:`EvaluationError` for a missing file, and for a package that the file, or one
-    beside it, names and that is not installed.
+    Raises :class:`EvaluationError` for a missing file, and for a missing package that the file or
+    a file in the same folder names.
     """
-    name, _, path = given.partition("=")
+    name, _, path = argument.partition("=")
     if not path:
-        raise EvaluationError("grader-not-a-file", given=given)
+        raise EvaluationError("grader-not-a-file", given=argument)
     file = Path(path).resolve()
     if not file.is_file():
         raise EvaluationError("grader-file-missing", path=path)
-    text = "\n".join(one.read_text("utf-8") for one in sorted(file.parent.glob("*.py")))
+    text = "\n".join(neighbour.read_text("utf-8") for neighbour in sorted(file.parent.glob("*.py")))
     for package in _PACKAGES:
         module = package.replace("-", "_")
         if re.search(rf"\b{module}\b", text) and importlib.util.find_spec(module) is None:
@@ -95,7 +95,7 @@ class RunningGrader:
     def grade_batch(self, pairs: Iterable[tuple[str, list[str]]]) -> list[Grade]:
         """Grade (response, golds), in order; any of the golds may be met.
 
-        Raises :class:`EvaluationError` for a gold of a task that has a scorer of its own.
+        Raises :class:`EvaluationError` for a gold of a task with a dedicated scorer.
         """
         return [self._grade(*pair) for pair in pairs]
 
@@ -112,8 +112,8 @@ class RunningGrader:
         try:
             connection.send((response, golds))
             if connection.poll(_SECONDS):
-                found: tuple[Outcome, str | None] = connection.recv()
-                return found
+                outcome: tuple[Outcome, str | None] = connection.recv()
+                return outcome
         except (EOFError, OSError) as error:
             self._end()
             return "error", f"The process of the grader ended: {type(error).__name__}."
@@ -122,12 +122,12 @@ class RunningGrader:
 
     def _start(self) -> Connection:
         context = get_context("spawn")
-        self._connection, theirs = context.Pipe()
+        self._connection, child_end = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(theirs, str(self._grader.path), os.getpid()), daemon=True
+            target=_serve, args=(child_end, str(self._grader.path), os.getpid()), daemon=True
         )
         self._process.start()
-        theirs.close()
+        child_end.close()
         try:
             reason = self._connection.recv()
         except EOFError:
@@ -165,8 +165,8 @@ def _serve(connection: Connection, path: str, parent: int) -> None:
         except EOFError:
             return
         try:
-            found = [_outcome(compute_score, response, gold) for gold in golds]
-            connection.send((min(found, key=_BEST_FIRST.index), None))
+            outcomes = [_outcome(compute_score, response, gold) for gold in golds]
+            connection.send((min(outcomes, key=_BEST_FIRST.index), None))
         except Exception as error:
             connection.send(("error", _described(error)))
 
@@ -189,8 +189,8 @@ def _load(path: str) -> Callable[..., Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: Callable[..., Any] = module.compute_score
-    return found
+    compute_score: Callable[..., Any] = module.compute_score
+    return compute_score
 
 
 def _outcome(compute_score: Callable[..., Any], response: str, gold: str) -> Outcome:

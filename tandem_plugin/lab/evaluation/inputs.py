@@ -32,15 +32,15 @@ class Benchmark:
     written: PromptTemplate | None = None
     """The template of prompts that ``tandem data prepare`` wrote; nothing is added to these."""
     unread: str | None = None
-    """What of the source is in no prompt; see :meth:`ProblemSet.unread_note`."""
+    """A note on the fields that no prompt uses; see :meth:`ProblemSet.unread_note`."""
     template_args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the tokenizer's chat template."""
 
     def notes(self) -> Iterator[str]:
         """What should be known of its prompts."""
         chats = (self.template.messages(problem) for problem in self.problems)
-        found = [self.unread, without_box_note(sum(map(asks_for_no_box, chats)))]
-        return (f"{self.name}: {note}" for note in found if note)
+        notes = [self.unread, without_box_note(sum(map(asks_for_no_box, chats)))]
+        return (f"{self.name}: {note}" for note in notes if note)
 
     def settings(self) -> dict[str, Any]:
         """Its record in a result."""
@@ -63,7 +63,7 @@ class Benchmark:
 
 
 def read_benchmark(
-    given: str, template: PromptTemplate | None = None, layout: Layout | None = None
+    argument: str, template: PromptTemplate | None = None, layout: Layout | None = None
 ) -> Benchmark:
     """A benchmark from ``NAME=SOURCE``, ``SOURCE``, or the name of a named set.
 
@@ -73,32 +73,32 @@ def read_benchmark(
     :class:`EvaluationError` for an unusable name or a set that is the
     training split of another named set, and :class:`DataError` for an unusable source.
     """
-    name, source = named_source(given)
+    name, source = named_source(argument)
     if is_named(source):
-        named = NAMED_SETS[source]
-        if named.evaluate_on:
-            home = named.homes[0]
+        named_set = NAMED_SETS[source]
+        if named_set.evaluate_on:
+            home = named_set.homes[0]
             raise EvaluationError(
-                "evaluation-on-training-split", source=source, test=named.evaluate_on, home=home
+                "evaluation-on-training-split", source=source, test=named_set.evaluate_on, home=home
             )
     chosen_layout = layout if layout and takes_layout(source) else Layout()
     problems = read_problems(source, layout=chosen_layout)
     chosen = checked_name(name or problems.name, "benchmark")
     written = written_template(Path(source))
-    asked = _UNCHANGED if written else template or PromptTemplate()
-    return Benchmark(chosen, problems.problems, asked, written, problems.unread_note())
+    chosen_template = _UNCHANGED if written else template or PromptTemplate()
+    return Benchmark(chosen, problems.problems, chosen_template, written, problems.unread_note())
 
 
-def named_source(given: str) -> tuple[str, str]:
+def named_source(argument: str) -> tuple[str, str]:
     """The name, which may be empty, and the source of ``NAME=SOURCE`` or ``SOURCE``."""
-    name, _, source = given.partition("=")
-    if not source or given.startswith(PREFIX):  # whose settings contain =
-        return "", given
+    name, _, source = argument.partition("=")
+    if not source or argument.startswith(PREFIX):  # whose settings contain =
+        return "", argument
     return name, source
 
 
 def checked_name(name: str, of: str) -> str:
-    """A name that can be a folder and a heading; raises :class:`EvaluationError` for another."""
+    """A name that can be a folder and a heading; raises :class:`EvaluationError` for others."""
     if not _NAME.fullmatch(name):
         raise EvaluationError("evaluation-name-invalid", name=name, of=of)
     return name
@@ -113,13 +113,13 @@ class Checkpoint:
     fingerprint: str
 
 
-def find_checkpoint(given: str) -> Checkpoint:
+def find_checkpoint(argument: str) -> Checkpoint:
     """A model from ``NAME=PATH``, a folder, or a name on the Hugging Face Hub, or name@commit.
 
-    The default name is that of the folder. Raises :class:`EvaluationError` or :class:`ConfigError`
+    The default name is the folder's. Raises :class:`EvaluationError` or :class:`ConfigError`
     if there is no model.
     """
-    name, path = named_path(given)
+    name, path = named_path(argument)
     revision = None
     if not Path(path).is_dir():
         path, _, revision = path.partition("@")
@@ -128,10 +128,10 @@ def find_checkpoint(given: str) -> Checkpoint:
     return Checkpoint(checked_name(name, "model"), str(resolved), fingerprint_folder(resolved))
 
 
-def named_path(given: str) -> tuple[str, str]:
+def named_path(argument: str) -> tuple[str, str]:
     """The name and the place of ``NAME=PATH``; a path alone is called by its last part."""
-    name, equals, path = given.partition("=")
-    return (name, path) if equals else (Path(given).name, given)
+    name, equals, path = argument.partition("=")
+    return (name, path) if equals else (Path(argument).name, argument)
 
 
 def fingerprint_folder(folder: Path) -> str:

@@ -1,7 +1,7 @@
 """Legibility: how well juniors predict what seniors wrote alone.
 
 The models are loaded (:mod:`tandem_plugin.lab.evaluation.scoring`) where a score is missing: what
-is finished is read without PyTorch, as where another grader grades it.
+is finished is read without PyTorch, for instance to grade it with an additional grader.
 """
 
 from __future__ import annotations
@@ -154,19 +154,19 @@ def _problem_scores(path: Path, name: str, problems: int, samples: int) -> list[
     """
     scores: dict[int, list[dict[str, Any]]] = {i: [] for i in range(problems)}
     rows = read_generations(path, problems, samples, _check_score)
-    for problem, _, row in sorted(rows, key=lambda found: found[:2]):
+    for problem, _, row in sorted(rows, key=lambda placed: placed[:2]):
         scores[problem].append(row)
     summed = []
-    for problem, found in scores.items():
-        tokens = sum(row["tokens"] for row in found)
-        written = [row for row in found if row["tokens"]]
+    for problem, responses in scores.items():
+        tokens = sum(row["tokens"] for row in responses)
+        written = [row for row in responses if row["tokens"]]
         if not tokens:
             raise EvaluationError("problem-responses-empty", problem=problem, name=name)
         summed.append(
             {
                 "problem": problem,
                 "tokens": tokens,
-                **{name: math.fsum(row[name] for row in found) / tokens for name in SCORES},
+                **{name: math.fsum(row[name] for row in responses) / tokens for name in SCORES},
                 "responses": len(written),
                 **{
                     f"response_{name}": statistics.fmean(

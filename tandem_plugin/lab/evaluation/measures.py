@@ -61,7 +61,7 @@ class Measure:
     """Its key in the rows of a summary; pass@k has ``k`` instead."""
     k: int | None = None
     grader: str = ""
-    """Of pass@k: another grader than this package's own."""
+    """Of pass@k: the additional grader; empty for this package's."""
 
     @property
     def heading(self) -> str:
@@ -73,7 +73,7 @@ class Measure:
 
     @property
     def direction(self) -> Direction:
-        """Of a claim that one senior is better than another."""
+        """The direction in which a senior is claimed to be better."""
         return "greater" if self.higher_is_better else "less"
 
     def values(self, rows: Sequence[Mapping[str, Any]], over: Over) -> NDArray[np.float64]:
@@ -116,20 +116,20 @@ class Measured:
 def measures(summary: Summary) -> list[Measure]:
     """The measures that a run allows; drift has no per-problem numbers."""
     if summary.kind in ("solo", "handoff"):
-        rows = [row for one in summary.each for rows in one.problems.values() for row in rows]
+        rows = [row for run in summary.each for rows in run.problems.values() for row in rows]
         fewest = min(row["samples"] for row in rows)
-        others = set.intersection(*(set(row.get("correct_by", ())) for row in rows))
+        graders = set.intersection(*(set(row.get("correct_by", ())) for row in rows))
         return [
             Measure(f"pass@{k}{f', {by}' if by else ''}", 1, True, 100.0, "%", k=k, grader=by)
-            for by in ("", *sorted(others))
+            for by in ("", *sorted(graders))
             for k in powers_of_two(fewest)
         ]
     return _of_legibility(summary) if summary.kind == "legibility" else []
 
 
 def _of_legibility(summary: Summary) -> list[Measure]:
-    each = [row for one in summary.each for rows in one.problems.values() for row in rows]
-    has_all = all(row.get("entropy") is not None for row in each)
+    scored = [row for run in summary.each for rows in run.problems.values() for row in rows]
+    has_all = all(row.get("entropy") is not None for row in scored)
     return [*_LEGIBILITY, *(_SHARPNESS if has_all else ())]
 
 
@@ -141,7 +141,7 @@ def measured(
 
     A benchmark's value is the mean over its problems, the macro average the mean over benchmarks.
     over: whether legibility is that, or the mean over all positions of all responses ("averaged
-    over all positions", the paper says), or over all responses of each one's mean, as in its
+    over all positions" in the paper), or over all responses of each one's mean, as in its
     release; a problem's own number is the mean over its positions, or over its responses. Where
     repeats are pooled, a problem's or benchmark's number is the mean over them. Source: sections
     4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
@@ -149,7 +149,7 @@ def measured(
     chosen = measures(summary)
     over = over if summary.kind == "legibility" else "problems"
     tables = {
-        name: np.stack([_table(one.problems[name], chosen, over) for one in summary.each], axis=1)
+        name: np.stack([_table(run.problems[name], chosen, over) for run in summary.each], axis=1)
         for name in summary.problems
     }
     values = {name: table.mean(axis=1) for name, table in tables.items()}
@@ -162,37 +162,37 @@ def measured(
         means = {name: _weighted_mean(table, weights[name]) for name, table in tables.items()}
     macro = np.mean(list(means.values()), axis=0)
     return {
-        one: Measured(
+        measure: Measured(
             {name: table[:, i] for name, table in values.items()},
             {name: float(mean[i]) for name, mean in means.items()},
             {name: float(error[i]) for name, error in errors.items()},
             float(macro[i]),
             float(macro_errors[i]),
         )
-        for i, one in enumerate(chosen)
+        for i, measure in enumerate(chosen)
     }
 
 
 def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
     """The macro averages of a run, in the units of tables, to print at its end.
 
-    Named as in ``summary.json``; another grader's pass@k ends with its name (``pass@8_release``).
-    Responses that the grader failed on are counted beside them, as ``grading_errors``.
+    Named as in ``summary.json``; pass@k of an additional grader ends with the grader's name
+    (``pass@8_release``). Responses that the grader failed on are counted as ``grading_errors``.
     """
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
     numbers = {
-        chosen.field or chosen.name.replace(", ", "_"): chosen.scale * found.macro
-        for chosen, found in measured(summary, resamples=2, over=over).items()
+        chosen.field or chosen.name.replace(", ", "_"): chosen.scale * values.macro
+        for chosen, values in measured(summary, resamples=2, over=over).items()
     }
     graded = summary.content.get("metrics", {}).values()
-    errors = sum(one.get("outcomes", {}).get("error", 0) for one in graded)
+    errors = sum(metrics.get("outcomes", {}).get("error", 0) for metrics in graded)
     return numbers | ({"grading_errors": errors} if errors else {})
 
 
 def mean_metric(summary: Summary, name: str) -> float:
     """A number of a run's ``metrics``, such as drift's ``kl``: the mean over its repeats."""
-    return float(np.mean([one.content["metrics"][name] for one in summary.each]))
+    return float(np.mean([run.content["metrics"][name] for run in summary.each]))
 
 
 def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
@@ -203,22 +203,22 @@ def shown_measures(summary: Summary, k: int | None) -> list[Measure]:
     if summary.kind == "legibility":
         return measures(summary)
     largest = _SUMMARY_K if k is None else k
-    allowed = [one for one in measures(summary) if (one.k or 0) <= largest]
-    return [one for one in allowed if one.k == allowed[-1].k]
+    allowed = [measure for measure in measures(summary) if (measure.k or 0) <= largest]
+    return [measure for measure in allowed if measure.k == allowed[-1].k]
 
 
 def _table(
     rows: Sequence[Mapping[str, Any]], chosen: Sequence[Measure], over: Over
 ) -> NDArray[np.float64]:
     """All measures of one benchmark's problems: ``[problems, measures]``."""
-    return np.stack([one.values(rows, over) for one in chosen], axis=1)
+    return np.stack([measure.values(rows, over) for measure in chosen], axis=1)
 
 
 def _weights(summary: Summary, benchmark: str, over: Over) -> NDArray[np.float64]:
     """The number of tokens, or responses, of each problem: ``[problems, repeats]``."""
     field = "responses" if over == "responses" else "tokens"
-    each = [[row[field] for row in one.problems[benchmark]] for one in summary.each]
-    return np.array(each, dtype=np.float64).T
+    weights = [[row[field] for row in run.problems[benchmark]] for run in summary.each]
+    return np.array(weights, dtype=np.float64).T
 
 
 def _weighted_mean(table: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -45,11 +45,11 @@ class PaperTable:
 def best(texts: Sequence[str], higher: bool) -> list[bool]:
     """Which values are best as printed; none if all are equal."""
     values = [float(text) if text != DASH else math.nan for text in texts]
-    known = [value for value in values if not math.isnan(value)]
-    if not known or len(set(known)) == 1:
+    numbers = [value for value in values if not math.isnan(value)]
+    if not numbers or len(set(numbers)) == 1:
         return [False] * len(values)
-    found = max(known) if higher else min(known)
-    return [value == found for value in values]
+    extreme = max(numbers) if higher else min(numbers)
+    return [value == extreme for value in values]
 
 
 def number(value: float, decimals: int, sign: str = "") -> str:

@@ -91,12 +91,14 @@ def build_report(
     tables: list[PaperTable] = []
     if comparison is not None:
         tables, notes = paper_tables(comparison, k), list(comparison.notes)
-    named = [("Seeds of", pools), ("Unit", units)]
-    groups = [f"{what} {one}: {', '.join(all_)}." for what, g in named for one, all_ in g.items()]
+    kinds = [("Seeds of", pools), ("Unit", units)]
+    groups = [
+        f"{kind} {group}: {', '.join(all_)}." for kind, g in kinds for group, all_ in g.items()
+    ]
     write_file(page, _page([*groups, *notes], pictures, tables).encode("utf-8", "replace"))
-    for one in pictures:
-        write_file(out / "figures" / f"{one.name}.png", one.wide)
-    names = [one.name for one in pictures]
+    for picture in pictures:
+        write_file(out / "figures" / f"{picture.name}.png", picture.wide)
+    names = [picture.name for picture in pictures]
     return {"page": str(page), "figures": names, "tables": len(tables), "notes": notes}
 
 
@@ -153,7 +155,7 @@ def _figure(picture: Picture) -> str:
 
 
 class Look(NamedTuple):
-    """How a run is drawn, and whose colour and mark these are."""
+    """How a run is drawn: its colour and mark, and the method and unit they stand for."""
 
     method: str
     colour: str
@@ -181,12 +183,12 @@ def looks(names: Sequence[str], pools: Groups, units: Groups) -> dict[str, Look]
     )
     methods = sorted({method_of.get(name, name) for name in names})
     marked = ["", *units]
-    found = {}
+    look_of = {}
     for name in names:
         method, unit = method_of.get(name, name), unit_of.get(name, "")
         colour = _COLOURS[methods.index(method) % len(_COLOURS)]
-        found[name] = Look(method, colour, unit, _MARKS[marked.index(unit) % len(_MARKS)])
-    return found
+        look_of[name] = Look(method, colour, unit, _MARKS[marked.index(unit) % len(_MARKS)])
+    return look_of
 
 
 def _senior_figure(
@@ -202,13 +204,16 @@ def _senior_figure(
         first = next(iter(by_senior.values()))
         if first.kind == "drift":
             continue
-        each = {senior: measured(run, over=over) for senior, run in by_senior.items()}
-        for one in shown_measures(first, k):
+        numbers = {senior: measured(run, over=over) for senior, run in by_senior.items()}
+        for measure in shown_measures(first, k):
             points = {
-                senior: (one.scale * values[one].macro, one.scale * values[one].macro_error)
-                for senior, values in each.items()
+                senior: (
+                    measure.scale * values[measure].macro,
+                    measure.scale * values[measure].macro_error,
+                )
+                for senior, values in numbers.items()
             }
-            panels.append(partial(_draw_points, points, drawn, f"{label}\n{one.heading}"))
+            panels.append(partial(_draw_points, points, drawn, f"{label}\n{measure.heading}"))
         shown |= {name: drawn[name] for name in by_senior}
     if not panels:
         return None
@@ -230,17 +235,17 @@ def _curves_figure(runs: _Runs, drawn: Mapping[str, Look]) -> Picture | None:
     shown: dict[str, Look] = {}
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
-        ks = [one for one in measures(first) if one.k and not one.grader]
+        ks = [measure for measure in measures(first) if measure.k and not measure.grader]
         if len(ks) < 2:
             continue
-        each = {senior: measured(run) for senior, run in by_senior.items()}
+        numbers = {senior: measured(run) for senior, run in by_senior.items()}
         for name in (*first.problems, ""):
             curves = {}
-            for senior, values in each.items():
-                found = [values[one] for one in ks if one in values]
-                means = [one.means[name] if name else one.macro for one in found]
-                errors = [one.errors[name] if name else one.macro_error for one in found]
-                curves[senior] = [one.k or 0 for one in ks], means, errors
+            for senior, values in numbers.items():
+                points = [values[measure] for measure in ks if measure in values]
+                means = [point.means[name] if name else point.macro for point in points]
+                errors = [point.errors[name] if name else point.macro_error for point in points]
+                curves[senior] = [measure.k or 0 for measure in ks], means, errors
             panels.append(partial(_draw_curves, curves, drawn, f"{label}\n{name or 'average'}"))
         shown |= {name: drawn[name] for name in by_senior}
     if not panels:
@@ -310,9 +315,9 @@ def _training_figure(curves: Mapping[str, TrainingCurve]) -> Picture | None:
     colours = dict(zip(curves, cycle(_COLOURS)))
     panels: list[_Panel] = []
     for title, values in (
-        ("reward, mean of a step", {name: one.rewards for name, one in curves.items()}),
-        ("tokens per response", {name: one.lengths for name, one in curves.items()}),
-        ("hours since the first step", {name: one.hours for name, one in curves.items()}),
+        ("reward, mean of a step", {name: curve.rewards for name, curve in curves.items()}),
+        ("tokens per response", {name: curve.lengths for name, curve in curves.items()}),
+        ("hours since the first step", {name: curve.hours for name, curve in curves.items()}),
     ):
         lines = {
             name: (curves[name].steps, of_training)
@@ -344,7 +349,7 @@ def _draw_survival(
     for senior, run in by_senior.items():
         curve = run.content["metrics"]["survival"]
         points = list(zip(curve["thresholds"], curve["shares"], strict=False))
-        x, y = [one for one, _ in points], [one for _, one in points]
+        x, y = [value for value, _ in points], [value for _, value in points]
         axes.plot(x, y, color=drawn[senior].colour)
     axes.set(xlabel="|log(p_sen / p_jun)|, nats", title=label, ylim=(0, 1.02))
 

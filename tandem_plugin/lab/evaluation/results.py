@@ -36,7 +36,7 @@ KINDS = ("solo", "handoff", "legibility", "drift")
 """In the order of tables."""
 
 FORMAT = 1
-"""The format of a summary; another one is rejected."""
+"""The format of a summary; all others are rejected."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,8 +69,8 @@ class Summary:
         """The key for comparing runs of several seniors: kind, schedule and junior."""
         schedule = self.settings.get("schedule") or {}
         # There is a label if parameters are not the defaults.
-        named = schedule.get("label") or schedule.get("schedule")
-        return " ".join(part for part in (self.kind, named, self.junior) if part)
+        schedule_name = schedule.get("label") or schedule.get("schedule")
+        return " ".join(part for part in (self.kind, schedule_name, self.junior) if part)
 
 
 def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: str = "") -> Path:
@@ -81,8 +81,8 @@ def run_folder(out: Path, kind: str, senior: str, junior: str = "", schedule: st
 def versions() -> dict[str, str | None]:
     """The versions that a result was made with; null if not installed."""
     names = ("vllm", "torch", "transformers", "sympy", "scipy", "numpy")
-    own = {"tandem-plugin": __version__, "python": platform.python_version()}
-    return own | {name: installed_version(name) for name in names}
+    environment = {"tandem-plugin": __version__, "python": platform.python_version()}
+    return environment | {name: installed_version(name) for name in names}
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -141,13 +141,13 @@ def solo_summary(out: Path, name: str, fingerprint: str | None = None) -> Summar
     path = run_folder(out, "solo", name) / _SUMMARY
     if not os.path.exists(path):
         raise EvaluationError("solo-run-missing", name=name, out=out)
-    found = read_summary(path)
-    noted = found.content["senior"].get("fingerprint")
+    summary = read_summary(path)
+    noted = summary.content["senior"].get("fingerprint")
     if fingerprint not in (None, noted):
         raise EvaluationError(
             "solo-run-other-model", name=name, noted=noted, fingerprint=fingerprint
         )
-    return found
+    return summary
 
 
 def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) -> None:
@@ -155,26 +155,26 @@ def check_comparable(summaries: Sequence[Summary], despite: Sequence[str] = ()) 
 
     despite: settings by their dotted names, such as ``sampling.seed``, that may differ.
     """
-    first, *others = summaries
-    known = dict(_flat(first.settings))
-    for other in others:
-        found = dict(_flat(other.settings))
-        for name in sorted({*known, *found}):
-            allowed = any(name == one or name.startswith(f"{one}.") for one in despite)
-            if known.get(name) != found.get(name) and not allowed:
+    first, *remaining = summaries
+    first_settings = dict(_flat(first.settings))
+    for summary in remaining:
+        settings = dict(_flat(summary.settings))
+        for name in sorted({*first_settings, *settings}):
+            allowed = any(name == setting or name.startswith(f"{setting}.") for setting in despite)
+            if first_settings.get(name) != settings.get(name) and not allowed:
                 raise EvaluationError(
                     "compare-settings-differ",
                     folder=first.folder,
-                    other=other.folder,
+                    other=summary.folder,
                     name=name,
-                    short_name=shown(known.get(name)),
-                    found_name=shown(found.get(name)),
+                    short_name=shown(first_settings.get(name)),
+                    found_name=shown(settings.get(name)),
                 )
-        if _places(first) != _places(other):
+        if _places(first) != _places(summary):
             raise EvaluationError(
                 "compare-problems-differ",
                 folder=first.folder,
-                other=other.folder,
+                other=summary.folder,
                 label=first.label,
             )
 

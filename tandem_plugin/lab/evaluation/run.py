@@ -28,7 +28,7 @@ class Evaluation:
     senior_names: Sequence[str]
     """Of all seniors; for ``drift`` names are enough."""
     junior_names: Sequence[str]
-    """Of all juniors, the first of which is the base."""
+    """All juniors; the first is the base."""
     seniors: Sequence[Checkpoint] = ()
     juniors: Sequence[Checkpoint] = ()
     benchmarks: Sequence[Benchmark] = ()
@@ -45,7 +45,7 @@ class Evaluation:
     frequent: int = 10
     """How often the junior must have written a token for it to count as frequent."""
     graders: Sequence[FileGrader] = ()
-    """Others, beside this package's own."""
+    """Graders in addition to this package's."""
     protocol: Mapping[str, Any] | None = None
     """The results' record of the protocol."""
 
@@ -74,8 +74,8 @@ def _solo(evaluation: Evaluation) -> Iterator[Path]:
 
     base = evaluation.juniors[:1]
     names = {junior.name for junior in base}
-    others = [senior for senior in evaluation.seniors if senior.name not in names]
-    for model in [*base, *others]:
+    seniors = [senior for senior in evaluation.seniors if senior.name not in names]
+    for model in [*base, *seniors]:
         yield run_solo(
             evaluation.out,
             model,

@@ -1,4 +1,4 @@
-"""How well one model predicts what another wrote, position by position, in bounded memory."""
+"""How well a model predicts the text of a different model, by position, in bounded memory."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ class HFModel:
     def _check_head(self) -> None:
         ids = list(range(min(_PROBE, self.vocabulary)))
         inputs = torch.tensor([ids], dtype=torch.int64, device=self.device)
-        whole = self._model(input_ids=inputs, use_cache=False).logits[0].double()
+        logits = self._model(input_ids=inputs, use_cache=False).logits[0].double()
         parts = self.head(self._hidden(ids)).double()
-        spread = float(whole.abs().max()) + 1e-12
+        spread = float(logits.abs().max()) + 1e-12
         tolerance = 1e-4 if self._head.weight.dtype == torch.float32 else 2e-2
-        if whole.shape != parts.shape or float((whole - parts).abs().max()) > tolerance * spread:
+        if logits.shape != parts.shape or float((logits - parts).abs().max()) > tolerance * spread:
             raise EvaluationError(
                 "scoring-logits-transformed",
                 checkpoint=self.checkpoint.name,
@@ -190,7 +190,7 @@ def score_response(
         scores = chunk_scores(
             senior_head(senior_states[part]), junior_logits, ids[part].to(junior_logits.device)
         )
-        sums = [total + float(one.sum()) for total, one in zip(sums, scores, strict=True)]
+        sums = [total + float(score.sum()) for total, score in zip(sums, scores, strict=True)]
     if not math.isfinite(sum(sums)):
         raise EvaluationError("scoring-logits-not-finite")
     return ResponseScore(len(ids), *sums)

@@ -40,17 +40,17 @@ def bootstrap_errors(
     benchmark's number is the mean over the repeats' weighted means. A benchmark's resamples
     depend only on its name. Source: sections 4.1 and 4.5 of the paper; Efron (1979).
     """
-    each: dict[str, NDArray[np.float64]] = {}
+    errors: dict[str, NDArray[np.float64]] = {}
     total: NDArray[np.float64] | float = 0.0
     for name, statistics in values.items():
-        own = derive_seed(0, "bootstrap", name)
+        seed = derive_seed(0, "bootstrap", name)
         if weights is None:
-            means = _resampled_means(statistics, resamples, own)
+            means = _resampled_means(statistics, resamples, seed)
         else:
-            means = _weighted_means(statistics, weights[name], resamples, own)
-        each[name] = means.std(axis=0, ddof=1)
+            means = _weighted_means(statistics, weights[name], resamples, seed)
+        errors[name] = means.std(axis=0, ddof=1)
         total = total + means
-    return each, np.std(total / len(values), axis=0, ddof=1)
+    return errors, np.std(total / len(values), axis=0, ddof=1)
 
 
 def _resampled_means(values: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
@@ -76,11 +76,11 @@ def _weighted_means(
 ) -> NDArray[np.float64]:
     """Means over repeats of weighted means over resampled problems: ``[resamples, statistics]``."""
     problems = len(values)
-    each = weights.reshape(problems, -1, 1)
-    sums = (values.reshape(problems, each.shape[1], -1) * each).reshape(problems, -1)
-    both = _resampled_means(np.hstack([sums, each[:, :, 0]]), resamples, seed)
-    totals, weighed = both[:, : sums.shape[1]], both[:, sums.shape[1] :, None]
-    return np.asarray((totals.reshape(len(both), each.shape[1], -1) / weighed).mean(axis=1))
+    columns = weights.reshape(problems, -1, 1)
+    sums = (values.reshape(problems, columns.shape[1], -1) * columns).reshape(problems, -1)
+    resampled = _resampled_means(np.hstack([sums, columns[:, :, 0]]), resamples, seed)
+    totals, weighed = resampled[:, : sums.shape[1]], resampled[:, sums.shape[1] :, None]
+    return np.asarray((totals.reshape(len(resampled), columns.shape[1], -1) / weighed).mean(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class TTest:
     """The result of a one-sided t-test."""
 
     difference: float
-    """The mean of the claimed side minus that of the other."""
+    """The mean of the claimed side minus the mean of the other."""
     t: float
     """NaN if nothing differs; infinite if everything differs by the same amount."""
     degrees: float
@@ -115,41 +115,41 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def paired_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTest:
-    """Whether ``claimed`` is greater (or less) than ``other``, problem by problem.
+def paired_test(claimed: ArrayLike, baseline: ArrayLike, direction: Direction) -> TTest:
+    """Whether ``claimed`` is greater (or less) than ``baseline``, problem by problem.
 
-    claimed, other: float ``[problems]``, pooled over benchmarks, in the same order. t and p are NaN
-    if no problem differs, and everything is NaN for fewer than two problems. Source: section 5.3 of
-    the paper; ``scipy.stats.ttest_rel``.
+    claimed, baseline: float ``[problems]``, pooled over benchmarks, in the same order. t and p are
+    NaN if no problem differs, and everything is NaN for fewer than two problems. Source: section
+    5.3 of the paper; ``scipy.stats.ttest_rel``.
     """
     from scipy import stats
 
-    differences = np.asarray(claimed, np.float64) - np.asarray(other, np.float64)
+    differences = np.asarray(claimed, np.float64) - np.asarray(baseline, np.float64)
     if len(differences) < 2:
         return TTest(*[float("nan")] * 4)
     if np.ptp(differences) == 0:
         return _without_spread(float(differences[0]), len(differences) - 1, direction)
-    found = stats.ttest_1samp(differences, 0.0, alternative=direction)
+    result = stats.ttest_1samp(differences, 0.0, alternative=direction)
     mean = float(differences.mean())
-    return TTest(mean, float(found.statistic), len(differences) - 1, float(found.pvalue))
+    return TTest(mean, float(result.statistic), len(differences) - 1, float(result.pvalue))
 
 
-def seed_test(claimed: ArrayLike, other: ArrayLike, direction: Direction) -> TTest:
-    """Whether another seed of one method would be greater (or less) than one of the other.
+def seed_test(claimed: ArrayLike, baseline: ArrayLike, direction: Direction) -> TTest:
+    """Whether a new seed of one method would be greater (or less) than one of the other.
 
-    claimed, other: one number per training seed, ``[seeds]`` each, at least two; they are not
+    claimed, baseline: one number per training seed, ``[seeds]`` each, at least two; they are not
     paired, and may have different variances. Source: Welch (1947); ``scipy.stats.ttest_ind``.
     """
     from scipy import stats
 
-    ours, theirs = np.asarray(claimed, np.float64), np.asarray(other, np.float64)
-    if np.ptp(ours) == 0 and np.ptp(theirs) == 0:
-        return _without_spread(float(ours[0] - theirs[0]), float("nan"), direction)
+    ours, base = np.asarray(claimed, np.float64), np.asarray(baseline, np.float64)
+    if np.ptp(ours) == 0 and np.ptp(base) == 0:
+        return _without_spread(float(ours[0] - base[0]), float("nan"), direction)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, for equal runs of one method
-        found = stats.ttest_ind(ours, theirs, equal_var=False, alternative=direction)
-    difference = float(ours.mean() - theirs.mean())
-    return TTest(difference, float(found.statistic), float(found.df), float(found.pvalue))
+        result = stats.ttest_ind(ours, base, equal_var=False, alternative=direction)
+    difference = float(ours.mean() - base.mean())
+    return TTest(difference, float(result.statistic), float(result.df), float(result.pvalue))
 
 
 def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float64]:
@@ -159,32 +159,32 @@ def unit_means(values: ArrayLike, units: Sequence[Hashable]) -> NDArray[np.float
     started from.
     """
     numbers = np.asarray(values, np.float64)
-    places = {unit: [i for i, one in enumerate(units) if one == unit] for unit in units}
+    places = {unit: [i for i, run_unit in enumerate(units) if run_unit == unit] for unit in units}
     return np.array([numbers[of_unit].mean() for of_unit in places.values()])
 
 
 def unit_error(means: ArrayLike) -> float:
     """The standard error of the mean of :func:`unit_means` over units drawn at random.
 
-    With the same number of runs per unit it equals that of the mixed model y = mean + unit + run,
-    sqrt(MS between units / runs). NaN for one unit. Source: Searle, Casella and McCulloch,
-    *Variance Components* (1992), chapter 3.
+    With the same number of runs per unit it equals the error of the mixed model
+    y = mean + unit + run, sqrt(MS between units / runs). NaN for one unit. Source: Searle, Casella
+    and McCulloch, *Variance Components* (1992), chapter 3.
     """
-    each = np.asarray(means, np.float64)
-    return float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+    values = np.asarray(means, np.float64)
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def unit_test(differences: ArrayLike, direction: Direction) -> TTest:
-    """Whether the difference would be greater (or less) than 0 for another unit, such as a start.
+    """Whether the difference would be greater (or less) than 0 for a new unit, such as a start.
 
     differences: the methods' difference in each unit, ``[units]``, from :func:`unit_means`. Runs of
     one unit resemble each other, so units are counted, not runs. If all units differ by the same
     amount there is no spread to test with: t and p are NaN.
     """
-    each = np.asarray(differences, np.float64)
-    if len(each) > 1 and np.ptp(each) <= 1e-12 * np.abs(each).max():
-        return TTest(float(each[0]), float("nan"), len(each) - 1, float("nan"))
-    return paired_test(each, np.zeros_like(each), direction)
+    values = np.asarray(differences, np.float64)
+    if len(values) > 1 and np.ptp(values) <= 1e-12 * np.abs(values).max():
+        return TTest(float(values[0]), float("nan"), len(values) - 1, float("nan"))
+    return paired_test(values, np.zeros_like(values), direction)
 
 
 def _without_spread(difference: float, degrees: float, direction: Direction) -> TTest:

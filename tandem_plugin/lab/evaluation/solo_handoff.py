@@ -45,7 +45,7 @@ _BATCH = 64
 """Responses that are graded together."""
 
 _DECIDING = ("tandem-plugin", "sympy")
-"""Packages whose versions decide a grade."""
+"""Packages that can change a grade with their version."""
 
 
 def run_solo(
@@ -59,8 +59,8 @@ def run_solo(
 ) -> Path:
     """The senior alone: responses, grades and pass@k; returns the summary.
 
-    protocol: the summary's record of the protocol. graders: others, which grade beside this
-    package's own. Source: section 4.2 of the paper.
+    protocol: the summary's record of the protocol. graders: those used in
+    addition to this package's. Source: section 4.2 of the paper.
     """
     folder = run_folder(out, "solo", senior.name)
     files = [GenerationFile(folder, benchmark, senior, None, None) for benchmark in benchmarks]
@@ -142,13 +142,13 @@ def _summarise(
         "senior": asdict(first.senior),
         "junior": None if first.junior is None else asdict(first.junior),
         "settings": _settings(files, graded, sampling, engine)
-        | ({"graders": {one.name: one.settings() for one in graders}} if graders else {}),
+        | ({"graders": {grader.name: grader.settings() for grader in graders}} if graders else {}),
         "metrics": {
             name: _metrics(problems, sampling.samples, first.schedule is not None)
             for name, problems in graded.items()
         },
         "benchmarks": {
-            name: [found.row(i) for i, found in enumerate(problems)]
+            name: [problem.row(i) for i, problem in enumerate(problems)]
             for name, problems in graded.items()
         },
         **({} if protocol is None else {"protocol": dict(protocol)}),
@@ -172,7 +172,7 @@ def _settings(
             file.benchmark.name: {
                 **file.benchmark.settings(),
                 "prompt_ids": text_digest(
-                    json.dumps([found.prompt_ids for found in graded[file.benchmark.name]])
+                    json.dumps([problem.prompt_ids for problem in graded[file.benchmark.name]])
                 ),
             }
             for file in files
@@ -182,9 +182,9 @@ def _settings(
     }
     if first.schedule is not None and first.junior is not None:
         settings["schedule"] = dict(first.schedule)
-        if (named := schedule_label(first.schedule)) != first.schedule["schedule"]:
+        if (label := schedule_label(first.schedule)) != first.schedule["schedule"]:
             # Stored, because a result is read without the plugin that defines the defaults.
-            settings["schedule"]["label"] = named
+            settings["schedule"]["label"] = label
         settings["junior"] = first.junior.fingerprint
     return settings
 
@@ -193,24 +193,26 @@ def _metrics(problems: Sequence[_Graded], samples: int, team: bool) -> dict[str,
     """Means over a benchmark; tables of pass@k use the per-problem numbers."""
     responses = samples * len(problems)
     outcomes: Counter[str] = Counter()
-    for found in problems:
-        outcomes.update(found.outcomes)
-    rows = [found.row(i) for i, found in enumerate(problems)]
+    for problem in problems:
+        outcomes.update(problem.outcomes)
+    rows = [problem.row(i) for i, problem in enumerate(problems)]
     ks = powers_of_two(samples)
     rates = np.stack([pass_rates(rows, k) for k in ks], axis=1).mean(axis=0)
     metrics: dict[str, Any] = {
         "pass_at_k": {str(k): float(rate) for k, rate in zip(ks, rates, strict=True)},
         "outcomes": dict(sorted(outcomes.items())),
-        "tokens_per_response": sum(found.tokens for found in problems) / responses,
-        "truncated": sum(found.truncated for found in problems) / responses,
+        "tokens_per_response": sum(problem.tokens for problem in problems) / responses,
+        "truncated": sum(problem.truncated for problem in problems) / responses,
     }
     if team:
-        shares = [share for found in problems for share in found.shares if not math.isnan(share)]
+        shares = [
+            share for problem in problems for share in problem.shares if not math.isnan(share)
+        ]
         metrics["senior_share"] = {
             "mean": statistics.fmean(shares) if shares else None,
             "standard_deviation": statistics.stdev(shares) if len(shares) > 1 else None,
         }
-        metrics["spans_per_response"] = sum(found.spans for found in problems) / responses
+        metrics["spans_per_response"] = sum(problem.spans for problem in problems) / responses
     return metrics
 
 
@@ -241,22 +243,22 @@ class _Graded:
 
 
 def _grade(
-    file: GenerationFile, sampling: Sampling, other: FileGrader | None = None
+    file: GenerationFile, sampling: Sampling, file_grader: FileGrader | None = None
 ) -> dict[tuple[int, int], Any]:
     """Grade every ungraded response; returns all outcomes.
 
     A stale grade, of a response that was generated again, is ignored: the last grade of a response
-    counts. The whole text is graded, whoever wrote it. other: grades in place of this package's
-    grader, into a file of its own. Source: section 3.4 and appendix A.2 of the paper.
+    counts. The whole text is graded, whoever wrote it. file_grader: used in place of this package's
+    grader; its grades go into a separate file. Source: section 3.4 and appendix A.2 of the paper.
     """
     from tandem_plugin.grading import Grader
 
     noted = {
         "generations": file.path.name,
         "versions": {name: versions()[name] for name in _DECIDING},
-        **({} if other is None else {"grader": other.settings()}),
+        **({} if file_grader is None else {"grader": file_grader.settings()}),
     }
-    path = grades_file(file.path, "" if other is None else other.name)
+    path = grades_file(file.path, "" if file_grader is None else file_grader.name)
     with RolloutFile(path, noted) as written:
         outcomes, inputs = {}, {}
         for problem, sample, record in placed_rows(path):
@@ -270,9 +272,9 @@ def _grade(
         batch = list(islice(todo, _BATCH))
         if not batch:
             return outcomes
-        with other.start() if other else Grader() as grader, ShownProgress() as bar:
+        with file_grader.start() if file_grader else Grader() as grader, ShownProgress() as bar:
             total = len(file.benchmark.problems) * sampling.samples
-            by = "" if other is None else f" by {other.name}"
+            by = "" if file_grader is None else f" by {file_grader.name}"
             task = bar.add_task(f"grade {file.benchmark.name}{by}", total=total)
             while batch:
                 grades = grader.grade_batch([(row["response"], row["answer"]) for *_, row in batch])
@@ -303,23 +305,23 @@ def _tally(
     """The graded problems of a file, in order."""
     outcomes = _grade(file, sampling)
     problems = [_Graded() for _ in file.benchmark.problems]
-    for other in graders:
-        for found in problems:
-            found.correct_by[other.name] = 0
-        for (problem, sample), outcome in _grade(file, sampling, other).items():
+    for grader in graders:
+        for graded in problems:
+            graded.correct_by[grader.name] = 0
+        for (problem, sample), outcome in _grade(file, sampling, grader).items():
             if problem < len(problems) and sample < sampling.samples:
-                problems[problem].correct_by[other.name] += outcome == "correct"
+                problems[problem].correct_by[grader.name] += outcome == "correct"
     for problem, sample, row in file.responses(sampling.samples):
         outcome = outcomes[problem, sample]
         if outcome not in OUTCOMES:
             raise EvaluationError(
                 "grades-outcome-unknown", path=grades_file(file.path), outcome=outcome
             )
-        found = problems[problem]
-        found.prompt_ids = found.prompt_ids or row["prompt_ids"]
-        found.outcomes[outcome] += 1
-        found.tokens += len(row["response_ids"])
-        found.truncated += row.get("finish_reason") == "length"
+        graded = problems[problem]
+        graded.prompt_ids = graded.prompt_ids or row["prompt_ids"]
+        graded.outcomes[outcome] += 1
+        graded.tokens += len(row["response_ids"])
+        graded.truncated += row.get("finish_reason") == "length"
         if file.schedule is not None:
             if "authorship" not in row:
                 raise EvaluationError(
@@ -329,6 +331,6 @@ def _tally(
                     path=file.path,
                 )
             authors = row["authorship"]
-            found.shares.append(sum(authors) / len(authors) if authors else float("nan"))
-            found.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
+            graded.shares.append(sum(authors) / len(authors) if authors else float("nan"))
+            graded.spans += bool(authors) + sum(a != b for a, b in pairwise(authors))
     return problems

@@ -180,9 +180,9 @@ def _axis_section(comparison: Comparison, runs: Runs, chosen: Measure) -> _Secti
 
     Benchmarks are in the order of the first senior's.
     """
-    *others, _ = seniors = list(runs)
+    *compared, _ = seniors = list(runs)
     values = [measured(run, over=comparison.over)[chosen] for run in runs.values()]
-    deltas = [_DELTA if len(others) == 1 else f"{_DELTA} to {other}" for other in others]
+    deltas = [_DELTA if len(compared) == 1 else f"{_DELTA} to {senior}" for senior in compared]
     models = [*seniors, *deltas]
     section: _Section = [("Metric", _first(chosen.heading, len(models))), ("Model", models)]
     for name in next(iter(runs.values())).problems:
@@ -205,9 +205,9 @@ def _handover_table(comparison: Comparison) -> PaperTable:
         for heading, runs in shown.items():
             section = _axis_section(comparison, runs, _first_pass(runs))
             (_, metrics), *columns = section
-            named = [*_first(f"{heading}: {metrics[0]}", len(metrics))]
+            headings = [*_first(f"{heading}: {metrics[0]}", len(metrics))]
             sections.append(
-                [("Handover", named), ("Junior", _first(junior, len(metrics))), *columns]
+                [("Handover", headings), ("Junior", _first(junior, len(metrics))), *columns]
             )
     title = "Continued by the junior, and recovered by the senior, after one handover"
     return _table("handovers", title, sections, 3, _HANDOVER_NOTE)
@@ -234,11 +234,11 @@ def _with_means(comparison: Comparison, *kinds: str) -> Iterator[tuple[str, Runs
 
 
 def _mean_over(by_place: Mapping[int, Runs]) -> Runs:
-    """The runs whose numbers are each problem's mean over places."""
-    first, *others = by_place.values()
+    """Runs with each problem's mean over places as its numbers."""
+    first, *later = by_place.values()
     return {
         senior: replace(
-            run, repeats=(*run.each, *(one for runs in others for one in runs[senior].each))
+            run, repeats=(*run.each, *(repeat for runs in later for repeat in runs[senior].each))
         )
         for senior, run in first.items()
     }
@@ -246,7 +246,7 @@ def _mean_over(by_place: Mapping[int, Runs]) -> Runs:
 
 def _first_pass(runs: Runs) -> Measure:
     """pass@1 by this package's grader."""
-    return next(one for one in measures(next(iter(runs.values()))) if one.k == 1)
+    return next(measure for measure in measures(next(iter(runs.values()))) if measure.k == 1)
 
 
 def _compared_cells(means: Sequence[float], errors: Sequence[float], chosen: Measure) -> list[Cell]:
@@ -279,7 +279,7 @@ def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
 
     For pooled runs, both are means over the runs. Source: appendix B.3 of the paper.
     """
-    shares = [one.get("senior_share") or {} for one in metrics]
+    shares = [run_metrics.get("senior_share") or {} for run_metrics in metrics]
     mean = _mean_percentage([share.get("mean") for share in shares])
     spread = _mean_percentage([share.get("standard_deviation") for share in shares])
     return Cell(mean, "" if DASH in (mean, spread) else spread)
@@ -287,14 +287,14 @@ def _share_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
 
 def _truncated_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     """The share of truncated responses, a confounder of accuracy, especially for teams."""
-    return Cell(_mean_percentage([one.get("truncated") for one in metrics]))
+    return Cell(_mean_percentage([run_metrics.get("truncated") for run_metrics in metrics]))
 
 
 def _ungraded_cell(metrics: Sequence[Mapping[str, Any]]) -> Cell:
     """The share of undecided responses: the most that a more lenient grader could add."""
     shares = []
-    for one in metrics:
-        outcomes: Mapping[str, int] = one.get("outcomes", {})
+    for run_metrics in metrics:
+        outcomes: Mapping[str, int] = run_metrics.get("outcomes", {})
         total = sum(outcomes.values())
         ungraded = sum(outcomes.get(name, 0) for name in _UNGRADED)
         shares.append(ungraded / total if total else None)
@@ -306,21 +306,21 @@ def _metrics_table(
 ) -> PaperTable:
     """A cell of each benchmark's metrics, given those of all repeats; only seniors with any."""
     benchmarks = list(next(iter(runs.values())).problems)
-    known: dict[str, list[Cell]] = {}
+    rows: dict[str, list[Cell]] = {}
     for senior, run in runs.items():
-        metrics = [one.content.get("metrics", {}) for one in run.each]
-        cells = [cell([one.get(b, {}) for one in metrics]) for b in benchmarks]
-        if any(one.text != DASH for one in cells):
-            known[senior] = cells
-    section: _Section = [("Model", list(known))]
-    section += [(b, [row[j] for row in known.values()]) for j, b in enumerate(benchmarks)]
+        metrics = [repeat.content.get("metrics", {}) for repeat in run.each]
+        cells = [cell([run_metrics.get(b, {}) for run_metrics in metrics]) for b in benchmarks]
+        if any(entry.text != DASH for entry in cells):
+            rows[senior] = cells
+    section: _Section = [("Model", list(rows))]
+    section += [(b, [row[j] for row in rows.values()]) for j, b in enumerate(benchmarks)]
     return _table(name, title, [section])
 
 
 def _mean_percentage(values: Sequence[float | None]) -> str:
     """A dash if any is missing."""
-    known = [value for value in values if value is not None]
-    return DASH if len(known) < len(values) else number(100 * float(np.mean(known)), 1)
+    numbers = [value for value in values if value is not None]
+    return DASH if len(numbers) < len(values) else number(100 * float(np.mean(numbers)), 1)
 
 
 # Tables by senior: macro averages on every axis, and drift.
@@ -333,8 +333,8 @@ def _summary_table(comparison: Comparison, k: int | None) -> PaperTable:
     for label, runs in _with_means(comparison, "solo", "handoff", "legibility"):
         for chosen in shown_measures(next(iter(runs.values())), k):
             values = [measured(runs[senior], over=comparison.over)[chosen] for senior in seniors]
-            errors = [one.macro_error for one in values]
-            cells = _measure_cells([one.macro for one in values], errors, chosen)
+            errors = [value.macro_error for value in values]
+            cells = _measure_cells([value.macro for value in values], errors, chosen)
             section.append((f"{label}: {chosen.heading}", cells))
     for label, runs in comparison.of("drift"):
         kl = [mean_metric(runs[senior], "kl") for senior in seniors]
@@ -360,8 +360,8 @@ def _drift_table(label: str, runs: Runs) -> PaperTable:
 
 def _noise_of(run: Summary) -> float:
     """The divergence of one model from itself; NaN if a run does not have it."""
-    found = [one.content["metrics"].get("kl_of_juniors_halves") for one in run.each]
-    return float("nan") if None in found else float(np.mean(found))
+    noises = [repeat.content["metrics"].get("kl_of_juniors_halves") for repeat in run.each]
+    return float("nan") if None in noises else float(np.mean(noises))
 
 
 def _over_emitted_table(label: str, runs: Runs) -> PaperTable:
@@ -371,21 +371,21 @@ def _over_emitted_table(label: str, runs: Runs) -> PaperTable:
     """
     sections: list[_Section] = []
     noise = []
-    for run in (one for pooled in runs.values() for one in pooled.each):
-        found = run.content["metrics"].get("over_emitted") or []
+    for run in (repeat for pooled in runs.values() for repeat in pooled.each):
+        tokens = run.content["metrics"].get("over_emitted") or []
         noise.append(run.content["metrics"].get("over_emitted_by_noise"))
         sections.append(
             [
-                ("Model", _first(run.senior, len(found)) if found else []),
-                ("Token", [one.get("text") or f"id {one['token']}" for one in found]),
-                ("log-ratio", [number(one["log_ratio"], 2, "+") for one in found]),
-                ("senior wrote", [f"{one['senior']:,}" for one in found]),
-                ("junior wrote", [f"{one['junior']:,}" for one in found]),
+                ("Model", _first(run.senior, len(tokens)) if tokens else []),
+                ("Token", [token.get("text") or f"id {token['token']}" for token in tokens]),
+                ("log-ratio", [number(token["log_ratio"], 2, "+") for token in tokens]),
+                ("senior wrote", [f"{token['senior']:,}" for token in tokens]),
+                ("junior wrote", [f"{token['junior']:,}" for token in tokens]),
             ]
         )
     title = f"Tokens that each senior writes most above the junior ({label.partition(' ')[2]})"
-    known = [one for one in noise if one is not None]
-    note = _OVER_NOTE.format(noise=number(max(known), 2)) if known else _NO_NULL
+    levels = [level for level in noise if level is not None]
+    note = _OVER_NOTE.format(noise=number(max(levels), 2)) if levels else _NO_NULL
     return _table(f"over-emitted-{label}", title, sections, 2, note)
 
 
@@ -397,19 +397,19 @@ def _recovery_table(label: str, runs: Runs) -> PaperTable:
     """
     drifted = {senior: run for senior, run in runs.items() if mean_metric(run, "kl") > 0}
     baseline = next(iter(drifted), "")
-    found = {
+    recoveries = {
         senior: mean_recovery(drifted[baseline], run)
         for senior, run in drifted.items()
         if senior != baseline
     }
-    sections = [_recovery_section(drifted[baseline], *one) for one in found.items()]
-    note = _RECOVERY_NOTE if all(one.null for one in found.values()) else _NO_NULL
+    sections = [_recovery_section(drifted[baseline], *pair) for pair in recoveries.items()]
+    note = _RECOVERY_NOTE if all(recovery.null for recovery in recoveries.values()) else _NO_NULL
     about = label.removeprefix("drift").strip()
     title = f"Recovery of {baseline}'s drift from {about}"
     return _table(f"recovery-{label}", title, sections, 2, note)
 
 
-def _recovery_section(baseline: Summary, senior: str, found: Recovery) -> _Section:
+def _recovery_section(baseline: Summary, senior: str, recovery: Recovery) -> _Section:
     _, junior = read_counts(baseline.each[0])
     top = min(TOP, len(junior.whole))
     frequent = int((junior.whole >= baseline.settings["frequent"]).sum())
@@ -424,9 +424,9 @@ def _recovery_section(baseline: Summary, senior: str, found: Recovery) -> _Secti
     return [
         ("Model", _first(senior, 3)),
         ("Measure", [f"top {top} moved back (%)", f"ρ, top {top}", f"ρ, {frequent} frequent"]),
-        ("measured", cells(found.measured)),
-        ("null: the baseline against itself", cells(found.null)),
-        ("cross-fitted", cells(found.crossed)),
+        ("measured", cells(recovery.measured)),
+        ("null: the baseline against itself", cells(recovery.null)),
+        ("cross-fitted", cells(recovery.crossed)),
         *((("cross-fitted: another seed of the baseline", cells(seeds)),) if seeds else ()),
     ]
 
@@ -435,7 +435,7 @@ def _recovery_section(baseline: Summary, senior: str, found: Recovery) -> _Secti
 
 
 class _Test(NamedTuple):
-    """A test of whether one senior is better than another in one measure of one run."""
+    """A test of whether one senior is better than the other in one measure of one run."""
 
     label: str
     claimed: str
@@ -469,7 +469,7 @@ def _tests_table(
     """A section for all k of a run together, and one for each other measure.
 
     numbers: the headings after those that identify the test. Corrected for the number of the
-    table's tests, which the note says.
+    table's tests, as the note states.
     """
     groups: dict[tuple[str, str], list[dict[str, Cell]]] = {}
     tests = list(tests)
@@ -493,22 +493,22 @@ def _significance_table(comparison: Comparison) -> PaperTable:
 
     Source: section 5.3 of the paper.
     """
-    *others, claimed = comparison.seniors
+    *compared, claimed = comparison.seniors
     tests = []
     for label, runs in _with_means(comparison, "handoff", "legibility"):
-        each = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
+        numbers = {senior: measured(run, over=comparison.over) for senior, run in runs.items()}
         for chosen in _tested(measures(runs[claimed])):
-            pooled = {senior: found[chosen].pooled for senior, found in each.items()}
-            for other in others:
-                result = paired_test(pooled[claimed], pooled[other], chosen.direction)
-                tests.append(_Test(label, claimed, other, chosen, result, chosen.scale))
+            pooled = {senior: values[chosen].pooled for senior, values in numbers.items()}
+            for senior in compared:
+                result = paired_test(pooled[claimed], pooled[senior], chosen.direction)
+                tests.append(_Test(label, claimed, senior, chosen, result, chosen.scale))
     title = "Paired one-sided t-tests on per-problem statistics"
     return _tests_table("significance", title, tests, (_DELTA, "t", "p"))
 
 
-def _tested(found: Sequence[Measure]) -> list[Measure]:
-    """Those of which one direction is better."""
-    return [one for one in found if one.higher_is_better is not None]
+def _tested(candidates: Sequence[Measure]) -> list[Measure]:
+    """The measures with a better direction."""
+    return [measure for measure in candidates if measure.higher_is_better is not None]
 
 
 class _Seeds(NamedTuple):
@@ -525,15 +525,15 @@ class _Seeds(NamedTuple):
         """The standard error over units if given, otherwise over seeds."""
         return unit_error(list(self.of_units.get(method, {}).values()) or self.values[method])
 
-    def test(self, claimed: str, other: str) -> _Test:
+    def test(self, claimed: str, baseline: str) -> _Test:
         """The test over units if given, otherwise over seeds."""
-        tested = self.label, claimed, other, self.chosen
+        tested = self.label, claimed, baseline, self.chosen
         direction = self.chosen.direction
         if not self.of_units:
-            return _Test(*tested, seed_test(self.values[claimed], self.values[other], direction))
-        ours, theirs = self.of_units[claimed], self.of_units[other]
-        both = [ours[unit] - theirs[unit] for unit in ours if unit in theirs]
-        return _Test(*tested, unit_test(both, direction), error=unit_error(both))
+            return _Test(*tested, seed_test(self.values[claimed], self.values[baseline], direction))
+        ours, base = self.of_units[claimed], self.of_units[baseline]
+        differences = [ours[unit] - base[unit] for unit in ours if unit in base]
+        return _Test(*tested, unit_test(differences, direction), error=unit_error(differences))
 
 
 def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
@@ -542,14 +542,16 @@ def _seeds(comparison: Comparison) -> Iterator[_Seeds]:
         pooled = {method: run for method, run in runs.items() if run.repeats}
         if not pooled:
             continue
-        each = {m: [_macros(comparison, one) for one in run.each] for m, run in pooled.items()}
+        numbers = {
+            m: [_macros(comparison, repeat) for repeat in run.each] for m, run in pooled.items()
+        }
         first = next(iter(pooled.values()))
         for chosen in [_KL] if first.kind == "drift" else _tested(measures(first)):
-            values = {m: [seed[chosen] for seed in seeds] for m, seeds in each.items()}
+            values = {m: [seed[chosen] for seed in seeds] for m, seeds in numbers.items()}
             units = {
                 method: _of_units(comparison, run, values[method])
                 for method, run in pooled.items()
-                if all(one.senior in comparison.units for one in run.each)
+                if all(repeat.senior in comparison.units for repeat in run.each)
             }
             yield _Seeds(label, first, chosen, values, units)
 
@@ -558,13 +560,13 @@ def _macros(comparison: Comparison, run: Summary) -> dict[Measure, float]:
     """The macro averages of one run, in the units of tables."""
     if run.kind == "drift":
         return {_KL: mean_metric(run, "kl")}
-    found = measured(run, 2, comparison.over)
-    return {chosen: chosen.scale * values.macro for chosen, values in found.items()}
+    by_measure = measured(run, 2, comparison.over)
+    return {chosen: chosen.scale * values.macro for chosen, values in by_measure.items()}
 
 
 def _of_units(comparison: Comparison, run: Summary, values: Sequence[float]) -> dict[str, float]:
     """The mean of each unit's runs, of the values of all of a pool's."""
-    units = [comparison.units[one.senior] for one in run.each]
+    units = [comparison.units[repeat.senior] for repeat in run.each]
     return dict(zip(dict.fromkeys(units), unit_means(values, units).tolist(), strict=True))
 
 
@@ -572,9 +574,9 @@ def _repeats_table(comparison: Comparison, k: int | None) -> PaperTable:
     """Each pooled run's own macro averages, and their spread."""
     most = max(len(run.each) for runs in comparison.runs.values() for run in runs.values())
     sections = [
-        _repeats_section(one, most)
-        for one in _seeds(comparison)
-        if one.chosen.k is None or one.chosen in shown_measures(one.run, k)
+        _repeats_section(seeds, most)
+        for seeds in _seeds(comparison)
+        if seeds.chosen.k is None or seeds.chosen in shown_measures(seeds.run, k)
     ]
     return _table("repeats", "Macro averages of each pooled run", sections, 3)
 
@@ -596,7 +598,7 @@ def _repeats_section(seeds: _Seeds, most: int) -> _Section:
     ]
     errors = [seeds.error(method) for method in methods]
     for heading, column in (("mean", means), ("s.d.", spreads), ("s.e.", errors)):
-        section.append((heading, [number(one, decimals) for one in column]))
+        section.append((heading, [number(value, decimals) for value in column]))
     return section
 
 
@@ -608,12 +610,12 @@ def _method_tests_table(comparison: Comparison) -> PaperTable:
     """
     claimed = comparison.seniors[-1]
     tests = []
-    for one in _seeds(comparison):
-        tested = list(one.of_units)
+    for seeds in _seeds(comparison):
+        tested = list(seeds.of_units)
         if not comparison.units:
-            tested = [m for m, v in one.values.items() if len(v) > 1 and one.run.kind != "solo"]
+            tested = [m for m, v in seeds.values.items() if len(v) > 1 and seeds.run.kind != "solo"]
         if claimed in tested:
-            tests += [one.test(claimed, other) for other in tested if other != claimed]
+            tests += [seeds.test(claimed, baseline) for baseline in tested if baseline != claimed]
     if not comparison.units:
         title = "One-sided t-tests with training seeds as units"
         headings = [_DELTA, "t", "d.f.", "p"]

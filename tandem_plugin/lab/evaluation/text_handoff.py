@@ -135,10 +135,10 @@ class TextHandoff:
         chain = self._waiting.popleft()
         ids = self._ids(chain.prompt + chain.text)
         turn = len(chain.stops)
-        left = min(chain.budget - len(chain.ids), self._longest - len(ids))
+        budget = min(chain.budget - len(chain.ids), self._longest - len(ids))
         seed = derive_seed(chain.seeds[0], "turn", turn)
         stops = {"stop": [_BLANK_LINE], "include_stop_str_in_output": True}
-        params = self._sampling.parameters(seed, left, **stops)
+        params = self._sampling.parameters(seed, budget, **stops)
         tandem = {"schedule": _AUTHORS[turn % 2], "seed": chain.seeds[1]}
         return chain, {"prompt_token_ids": ids}, params, tandem
 
