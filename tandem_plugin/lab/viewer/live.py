@@ -60,7 +60,7 @@ class RolloutsPage:
         """Write the page if there is more to show than at the last call; what it shows, or None.
 
         The rollouts may be missing yet, and a last line without its end is left for later. The page
-        says that it is still written, and an open one loads itself again.
+        shows that it is still written, and reloads itself while it is open.
         """
         files = self._whole_files()
         states = {file: state for file in _with_grades(files) if (state := _state(file))}
@@ -105,9 +105,9 @@ class RolloutsPage:
                 return False
             if now != (inode, size, changed) and (now[1] == size or file not in files):
                 return False
-        known = {*self._shown.files}
+        earlier = {*self._shown.files}
         new = {*states}.difference(self._states)
-        return not any(grades_file(file) in new for file in known)
+        return not any(grades_file(file) in new for file in earlier)
 
     def _read(self, files: Sequence[Path], is_growing: bool) -> None:
         """Take in what came since the last call."""
@@ -141,7 +141,7 @@ class RolloutsPage:
         self._is_checked = True
 
     def _check(self, shown: ShownResponses, files: Sequence[Path]) -> None:
-        """Raise if the tokenizer is that of another run, or nothing can be shown."""
+        """Raise if the tokenizer belongs to a different run, or nothing can be shown."""
         name = str(files[0] if len(files) == 1 else files[0].parent)
         if len(shown.misread) > len(shown.responses):
             raise TokenizerError(
@@ -165,7 +165,7 @@ class RolloutsPage:
             "page": str(self.page),
             "responses": len(shown.responses),
             "problems": len(index["problems"]),
-            "steps": len({one.step for one, _ in shown.responses} - {None}),
+            "steps": len({response.step for response, _ in shown.responses} - {None}),
             "of": index["whole"],
             "without_room": shown.without_room,
             "unread_lines": len(shown.unshown),

@@ -108,7 +108,7 @@ class ShownResponses:
     def read(
         self, on_read: Callable[[int], None] = lambda count: None, is_growing: bool = False
     ) -> None:
-        """Read what of all files is not yet read.
+        """Read the rows of all files that are not yet read.
 
         on_read: called with the bytes of each line. is_growing: see :func:`read_rollouts`.
         """
@@ -173,31 +173,35 @@ class ShownResponses:
     def _fill(self, some: Sequence[Listed], room: int, on_taken: Callable[[], None]) -> None:
         names = self.names
         size = sum(map(len, self._packed)) + _COLUMNS * len(self.responses)
-        for place, one in enumerate(sorted(some, key=lambda one: _rank(one.problem))):
+        for place, response in enumerate(
+            sorted(some, key=lambda response: _rank(response.problem))
+        ):
             if size > room:
                 self.without_room = len(some) - place
                 return
-            row = self._read(one)
+            row = self._read(response)
             on_taken()
             if isinstance(row, str):
-                self._misfits.append((self._name(names, one.file), one.line, row))
+                self._misfits.append((self._name(names, response.file), response.line, row))
                 continue
             turns = turns_of(prompt_of(row.fields))
-            self.problems.setdefault(one.problem, (self.numbers[one.problem], _summary(turns)))
-            grades = self._grades.get(one.file)
+            self.problems.setdefault(
+                response.problem, (self.numbers[response.problem], _summary(turns))
+            )
+            grades = self._grades.get(response.file)
             grade = grades.of(row) if grades else None
             columns, legend, content = view_response(row, grade, self._token_bytes)
-            place_in_part = self._part.add(one.problem, turns, content)
-            known = {
+            place_in_part = self._part.add(response.problem, turns, content)
+            entry = {
                 "part": len(self._packed),
                 "place": place_in_part,
-                "problem": one.problem,
-                "step": one.step,
-                "sample": one.sample,
-                "file": one.file,
-                "line": one.line,
+                "problem": response.problem,
+                "step": response.step,
+                "sample": response.sample,
+                "file": response.file,
+                "line": response.line,
             }
-            self.responses.append((one, known | columns))
+            self.responses.append((response, entry | columns))
             self.legend |= legend
             if self._part.unpacked > _PART:
                 size += len(self._part.contents) * _COLUMNS
@@ -215,10 +219,10 @@ class ShownResponses:
         """(file, line, reason) of all lines that cannot be shown; a single file's name is empty."""
         return [*self.unread, *self._misfits]
 
-    def _read(self, one: Listed) -> Rollout | str:
+    def _read(self, listed: Listed) -> Rollout | str:
         """A response, or why it cannot be shown."""
-        with open_file(self.files[one.file]) as file:
-            row = read_rollout(file, one.line, one.offset)
+        with open_file(self.files[listed.file]) as file:
+            row = read_rollout(file, listed.line, listed.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
             return row.message
         if wrong := self._decoding.mismatch(row):
@@ -271,7 +275,7 @@ class Live(NamedTuple):
 
 
 def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any]:
-    """What a page says of its responses, in the order of files and lines, without their texts.
+    """What a page shows about its responses, in the order of files and lines, without their texts.
 
     live: None for a page that stays as it is.
     """
@@ -287,7 +291,7 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
         "whole": {
             "responses": len(shown.listed),
             "problems": len(shown.numbers),
-            "steps": len({one.step for one in shown.listed} - {None}),
+            "steps": len({response.step for response in shown.listed} - {None}),
         },
         "withoutRoom": shown.without_room,
         "unread": shown.unshown[:_UNREAD],
@@ -297,8 +301,8 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:
     """The beginning of the prompt; for a chat, the user's last turn."""
-    asked = [text for role, text in turns if role == "user"] or [text for _, text in turns]
-    line = " ".join(asked[-1].split()) if asked else ""
+    texts = [text for role, text in turns if role == "user"] or [text for _, text in turns]
+    line = " ".join(texts[-1].split()) if texts else ""
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
 
 

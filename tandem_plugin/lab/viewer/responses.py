@@ -45,7 +45,7 @@ class Decoding:
         self._byte_pieces = vocabulary.byte_pieces()
 
     def mismatch(self, row: Rollout) -> str | None:
-        """A sentence that says why the row is not of this vocabulary; None if it is."""
+        """Why the row is not of this vocabulary, as a sentence; None if it is."""
         recorded = next((v for n in _TEXTS if isinstance(v := row.fields.get(n), str)), None)
         if recorded is None:
             if (largest := max(row.response_ids, default=0)) < len(self._known):
@@ -55,26 +55,26 @@ class Decoding:
         if text.startswith(expected):
             return None
         ordinary = [i for i in row.response_ids if i not in self._special]
-        others = [ordinary]
+        variants = [ordinary]
         if self._byte_pieces:
-            others += [self._without_torn_runs(ids) for ids in (row.response_ids, ordinary)]
-        if any((text := self._text(ids)).startswith(expected) for ids in others):
+            variants += [self._without_torn_runs(ids) for ids in (row.response_ids, ordinary)]
+        if any((text := self._text(ids)).startswith(expected) for ids in variants):
             return None
         return f"The row records {shown(expected)}, and its token ids give {shown(text)}."
 
     def _text(self, ids: Iterable[int]) -> str:
         """The decoded text without the parts on which decoders differ; padding ids give no text."""
-        known = b"".join(map(self._known.get, ids, repeat(b"")))
-        return _compared(known.decode("utf-8", "replace"))
+        pieces = b"".join(map(self._known.get, ids, repeat(b"")))
+        return _compared(pieces.decode("utf-8", "replace"))
 
     def _without_torn_runs(self, ids: Iterable[int]) -> list[int]:
         """Token ids without the runs of byte pieces that are no UTF-8 as a whole."""
-        kept: list[int] = []
+        ids_kept: list[int] = []
         for is_byte, run in groupby(ids, self._byte_pieces.__contains__):
             some = list(run)
             if not is_byte or _is_utf8(b"".join(map(self._known.__getitem__, some))):
-                kept += some
-        return kept
+                ids_kept += some
+        return ids_kept
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -213,16 +213,16 @@ def prompt_of(fields: Mapping[str, Any]) -> str | list[Any]:
 def turns_of(prompt: str | list[Any]) -> list[tuple[str, str]]:
     """(role, text) of each turn; the role is empty for a text that is not a chat.
 
-    A trainer's dump has a chat as text, with each role on a line of its own before its turn, after
+    A trainer's dump has a chat as text, with each role on a separate line before its turn, after
     ChatML's marks unless special tokens were left out, and the assistant's at the end.
     """
     if isinstance(prompt, list):
-        return [_turn(one) for one in prompt]
-    before, *found = _TURN.split(prompt)
-    if before or found[-2:-1] != ["assistant"]:
+        return [_turn(turn) for turn in prompt]
+    before, *parts = _TURN.split(prompt)
+    if before or parts[-2:-1] != ["assistant"]:
         return [("", prompt)] if prompt else []
-    texts = [text.removesuffix("\n").removesuffix("<|im_end|>") for text in found[1::2]]
-    turns = list(zip(found[::2], texts, strict=True))
+    texts = [text.removesuffix("\n").removesuffix("<|im_end|>") for text in parts[1::2]]
+    turns = list(zip(parts[::2], texts, strict=True))
     return turns if turns[-1][1] else turns[:-1]
 
 
