@@ -45,18 +45,18 @@ def path(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Print the path of a file in this package that another program needs."""
+    """Print the path of a file in this package for use by other programs."""
     if file == "without-flash-attn":
         # The adapter as a package imports nothing of a trainer.
-        found = Path(str(files("tandem_openrlhf"))) / "without_flash_attn"
+        location = Path(str(files("tandem_openrlhf"))) / "without_flash_attn"
     else:
         from tandem_plugin.grading.rewards import reward_file
 
-        found = reward_file(file.removeprefix("reward-"))
+        location = reward_file(file.removeprefix("reward-"))
     if json:
-        print_json({"file": file, "path": str(found)})
+        print_json({"file": file, "path": str(location)})
     else:
-        typer.echo(str(found))
+        typer.echo(str(location))
 
 
 app = typer.Typer(
@@ -104,8 +104,8 @@ def root(
         print_json({"version": __version__, "stack": stack})
     else:
         typer.echo(f"tandem-plugin {__version__}")
-        for name, found in stack.items():
-            typer.echo(f"{name} {found}")
+        for name, installed in stack.items():
+            typer.echo(f"{name} {installed}")
     raise typer.Exit
 
 

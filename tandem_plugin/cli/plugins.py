@@ -1,4 +1,4 @@
-"""``tandem plugins``: the schedules and boundary resolvers that can be selected, and whose."""
+"""``tandem plugins``: the schedules and boundary resolvers that can be selected."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def plugins(
     raise typer.Exit(1 if strict and result["broken"] else 0)
 
 
-def _result(found: Catalogue) -> dict[str, Any]:
+def _result(plugins: Catalogue) -> dict[str, Any]:
     return {
-        "ok": not found.broken,
-        "registered": [_entry(entry) for entry in found.registrations],
+        "ok": not plugins.broken,
+        "registered": [_entry(entry) for entry in plugins.registrations],
         "broken": [
-            {"plugin": one.name, **asdict(one.provider), "reason": one.reason}
-            for one in found.broken
+            {"plugin": plugin.name, **asdict(plugin.provider), "reason": plugin.reason}
+            for plugin in plugins.broken
         ],
     }
 
