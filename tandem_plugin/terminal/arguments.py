@@ -32,43 +32,43 @@ SettingsOption = Annotated[
 _EXAMPLES = {"--engine": "max_model_len=4096", "--template-arg": "enable_thinking=false"}
 
 
-def assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
+def assignments(option: str, arguments: Iterable[str]) -> dict[str, Any]:
     """Names and values; a value is parsed as JSON if possible, otherwise kept as text.
 
     option: the option's name, for the :class:`ConfigError` of a malformed value or a name that is
     given twice.
     """
     example = _EXAMPLES.get(option, "p=0.3")
-    found: dict[str, Any] = {}
-    for assignment in given:
+    values: dict[str, Any] = {}
+    for assignment in arguments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(
                 "option-not-assignment", option=option, assignment=assignment, example=example
             )
-        if name in found:
+        if name in values:
             raise ConfigError("option-set-twice", option=option, name=name)
-        found[name] = value
+        values[name] = value
         with suppress(ValueError):
             parsed = parse_json(value)
             json.dumps(parsed, allow_nan=False)  # NaN and Infinity are Python's own
-            found[name] = parsed
-    return found
+            values[name] = parsed
+    return values
 
 
-def home_of(given: str | None) -> str | None:
-    """A path whose ``~`` is the user's home; shells leave it where it is quoted or follows =."""
-    return given and os.path.expanduser(given)
+def home_of(path: str | None) -> str | None:
+    """A path with ``~`` expanded, which shells leave as it is if it is quoted or follows =."""
+    return path and os.path.expanduser(path)
 
 
-def rows_of_stdin(ctx: typer.Context, given: _Given) -> _Given:
+def rows_of_stdin(ctx: typer.Context, source: _Given) -> _Given:
     """For ``-``, a JSON Lines file with the rows of standard input; otherwise what was given.
 
     The file exists until the command ends: some commands read their rows more than once.
     """
-    if str(given) != "-" or ctx.resilient_parsing:
-        return given
+    if str(source) != "-" or ctx.resilient_parsing:
+        return source
     file = Path(ctx.with_resource(TemporaryDirectory()), "stdin.jsonl")
     with file.open("wb") as rows:
         shutil.copyfileobj(sys.stdin.buffer, rows)
-    return type(given)(file)
+    return type(source)(file)

@@ -44,7 +44,9 @@ class _UsageError(Protocol):
 class TandemGroup(TyperGroup):
     """Exit code 1 for a tandem error, 2 for a wrong command line; both respect --json."""
 
-    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], *positional: Any, **extra: Any
+    ) -> Any:
         as_json = "--json" in args
         if args[:1] == ["--json"] and args[1:2] and not args[1].startswith("-"):
             # Of the command, wherever it stands; what follows -- is no option.
@@ -55,7 +57,7 @@ class TandemGroup(TyperGroup):
             # escapes them.
             sys.stdout.reconfigure(errors="backslashreplace")
         with _reported(as_json):
-            context = super().make_context(info_name, args, *rest, **extra)
+            context = super().make_context(info_name, args, *positional, **extra)
         context.meta[_AS_JSON] = as_json
         return context
 
@@ -66,13 +68,13 @@ class TandemGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """As of typer; options say in its help what they take in plain words."""
-        found: Any = super().get_command(ctx, cmd_name)
-        for command in [found, *getattr(found, "commands", {}).values()]:
+        root: Any = super().get_command(ctx, cmd_name)
+        for command in [root, *getattr(root, "commands", {}).values()]:
             hints = get_type_hints(getattr(command, "callback", None) or _reported)
             for option in getattr(command, "params", ()):
                 if option.param_type_name == "option" and option.metavar is None:
                     option.metavar = _metavar(hints.get(option.name))
-        return found
+        return root
 
 
 class TandemCommand(TyperCommand):
@@ -100,7 +102,7 @@ def _takes_one_value(option: Any) -> bool:
 def _metavar(hint: Any) -> str | None:
     """What a value of this type is called; None leaves it to typer, as for flags and choices."""
     names = {int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
-    inner = [_metavar(one) for one in get_args(hint)]
+    inner = [_metavar(inner_hint) for inner_hint in get_args(hint)]
     return names.get(hint) or next(filter(None, inner), None)
 
 
