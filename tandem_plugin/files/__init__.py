@@ -39,7 +39,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _LOCKED = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
-"""What the system answers where another process has a lock; EACCES on some network mounts."""
+"""The system's errors if a different process has a lock; EACCES on some network mounts."""
 
 _PAGE_MARK = b"Made by tandem-plugin"
 """In the last lines of every page that `tandem view` and `tandem report` write."""
@@ -71,10 +71,10 @@ def read_file(path: str | Path) -> bytes:
 
 
 def lock_file(file: IO[bytes], path: Path) -> bool:
-    """Lock a file until it is closed; False if another process has locked it.
+    """Lock a file until it is closed; False if a different process has locked it.
 
     path: what the lock protects, for the message. Where the file system has no locks, such as NFS
-    without lockd or Lustre without ``-o flock``, a warning says so, and nothing is locked.
+    without lockd or Lustre without ``-o flock``, a warning is logged, and nothing is locked.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +98,7 @@ class ForeignLineError(ValueError):
 
 
 class WholeLines(NamedTuple):
-    """What of a file is whole; what lies behind it is of a line that was torn."""
+    """The part of a file with complete lines; a torn line may follow."""
 
     size: int
     """Bytes of whole lines."""
@@ -114,7 +114,7 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
     begins like the others, or with NUL, as after a loss of power. Raises :class:`ForeignLineError`
     for any other line, so nothing else is ever removed, and OSError if the file cannot be read.
     """
-    whole = 0
+    size = 0
     with open_file(path) as lines:
         for number, line in enumerate(lines, 1):
             ends = line.endswith(b"\n")
@@ -125,11 +125,11 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
                 is_torn = line.startswith(b"\0") or begin.startswith(line[: len(begin)])
                 if ends or not is_torn:
                     raise ForeignLineError(number, error) from error
-                return WholeLines(whole, True)
-            whole += len(line)
+                return WholeLines(size, True)
+            size += len(line)
             if not ends:
-                return WholeLines(whole, False)
-    return WholeLines(whole, True)
+                return WholeLines(size, False)
+    return WholeLines(size, True)
 
 
 @contextmanager
@@ -187,10 +187,10 @@ def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) ->
     device. Missing files are ignored, since they cannot be overwritten. inputs: by their role, as
     named in the error: ``rollouts``, ``tokenizer``.
     """
-    files = [(what, str(file)) for what, listed in inputs.items() for file in listed]
-    for output, (what, file) in product(outputs, files):
+    files = [(role, str(file)) for role, listed in inputs.items() for file in listed]
+    for output, (role, file) in product(outputs, files):
         if _is_same(output, file):
-            raise OutputError("output-overwrites-input", output=output, what=f"the {what} {file!r}")
+            raise OutputError("output-overwrites-input", output=output, what=f"the {role} {file!r}")
 
 
 def check_page(page: Path) -> None:
@@ -208,9 +208,9 @@ def check_page(page: Path) -> None:
         raise OutputError("page-is-foreign", page=page)
 
 
-def _is_same(one: Path, other: str) -> bool:
+def _is_same(first: Path, second: str) -> bool:
     try:
-        return os.path.samefile(one, other)
+        return os.path.samefile(first, second)
     except (OSError, ValueError):
         return False
 
@@ -258,9 +258,9 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it contains the field {twice[:60]!r} twice")
-    return found
+    return fields

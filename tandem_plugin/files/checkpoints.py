@@ -33,29 +33,29 @@ _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.safetensors|\.bin)")
 _CONNECT_S = 3.0
 
 
-def check_model(model: str, what: str) -> None:
+def check_model(model: str, role: str) -> None:
     """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
 
     A folder's files must be readable, no pointers of Git LFS, and all shards of its weights. A name
-    that could be one on the Hub is not looked up here: the engine does that. what: the model's
-    role, such as ``senior``.
+    that could be one on the Hub is not looked up here: the engine does that. role: the
+    model's, such as ``senior``.
     """
     model = os.path.expanduser(model)
     if os.path.isdir(model):
         if not any((Path(model) / name).exists() for name in ("config.json", "params.json")):
-            raise ConfigError("model-without-config", what=what, model=model)
+            raise ConfigError("model-without-config", what=role, model=model)
         for file in model_files(model):
             try:
                 open_file(file).close()
             except OSError as error:
                 reason = system_reason(error)
                 raise ConfigError(
-                    "model-file-unreadable", what=what, model=model, file=file.name, reason=reason
+                    "model-file-unreadable", what=role, model=model, file=file.name, reason=reason
                 ) from error
         if missing := missing_shards(Path(model)):
-            raise ConfigError("model-shard-missing", what=what, model=model, file=missing[0])
+            raise ConfigError("model-shard-missing", what=role, model=model, file=missing[0])
     elif not (os.path.exists(model) or "://" in model or may_be_on_hub(model)):
-        raise ConfigError("model-missing", what=what, model=model)
+        raise ConfigError("model-missing", what=role, model=model)
 
 
 def missing_shards(folder: Path) -> list[str]:
@@ -84,7 +84,7 @@ def _index(file: Path) -> set[str]:
 
 
 def _numbered(files: set[str]) -> set[str]:
-    """All names of the sets of shards of which these are some: ``model-00001-of-00003.bin``."""
+    """All names of the sets of shards that these belong to: ``model-00001-of-00003.bin``."""
     sets = {match.groups() for file in files if (match := _SHARD.fullmatch(file))}
     return {
         f"{stem}-{number:05}-of-{count}{kind}"
@@ -162,10 +162,10 @@ def checkpoint_folder(
     with hub_access(lambda reason: ConfigError("model-not-found", model=model, reason=reason)):
         from huggingface_hub import snapshot_download
 
-        found = snapshot_download(
+        snapshot = snapshot_download(
             model, revision=revision, cache_dir=download_dir, allow_patterns=list(_PATTERNS)
         )
-        return Path(found)
+        return Path(snapshot)
 
 
 def model_files(model: str) -> list[Path]:
@@ -173,10 +173,10 @@ def model_files(model: str) -> list[Path]:
     place = Path(model)
     if not os.path.isdir(place):
         return [place]
-    found = {file for kind in _PATTERNS for file in place.glob(kind) if not file.is_dir()}
-    if not any(file.suffix in _WEIGHTS for file in found):
-        found.update(place.glob("*.pt"))  # read by vLLM if there is nothing else
-    return sorted(found)
+    files = {file for kind in _PATTERNS for file in place.glob(kind) if not file.is_dir()}
+    if not any(file.suffix in _WEIGHTS for file in files):
+        files.update(place.glob("*.pt"))  # read by vLLM if there is nothing else
+    return sorted(files)
 
 
 _WHOLE = 2**22
@@ -199,11 +199,11 @@ def mark_checkpoint(place: Path) -> str:
     the folder, or its single file. Raises OSError if a file cannot be read.
     """
     files = model_files(str(place))
-    whole = hashlib.sha256()
+    total = hashlib.sha256()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for file, digest in zip(files, pool.map(_digest, files), strict=True):
-            whole.update(f"{file.name}\0{digest}\n".encode())
-    return whole.hexdigest()[:16]
+            total.update(f"{file.name}\0{digest}\n".encode())
+    return total.hexdigest()[:16]
 
 
 def mark_of(model: str) -> str | None:
