@@ -1,4 +1,4 @@
-"""Callbacks that run right after a module is imported, so that waiting for it costs nothing.
+"""Callbacks that run right after a module is imported; waiting for it costs nothing.
 
 Only the standard library is used here: adapters load this module as a last resort.
 """
@@ -27,7 +27,7 @@ def after_import(name: str, callback: Callback) -> None:
 
 
 def missing_modules(names: Iterable[str]) -> list[str]:
-    """The modules that no import could find, so that callbacks would wait forever.
+    """The modules that no import could find; their callbacks would wait forever.
 
     Only the package of the first part of a name is looked up by all of Python's finders; nothing is
     imported, since parent packages of a framework import most of it.
@@ -54,8 +54,10 @@ def _exists(name: str) -> bool:
         return spec is not None
     for folder in spec.submodule_search_locations or ():
         finder = pkgutil.get_importer(os.path.join(folder, *parts[:-1]))
-        found = None if finder is None else finder.find_spec(name)
-        if found is not None and found.loader is not None:  # a folder without code has none
+        module_spec = None if finder is None else finder.find_spec(name)
+        if (
+            module_spec is not None and module_spec.loader is not None
+        ):  # a folder without code has none
             return True
     return False
 

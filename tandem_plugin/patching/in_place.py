@@ -18,7 +18,7 @@ def put_in_place(
     """Apply each patch when its module is imported, or now if it already was; repeatable.
 
     patches: pairs of a module's name and its patch. remedy: how a user can fix a missing module.
-    Raises :class:`EngineError` for a missing module, whose patch would wait forever.
+    Raises :class:`EngineError` for a missing module: its patch would wait forever.
     """
     names = tuple(dict.fromkeys(name for name, _ in patches))
     if missing := missing_modules(names):

@@ -14,7 +14,7 @@ from typing import Any
 from tandem_plugin.errors import EngineError
 
 ForeignBase: Any = object
-"""The base of mixins, whose ``super()`` is the foreign class that they precede."""
+"""The base of mixins; their ``super()`` is the foreign class that they precede."""
 
 
 def _is_async(method: Any) -> bool:
@@ -55,7 +55,7 @@ def actor_in_tandem(actor: Any, ours: type) -> Any:
 
 
 def _like(actor: Any, derived: type) -> Any:
-    """A class as a Ray actor class, with the options of another one."""
+    """A class as a Ray actor class, with the options of ``actor``."""
     import ray
 
     options = getattr(actor, "_default_options", None)
@@ -65,10 +65,10 @@ def _like(actor: Any, derived: type) -> Any:
 def extended(ours: type) -> dict[str, Any]:
     """The methods of a mixin that the class below must have, by name."""
     methods: dict[str, Any] = {}
-    for one in reversed(ours.__mro__[:-1]):
+    for mixin in reversed(ours.__mro__[:-1]):
         methods |= {
             name: value
-            for name, value in vars(one).items()
+            for name, value in vars(mixin).items()
             if inspect.isfunction(value) and not name.startswith(("tandem_", "_tandem", "__"))
         }
     return methods
@@ -86,15 +86,17 @@ def in_place_of(name: str, ours: type) -> Patch:
     """
 
     def patch(module: ModuleType) -> None:
-        found = getattr(module, name)
+        current = getattr(module, name)
         # The class as it was written: Ray copied its methods into the one that it runs.
-        original = getattr(found, "__ray_actor_class__", found)
-        made = in_tandem(original, ours)
-        if made is original:
+        original = getattr(current, "__ray_actor_class__", current)
+        extended_class = in_tandem(original, ours)
+        if extended_class is original:
             return
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(made, attribute, getattr(original, attribute))
-        setattr(module, name, made if found is original else _like(found, made))
+            setattr(extended_class, attribute, getattr(original, attribute))
+        setattr(
+            module, name, extended_class if current is original else _like(current, extended_class)
+        )
 
     return patch
 

@@ -22,7 +22,7 @@ MADE_FOR = {
 
 _TRAINERS = ("verl", "openrlhf", "trl", "skyrl")
 _INSTALLED_ALONE = ("openrlhf", "skyrl")
-"""Those whose requirements would replace the versions that the extras install."""
+"""Trainers with requirements that would replace the versions that the extras install."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +35,31 @@ class VersionVerdict:
     """The remedy; empty if nothing is wrong."""
 
 
-def judge_version(name: str, found: str, label: str = "") -> VersionVerdict:
-    """What version ``found`` of ``name``, one of :data:`MADE_FOR`, means.
+def judge_version(name: str, version: str, label: str = "") -> VersionVerdict:
+    """What ``version`` of ``name``, one of :data:`MADE_FOR`, means.
 
-    label: the package and its version, for messages; ``found`` if empty.
+    label: the package and its version, for messages; ``version`` if empty.
     """
     first, last = MADE_FOR[name]
-    label = label or found
-    here, least, most = (release(text) for text in (found, first, last))
-    if least <= here and here[: len(most)] <= most:
+    label = label or version
+    installed, least, most = (release(text) for text in (version, first, last))
+    if least <= installed and installed[: len(most)] <= most:
         return VersionVerdict("ok", label)
     made_for = first if first == last else f"{first} to {last}"
     message = f"{label} is not a version that this release supports ({made_for})."
-    if name in _TRAINERS and here[:2] != most[:2]:
+    if name in _TRAINERS and installed[:2] != most[:2]:
         alone = "--no-deps " if name in _INSTALLED_ALONE else ""
         return VersionVerdict("problem", message, f'pip install {alone}"{name}=={last}"')
     package = label.partition(" ")[0] if " " in label else name
     return VersionVerdict("warning", message, f"Install {package} {made_for} if anything fails.")
 
 
-def check_version(name: str, found: str) -> str:
+def check_version(name: str, version: str) -> str:
     """The warning about a version at the start of a run; empty if there is none.
 
     Raises :class:`ConfigError` for a version that is not started.
     """
-    verdict = judge_version(name, found, f"{name} {found}")
+    verdict = judge_version(name, version, f"{name} {version}")
     if verdict.status == "problem":
         raise ConfigError(
             "framework-version-untested", message=verdict.message, command=verdict.remedy
@@ -88,7 +88,7 @@ def running_version(name: str) -> str | None:
 
 
 def release(text: str) -> tuple[int, ...]:
-    """The numbers of a version, so that a candidate counts as its release; empty if it has none."""
+    """The numbers of a version, where a candidate counts as its release; empty if it has none."""
     try:
         return Version(text).release
     except InvalidVersion:  # such as "dev", of vLLM's own sources
