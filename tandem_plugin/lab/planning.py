@@ -71,7 +71,7 @@ _BITS: Mapping[str, float] = {
     "mxfp8": 8.25,
     "mxfp4": 4.25,
 }
-"""Of vLLM's quantisations of a plain checkpoint: those whose linear layers it quantises."""
+"""vLLM's quantisations of a plain checkpoint that quantise its linear layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PlannedStates:
     channels: int
     """Of the convolution, but for those of the groups."""
     groups: int
-    """Groups of Mamba 2's heads, of which each GPU has at least one."""
+    """Groups of Mamba 2's heads; each GPU has at least one."""
     group_channels: int
     taps: int
     """Earlier tokens that the convolution reads."""
@@ -101,7 +101,7 @@ class PlannedStates:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCache:
-    """One GPU's paged KV cache, whose blocks senior and junior share."""
+    """One GPU's paged KV cache; senior and junior share its blocks."""
 
     block_bytes: int
     tokens: tuple[int, ...]
@@ -155,23 +155,23 @@ def planned_cache(
     size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
     tokens: list[int] = []
     for shape, count in attention.items():
-        ratio, rest = divmod(page, block_size * per_token[shape])
-        tokens += [block_size * (1 if rest else ratio)] * -(-count // size)
+        ratio, remainder = divmod(page, block_size * per_token[shape])
+        tokens += [block_size * (1 if remainder else ratio)] * -(-count // size)
     # Two: that of the last cached block, and the one that grows.
     held = 2 * sum(-(-count // size) for count in states.values())
     return PlannedCache(size * page, tuple(tokens), held)
 
 
-def read_checkpoint(given: str) -> PlannedModel:
+def read_checkpoint(checkpoint: str) -> PlannedModel:
     """Read the sizes in a checkpoint's ``config.json`` and in the headers of its safetensors.
 
-    given: a folder, or a name on the Hugging Face Hub, from which no weights are downloaded. Raises
-    :class:`ConfigError` for a model that cannot be planned.
+    checkpoint: a folder, or a name on the Hugging Face Hub, from which no weights are downloaded.
+    Raises :class:`ConfigError` for a model that cannot be planned.
     """
-    check_model(given, "checkpoint")
-    folder = Path(given).expanduser()
+    check_model(checkpoint, "checkpoint")
+    folder = Path(checkpoint).expanduser()
     is_local = os.path.exists(folder)
-    file = folder / "config.json" if is_local else _fetched(given)
+    file = folder / "config.json" if is_local else _fetched(checkpoint)
     try:
         config = parse_json(read_file(file))
         if not isinstance(config, dict):
@@ -179,27 +179,27 @@ def read_checkpoint(given: str) -> PlannedModel:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
-            "plan-config-unreadable", given=given, file=file, reason=reason
+            "plan-config-unreadable", given=checkpoint, file=file, reason=reason
         ) from error
     is_quantised = config.get("quantization_config") is not None
     if (nested := text_config(config)) is not config:
-        config = _whole(nested, given, file)
-    _check_kind(config, given)
-    attending, states = _layers(config, given)
-    heads, hidden = _number(config, "num_attention_heads", given), config.get("hidden_size")
+        config = _whole(nested, checkpoint, file)
+    _check_kind(config, checkpoint)
+    attending, states = _layers(config, checkpoint)
+    heads, hidden = _number(config, "num_attention_heads", checkpoint), config.get("hidden_size")
     by_default = hidden // heads if type(hidden) is int else None
-    tensors = None if is_local else _on_hub(given)
+    tensors = None if is_local else _on_hub(checkpoint)
     if tensors is None:
-        tensors = _in_folder(file.parent, given, config)
+        tensors = _in_folder(file.parent, checkpoint, config)
     return PlannedModel(
-        name=given,
+        name=checkpoint,
         parameters=sum(tensor.values for tensor in tensors),
         stored=sum(tensor.size for tensor in tensors) if is_quantised else None,
         layers=attending,
         heads=heads,
-        kv_heads=_number(config, "num_key_value_heads", given, heads),
-        head_size=_number(config, "head_dim", given, by_default),
-        longest=_number(config, "max_position_embeddings", given),
+        kv_heads=_number(config, "num_key_value_heads", checkpoint, heads),
+        head_size=_number(config, "head_dim", checkpoint, by_default),
+        longest=_number(config, "max_position_embeddings", checkpoint),
         states=states,
         linear=sum(tensor.values for tensor in tensors if tensor.is_linear),
     )
@@ -253,8 +253,8 @@ def _layers(config: Mapping[str, Any], name: str) -> tuple[int, PlannedStates | 
         kinds.pop(kind, None)
     if not kinds:
         return attending, None
-    (kind, count), *others = kinds.items()
-    if others or not attending or kind not in _STATES:
+    (kind, count), *further = kinds.items()
+    if further or not attending or kind not in _STATES:
         raise ConfigError("plan-model-unsupported", name=name, kind=config.get("model_type"))
     return attending, _STATES[kind](config, name, count)
 
@@ -450,9 +450,9 @@ def cpu_arguments(
     or ``VLLM_CPU_KVCACHE_SPACE``. models: the senior, and the junior if there is one. tokens: the
     longest response. Raises :class:`EngineError` if not even one response fits.
     """
-    own = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
+    chosen_memory = {"kv_cache_memory_bytes", "gpu_memory_utilization"} & arguments.keys()
     available = free_memory()
-    if own or os.environ.get("VLLM_CPU_KVCACHE_SPACE") or available is None:
+    if chosen_memory or os.environ.get("VLLM_CPU_KVCACHE_SPACE") or available is None:
         return {}, ""
     try:
         checkpoints = [read_checkpoint(model) for model in models]
@@ -470,11 +470,11 @@ def _planned(
     width = 4 if str(arguments.get("dtype")) in ("float32", "float") else 2
     block = int(arguments.get("block_size") or _BLOCK)
     cache = planned_cache(checkpoints, width, 1, block)
-    weights = _COPIES * sum(one.weights(width) for one in checkpoints)
+    weights = _COPIES * sum(checkpoint.weights(width) for checkpoint in checkpoints)
     room = int(_SHARE * (available - weights - _PROCESS))
-    longest = min(one.longest for one in checkpoints)
-    given = arguments.get("max_model_len")
-    target = int(given) if isinstance(given, int) and given > 0 else longest
+    longest = min(checkpoint.longest for checkpoint in checkpoints)
+    max_model_len = arguments.get("max_model_len")
+    target = int(max_model_len) if isinstance(max_model_len, int) and max_model_len > 0 else longest
     if cache.longest_sequence(room // cache.block_bytes) < min(target, tokens + 1):
         raise EngineError(
             "plan-memory-too-small",
@@ -485,12 +485,12 @@ def _planned(
         )
     requests = int(arguments.get("max_num_seqs") or _REQUESTS)
     # Whole requests, plus vLLM's reserved block; at least one request of the maximum length.
-    each = cache.blocks_of(min(target, tokens + _PROMPT))
-    useful = max(requests * each, cache.blocks_of(target)) + 1
+    blocks = cache.blocks_of(min(target, tokens + _PROMPT))
+    useful = max(requests * blocks, cache.blocks_of(target)) + 1
     memory = min(room, useful * cache.block_bytes)
     chosen = {"kv_cache_memory_bytes": memory}
     fitting = cache.longest_sequence(memory // cache.block_bytes)
-    if fitting < target and given is None:
+    if fitting < target and max_model_len is None:
         chosen["max_model_len"] = fitting
     return chosen
 
