@@ -80,23 +80,30 @@ def compare(
     pools, units = _groups("pool", pool), _groups("unit", unit)
     with _packages(), waiting("compare"):
         seniors = compared.read_seniors(results)
-        found = compared.compare(seniors, despite or (), pools, over, units)
-        tables = paper_tables(found, k)
+        comparison = compared.compare(seniors, despite or (), pools, over, units)
+        tables = paper_tables(comparison, k)
     text = "\n".join(map(markdown, tables))
     if out is not None:
-        notes = "".join(f"- {sentence}\n" for sentence in found.notes)
+        notes = "".join(f"- {sentence}\n" for sentence in comparison.notes)
         write_file(out / "tables.md", text + (notes and f"\n{notes}"))
     if json:
         files = {} if out is None else {"tables.md": str(out / "tables.md")}
         rows = [table_json(table) for table in tables]
-        print_json({"seniors": found.seniors, "tables": rows, "notes": found.notes, "files": files})
+        print_json(
+            {
+                "seniors": comparison.seniors,
+                "tables": rows,
+                "notes": comparison.notes,
+                "files": files,
+            }
+        )
         return
     console = table_console()
     if console.is_terminal:
         console.print(Markdown(text))
     else:
         echo(text)
-    for sentence in found.notes:
+    for sentence in comparison.notes:
         echo(sentence, err=True)
     if out is not None:
         echo(f"Wrote {out / 'tables.md'}.", err=True)
@@ -161,29 +168,29 @@ def _packages() -> Iterator[None]:
         raise EvaluationError("command-needs-package", package=error.name) from error
 
 
-def _trainings(given: list[str] | None) -> dict[str, Path]:
-    """The folders of trainings by name; raises :class:`EvaluationError` for another form."""
+def _trainings(options: list[str] | None) -> dict[str, Path]:
+    """The folders of trainings by name; raises :class:`EvaluationError` for other forms."""
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.lab.evaluation.inputs import named_path
 
-    named = [named_path(one) for one in given or ()]
-    for name, _ in named:
-        if [known for known, _ in named].count(name) > 1:
+    folders = [named_path(option) for option in options or ()]
+    for name, _ in folders:
+        if [used_name for used_name, _ in folders].count(name) > 1:
             raise EvaluationError("option-name-used-twice", option="--training", name=name)
-    return {name: Path(folder) for name, folder in named}
+    return {name: Path(folder) for name, folder in folders}
 
 
-def _groups(option: str, given: list[str] | None) -> dict[str, list[str]]:
-    """The members of each pool or unit; raises :class:`EvaluationError` for another form."""
+def _groups(option: str, groupings: list[str] | None) -> dict[str, list[str]]:
+    """The members of each pool or unit; raises :class:`EvaluationError` for other forms."""
     from tandem_plugin.errors import EvaluationError
     from tandem_plugin.lab.evaluation.inputs import checked_name
 
     groups: dict[str, list[str]] = {}
-    for one in given or ():
-        name, _, members = one.partition("=")
+    for grouping in groupings or ():
+        name, _, members = grouping.partition("=")
         listed = members.split(",")
         if not name or not all(listed):
-            raise EvaluationError("option-not-group", option=option, one=one)
+            raise EvaluationError("option-not-group", option=option, one=grouping)
         if checked_name(name, option) in groups:
             raise EvaluationError("option-name-twice", option=option, name=name)
         groups[name] = listed

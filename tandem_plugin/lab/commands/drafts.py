@@ -64,10 +64,10 @@ def drafts(
     arguments = engine_arguments(engine)
     sizes, numbers = _numbers("--batches", batches), _numbers("--drafts", lengths)
     taken = tandem_settings(ctx, settings or (), [schedule], _TAKEN)
-    asked = {**taken, "schedule": schedule, "junior": junior}
+    shared = {**taken, "schedule": schedule, "junior": junior}
     modes: dict[int, dict[str, Any]] = {0: {}}
     modes |= {number: {"mode": "speculative", "drafts": number} for number in numbers}
-    configs = {n: TandemConfig.from_mapping({**asked, **mode}) for n, mode in modes.items()}
+    configs = {n: TandemConfig.from_mapping({**shared, **mode}) for n, mode in modes.items()}
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     check_drafting_here()
     speeds: dict[int, dict[int, float]] = {}
@@ -78,11 +78,17 @@ def drafts(
             for size in sizes:
                 if size > seqs or (number and size * (number + 2) + max(numbers) + 2 > budget):
                     continue  # no engine would start with it
-                found = speeds.setdefault(size, {})
-                found[number] = _tokens_per_second(llm, size, max_tokens)
-                ratio = f", {found[number] / found[0]:.2f} of lockstep" if number else ""
+                speeds_of_size = speeds.setdefault(size, {})
+                speeds_of_size[number] = _tokens_per_second(llm, size, max_tokens)
+                ratio = (
+                    f", {speeds_of_size[number] / speeds_of_size[0]:.2f} of lockstep"
+                    if number
+                    else ""
+                )
                 name = f"{number} drafts" if number else "lockstep"
-                typer.echo(f"batch {size}, {name}: {found[number]:,.1f} tokens/s{ratio}", err=True)
+                typer.echo(
+                    f"batch {size}, {name}: {speeds_of_size[number]:,.1f} tokens/s{ratio}", err=True
+                )
     if not speeds:
         raise ConfigError("draft-batches-too-large", batches=batches, seqs=seqs)
     table = table_of(speeds, seqs)
@@ -105,28 +111,28 @@ def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
         table[size + 1 if fewer else following] = best[following]
     if sizes[-1] < largest:
         table[sizes[-1] + 1] = 0
-    kept = [(1, table[1])]
-    kept += [(size, n) for (_, before), (size, n) in pairwise(table.items()) if n != before]
-    return dict(kept)
+    changes = [(1, table[1])]
+    changes += [(size, n) for (_, before), (size, n) in pairwise(table.items()) if n != before]
+    return dict(changes)
 
 
-def _numbers(option: str, given: str) -> list[int]:
+def _numbers(option: str, text: str) -> list[int]:
     from tandem_plugin.errors import ConfigError
 
     try:
-        found = sorted({int(part) for part in given.split(",")})
+        counts = sorted({int(part) for part in text.split(",")})
     except ValueError:
-        found = []
-    if not found or found[0] < 1:
-        raise ConfigError("option-not-counts", option=option, given=given)
-    return found
+        counts = []
+    if not counts or counts[0] < 1:
+        raise ConfigError("option-not-counts", option=option, given=text)
+    return counts
 
 
 @contextmanager
 def _engine(
     senior: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], tokens: int
 ) -> Iterator[Any]:
-    """An engine in its own process, so that it frees the device for the next one."""
+    """An engine in its own process, which frees the device for the next one."""
     from tandem_plugin.lab.rollouts.engine import start_engine
 
     llm = start_engine(senior, arguments, settings, tokens)

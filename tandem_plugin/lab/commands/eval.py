@@ -154,7 +154,7 @@ _TEAM = {
     "top_p": "team_top_p",
     "top_k": "team_top_k",
 }
-"""The team's own option beside each one of the senior alone."""
+"""The team's option for each option of the senior alone."""
 
 _SAMPLING = {*_TEAM.keys() - {"samples"}, "max_tokens", "context", "seed", "engine"}
 _SAMPLING |= {"template_args"}
@@ -288,16 +288,18 @@ def _settings(ctx: typer.Context, part: Part) -> dict[str, Any]:
     """
     from tandem_plugin.lab.evaluation.generation import TEXT
 
-    settings, given, used = dict(ctx.params), _given(ctx), _OPTIONS[part]
+    settings, set_by_user, used = dict(ctx.params), _given(ctx), _OPTIONS[part]
     if part == "handoff":
         settings |= {
-            _TEAM[name]: settings[name] for name in _TEAM.keys() & given if _TEAM[name] not in given
+            _TEAM[name]: settings[name]
+            for name in _TEAM.keys() & set_by_user
+            if _TEAM[name] not in set_by_user
         }
-        given.discard("samples")
+        set_by_user.discard("samples")
     for name, option in ((str(param.name), param.opts[0]) for param in ctx.command.params):
         if name in ("junior", "benchmark") and name in used and not settings[name]:
             raise typer.BadParameter(f"{option} is needed for {part}.")
-        if name in given & _OPTIONS["all"] - used:
+        if name in set_by_user & _OPTIONS["all"] - used:
             raise typer.BadParameter(f"{option} has no effect on {part}.")
     settings["schedule"] = settings["schedule"] or ["step"]
     names = [name for name in settings["schedule"] if name != TEXT]  # it is of eval alone
@@ -310,8 +312,8 @@ def _teams_own(params: Mapping[str, Any]) -> dict[str, Any]:
 
     Top-k 0 is all tokens.
     """
-    own = {name: params[team] for name, team in _TEAM.items() if params[team] is not None}
-    return own | ({"top_k": own["top_k"] or None} if "top_k" in own else {})
+    of_team = {name: params[team] for name, team in _TEAM.items() if params[team] is not None}
+    return of_team | ({"top_k": of_team["top_k"] or None} if "top_k" in of_team else {})
 
 
 def _benchmarks(params: Mapping[str, Any]) -> list[Benchmark]:
@@ -350,21 +352,21 @@ def _noted(
     """The results' record of the protocol, with the settings used instead."""
     used = {name: value for name, value in params.items() if name in _OPTIONS[part]}
     for benchmark in benchmarks[:1]:  # each one's own are in its results
-        asked = benchmark.written or benchmark.template
+        template = benchmark.written or benchmark.template
         used |= {
-            "template": asked.template,
-            "instruction": asked.instruction,
-            "always_instructed": asked.always,
+            "template": template.template,
+            "instruction": template.instruction,
+            "always_instructed": template.always,
         }
     return record(params["protocol"], used)
 
 
-def _checkpoints(given: Sequence[str]) -> list[Checkpoint]:
+def _checkpoints(models: Sequence[str]) -> list[Checkpoint]:
     from tandem_plugin.lab.evaluation.inputs import find_checkpoint
     from tandem_plugin.progress import waiting
 
     with waiting("read the checkpoints", bar=True):
-        checkpoints = [find_checkpoint(model) for model in given]
+        checkpoints = [find_checkpoint(model) for model in models]
     _check_names([checkpoint.name for checkpoint in checkpoints], "--senior or --junior")
     return checkpoints
 

@@ -43,7 +43,7 @@ _OWN_NAMES = {("OpenRLHF", "max_model_len"): "--data.max_len {value}",
               ("TRL", "max_model_len"): "--vllm_max_model_length {value}",
               ("SkyRL", "max_model_len"):
               "generator.inference_engine.engine_init_kwargs.max_model_len={value}"}  # fmt: skip
-"""Where it has another name."""
+"""Where its name differs."""
 
 
 def plan(
@@ -118,9 +118,9 @@ def plan(
                 gpus=tensor_parallel_size,
             )
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
-    left = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
+    remaining = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
     cache = planned_cache(models, _WIDTH, tensor_parallel_size, _BLOCK)
-    blocks = max(0, left) // cache.block_bytes
+    blocks = max(0, remaining) // cache.block_bytes
     readable = min(model.longest for model in models)
     length = max_model_len or readable
     longest = min(cache.longest_sequence(blocks), readable)
@@ -134,7 +134,7 @@ def plan(
         "fits": longest >= length,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
-        "kv_cache_bytes": left,
+        "kv_cache_bytes": remaining,
         "kv_block_bytes": cache.block_bytes,
         "kv_blocks": blocks,
         "sequence_tokens": length,
@@ -218,9 +218,9 @@ def _show(result: dict[str, Any]) -> None:
         f"parameters  {result[role]['name']}"
         for role in ("senior", "junior")
     }
-    left = f"{result['kv_cache_bytes'] / _GIB:.2f} GiB"
+    memory = f"{result['kv_cache_bytes'] / _GIB:.2f} GiB"
     at_once = f"{result['sequences_at_once']:,} of {result['sequence_tokens']:,} tokens"
-    print_fields(fields | {"KV cache and activations": left, "sequences at once": at_once})
+    print_fields(fields | {"KV cache and activations": memory, "sequences at once": at_once})
     if result["fits"]:
         echo("Flags that set this:")
         print_fields({f"  {program}": flags for program, flags in result["flags"].items()})
@@ -230,13 +230,13 @@ def _show(result: dict[str, Any]) -> None:
 
 def _flags(settings: Mapping[str, Any]) -> dict[str, str]:
     """The engine's settings as each program takes them, but for one GPU, which is the default."""
-    given = {k: v for k, v in settings.items() if (k, v) != ("tensor_parallel_size", 1)}
+    engine_settings = {k: v for k, v in settings.items() if (k, v) != ("tensor_parallel_size", 1)}
     return {
         program: " ".join(
             _OWN_NAMES.get((program, name), form).format(
                 name=name, dashed=name.replace("_", "-"), value=value
             )
-            for name, value in given.items()
+            for name, value in engine_settings.items()
         )
         for program, form in _FLAGS.items()
     }

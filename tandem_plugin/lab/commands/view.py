@@ -120,13 +120,13 @@ def _counted(result: dict[str, Any]) -> str:
 def _report(result: dict[str, Any]) -> None:
     from rich.filesize import decimal
 
-    whole = result["of"]
+    totals = result["of"]
     echo(f"Wrote {result['page']}: {result['responses']:,} responses, {decimal(result['bytes'])}.")
     if result["without_room"]:
         shown = (
-            f"{result[name]:,} of {whole[name]:,} {name}"
+            f"{result[name]:,} of {totals[name]:,} {name}"
             for name in ("responses", "problems", "steps")
-            if whole[name]
+            if totals[name]
         )
         echo(f"Showing {', '.join(shown)}. Use --megabytes to show more.")
     if unread := result["unread_lines"]:
