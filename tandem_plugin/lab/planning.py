@@ -438,7 +438,7 @@ _SHARE = 0.7
 _REQUESTS, _PROMPT = 256, 1024
 """vLLM's ``max_num_seqs`` on a CPU, and a typical prompt length, for the largest useful cache."""
 _UNPLANNED = 4 * _GIB
-"""The most for models whose sizes are not known before they are loaded."""
+"""The most for models of unknown size before they are loaded."""
 
 
 def cpu_arguments(
