@@ -500,3 +500,23 @@ def test_batch_is_finished_once_and_only_if_it_was_begun() -> None:
     own._batch = None
     with refused("trl-batch-taken-twice"):
         own.finish_batch([])
+
+
+def test_tool_loop_trains_what_is_left_of_its_own_mask_and_log_probs() -> None:
+    """TRL's own, of text and feedback, go in; what the trainer gets is narrowed, both of them."""
+    from tandem_plugin.training.calls import NarrowedResponse, Response
+    from tandem_trl.rollouts import TandemRollouts
+
+    taken: list[Response] = []
+
+    def finish(responses: Any) -> list[NarrowedResponse]:
+        taken.extend(responses)
+        mask = np.array([True, False, False])
+        return [NarrowedResponse(np.array([4, 5, 6]), mask, [-1.0, 0.0, 0.0], None)]
+
+    rollouts = object.__new__(TandemRollouts)
+    rollouts.finish_batch = finish  # type: ignore[method-assign]
+    answers = ([[1, 1, 0]], ["messages"], [[4, 5, 6]], [[-1.0, -2.0, 0.0]], 3, 1)
+    narrowed = rollouts._tool_loop(lambda *given: answers, ["prompt"], [[1, 2]], "more")
+    assert narrowed == ([[1, 0, 0]], ["messages"], [[4, 5, 6]], [[-1.0, 0.0, 0.0]], 3, 1)
+    assert taken == [Response([1, 2], [4, 5, 6], [1, 1, 0], [-1.0, -2.0, 0.0])]
