@@ -57,7 +57,8 @@ def probabilities(llm: Any) -> list[Any]:
     from vllm import SamplingParams
 
     params = SamplingParams(temperature=1.0, seed=3, max_tokens=LENGTH, ignore_eos=True)
-    outputs = llm.generate([{"prompt_token_ids": ids} for ids in PROMPTS], params, use_tqdm=False)
+    prompts = [{"prompt_token_ids": ids} for ids in PROMPTS]
+    outputs = llm.generate(prompts, params, tandem=[*range(len(PROMPTS))], use_tqdm=False)
     return [output.outputs[0] for output in outputs]
 
 
@@ -145,7 +146,7 @@ def test_same_on_model_runner_v2(models: dict[str, Path], mode: str) -> None:
 def test_what_vllm_rejects_is_rejected_before_anything_is_loaded(
     models: dict[str, Path], online: str, dtype: str, reason: str
 ) -> None:
-    form = Form(FORMS["fp8"].quantise, online=online, dtype=dtype)
+    form = replace(FORMS["fp8"], online=online, dtype=dtype)
     with (
         refused("junior-engine-incompatible") as caught,
         engine("v1", models["senior"], models["plain"], form),
@@ -155,7 +156,7 @@ def test_what_vllm_rejects_is_rejected_before_anything_is_loaded(
 
 
 def test_quantised_checkpoint_is_not_quantised_again(models: dict[str, Path]) -> None:
-    form = Form(FORMS["int8"].quantise, online="fp8_per_channel", dtype="bfloat16")
+    form = replace(FORMS["int8"], online=ONLINE, dtype="bfloat16")
     with (
         refused("junior-engine-incompatible") as caught,
         engine("v1", models["senior"], models["int8"], form),

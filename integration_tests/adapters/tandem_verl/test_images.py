@@ -11,13 +11,15 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 
 import torch
-from support import agent_loops, picture_tool
+from support import agent_loops
 from support.grpo import GRPOReference, relative_error
 from support.images import ImageReference, make_seeing
 from support.trainer_run import assert_stopped
 from support.verl_run import TANDEM, VerlBench, VerlRun, pictures_of
 from support.vision_packages import offer_torchvision
 
+PICTURE_TOOL = Path(agent_loops.__file__).with_name("picture_tool.py")
+"""Loaded by verl alone: its tool has the name of another one's."""
 pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not offer_torchvision(), reason="no torchvision: constraints/install.py"),
@@ -118,7 +120,7 @@ def test_a_tool_may_return_an_image(flags: list[str], bench: VerlBench, tmp_path
     own = VerlBench.make(tmp_path, bench.model, agents=["tool_agent"], pictures=True)
     run = own.run(
         *flags,
-        f"{ROLLOUT}.multi_turn.function_tool_path={picture_tool.__file__}",
+        f"{ROLLOUT}.multi_turn.function_tool_path={PICTURE_TOOL}",
         f"{ROLLOUT}.multi_turn.format={agent_loops.PARSER}",
         f"{ROLLOUT}.multi_turn.max_assistant_turns={agent_loops.TURNS}",
         "data.max_response_length=192",
