@@ -21,6 +21,7 @@ from support.vision_packages import offer_torchvision
 PICTURE_TOOL = Path(agent_loops.__file__).with_name("picture_tool.py")
 """Loaded by verl alone: its tool has the name of another one's."""
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not offer_torchvision(), reason="no torchvision: constraints/install.py"),
 ]
