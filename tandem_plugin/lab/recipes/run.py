@@ -206,14 +206,21 @@ def startup_on_cpu(stand_ins: str) -> dict[str, str]:
 
     stand_ins: a module, or ``MODULE:FUNCTION``. Ray's GPUs are declared, not there.
     """
-    return {
+    variables = {
         "PYTHONPATH": str(Path(__file__).with_name("on_cpu")),
         "TANDEM_ON_CPU": stand_ins,
-        "RAY_ADDRESS": "local",
-        "RAY_OVERRIDE_RESOURCES": '{"CPU": 8, "GPU": 4, "object_store_memory": 500000000}',
         "RAY_USAGE_STATS_ENABLED": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
+    if joins_cluster():
+        return variables
+    resources = '{"CPU": 8, "GPU": 4, "object_store_memory": 500000000}'
+    return {**variables, "RAY_ADDRESS": "local", "RAY_OVERRIDE_RESOURCES": resources}
+
+
+def joins_cluster() -> bool:
+    """Whether ``RAY_ADDRESS`` names a running cluster, which says itself what its nodes have."""
+    return os.environ.get("RAY_ADDRESS", "") not in ("", "local")
 
 
 def without_flash_attn(variables: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.grading.rewards import reward_file
-from tandem_plugin.lab.recipes.run import Command, Run, hydra, hydra_text
+from tandem_plugin.lab.recipes.run import Command, Run, hydra, hydra_text, joins_cluster
 from tandem_plugin.patching.versions import installed_version
 from tandem_verl.keep_seniors import best_senior
 
@@ -213,14 +213,19 @@ def _on_cpu() -> dict[str, object]:
         f"+{_ROLLOUT}.enable_sleep_mode": False,
         f"{_ROLLOUT}.gpu_memory_utilization": 0.1,
         f"{_ROLLOUT}.agent.num_workers": 1,
-        "ray_kwargs.ray_init.num_cpus": 16,
-        "+ray_kwargs.ray_init.num_gpus": 1,
-        "+ray_kwargs.ray_init.address": "local",
-        "+ray_kwargs.ray_init.include_dashboard": False,
-        "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "transfer_queue.backend.SimpleStorage.total_storage_size": 10_000,
+        **({} if joins_cluster() else _LOCAL_RAY),
     }
+
+
+_LOCAL_RAY = {
+    "ray_kwargs.ray_init.num_cpus": 16,
+    "+ray_kwargs.ray_init.num_gpus": 1,
+    "+ray_kwargs.ray_init.address": "local",
+    "+ray_kwargs.ray_init.include_dashboard": False,
+    "+ray_kwargs.ray_init.object_store_memory": 500_000_000,
+}
 
 
 def before(run: Run) -> None:

@@ -264,6 +264,30 @@ def test_cpu_needs_no_gpu_and_no_setting_besides(trainer: str, tmp_path: Path) -
     assert plain.arguments != command.arguments
 
 
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf", "skyrl"])
+@pytest.mark.parametrize(
+    ("address", "joins"), [(None, False), ("", False), ("local", False), ("first:6379", True)]
+)
+def test_run_on_cpus_joins_the_cluster_that_is_named(
+    trainer: str, address: str | None, joins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    command = trainer_of(trainer).command(made_run(trainer, tmp_path, device="cpu"))
+    environment = command.environment({"RAY_ADDRESS": address or ""})
+    # A cluster's nodes have said what they have: Ray rejects who says it again.
+    text = " ".join(command.arguments)
+    says_resources = "ray_init" in text or "RAY_OVERRIDE_RESOURCES" in environment
+    assert says_resources is not joins
+    if joins:
+        assert environment["RAY_ADDRESS"] == "first:6379"
+    elif trainer == "verl":
+        assert "+ray_kwargs.ray_init.address=local" in text
+    else:
+        assert environment["RAY_ADDRESS"] == "local"
+
+
 @pytest.mark.parametrize(("has", "attention"), [(True, False), (False, True)])
 def test_missing_flash_attn_is_made_up_for(
     has: bool, attention: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
