@@ -115,10 +115,10 @@ class CheckpointNote:
 
     def _noted(self) -> dict[str, Any]:
         """Everything that a resumed run may change, by the names of messages."""
-        named = self.settings.get("junior") is not None
+        is_named = self.settings.get("junior") is not None
         return {
             **self.settings,
-            "junior": self.junior if named else None,
+            "junior": self.junior if is_named else None,
             "senior's start": self.start,
             **{f"contents of the {name}": mark for name, mark in self.marks.items()},
             "tandem-plugin": self.version,
@@ -152,14 +152,14 @@ class CheckpointNote:
         marks = self.marks.get("junior"), before.marks.get("junior")
         places = self.junior, before.junior
         now, was = places if None in marks else marks
-        named = self.settings.get("junior")
-        if now == was or (named is not None and named != before.settings.get("junior")):
+        junior = self.settings.get("junior")
+        if now == was or (junior is not None and junior != before.settings.get("junior")):
             return
-        if named is None and self.junior != before.junior:
+        if junior is None and self.junior != before.junior:
             raise ConfigError(
                 "checkpoint-tandem-dropped", folder=folder, junior=before.junior, now=self.junior
             )
-        raise ConfigError("junior-replaced", folder=folder, junior=named or self.junior)
+        raise ConfigError("junior-replaced", folder=folder, junior=junior or self.junior)
 
 
 def check_start(model: str, config: TandemConfig) -> None:

@@ -25,12 +25,12 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
     if not rows:
         raise AuthorshipError("batch-empty")
     facts = [_checked_facts(row, rules) for row in rows]
-    for row, own, senior in zip(rows, facts, replay_rows(rows, rules), strict=True):
-        _check_replay(row.name, own, senior)
-        _check_masks(row, own, senior)
+    for row, checked, senior in zip(rows, facts, replay_rows(rows, rules), strict=True):
+        _check_replay(row.name, checked, senior)
+        _check_masks(row, checked, senior)
     _check_seeds(rows)
-    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
-    trained = sum(int(one.trained_mask.sum()) for one in facts)
+    unknown = sum(int(fact.unknown_mask.sum()) for fact in facts)
+    trained = sum(int(fact.trained_mask.sum()) for fact in facts)
     _check_unknown(unknown, trained, rules.config.max_unknown_share)
     _check_trains(rows)
 
@@ -111,15 +111,15 @@ def replay_rows(rows: Sequence[Row], rules: TandemRules) -> list[NDArray[np.bool
             segments.append((number, start, stop))
             calls.append((rule, row.response_ids[start:stop], seed))
             done = stop
-    found = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
+    authors = [np.zeros(len(row.response_ids), dtype=np.bool_) for row in rows]
     for (number, start, stop), senior in zip(segments, _replay_each(calls), strict=True):
-        found[number][start:stop] = senior
-    return found
+        authors[number][start:stop] = senior
+    return authors
 
 
 def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np.bool_]]:
     """The authorship of each call's tokens, by its row's rule and its seed; one batch per rule."""
-    found: dict[int, NDArray[np.bool_]] = {}
+    authors: dict[int, NDArray[np.bool_]] = {}
     of_rule: dict[str, list[int]] = {}
     for number, (rule, _, _) in enumerate(calls):
         of_rule.setdefault(rule.fingerprint, []).append(number)
@@ -128,8 +128,8 @@ def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np
         replayed = rule.replay_batch(
             [calls[number][1] for number in numbers], [calls[number][2] for number in numbers]
         )
-        found |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
-    return [found[number] for number in range(len(calls))]
+        authors |= zip(numbers, (authorship.senior for authorship in replayed), strict=True)
+    return [authors[number] for number in range(len(calls))]
 
 
 def _checked_facts(row: Row, rules: TandemRules) -> ResponseAuthorship:

@@ -58,12 +58,12 @@ def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemCon
 
     Raises :class:`ConfigError` for invalid or missing settings.
     """
-    flags, others = split_arguments(arguments)
-    given = environment_settings()
-    if given is None and not flags:
+    flags, trainer_arguments = split_arguments(arguments)
+    from_environment = environment_settings()
+    if from_environment is None and not flags:
         raise ConfigError("tandem-settings-missing", plain=plain)
-    settings = merged({"a flag": flags, VARIABLE: given or {}})
-    return TandemConfig.from_mapping(settings), others
+    settings = merged({"a flag": flags, VARIABLE: from_environment or {}})
+    return TandemConfig.from_mapping(settings), trainer_arguments
 
 
 def merged(places: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def merged(places: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for place, given in places.items():
-        for name, value in given.items():
+    for place, values in places.items():
+        for name, value in values.items():
             if name in settings and settings[name] != value:
                 raise ConfigError(
                     "tandem-setting-overridden",
@@ -94,12 +94,12 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
     Raises :class:`ConfigError` for a flag without a value, given twice, or misspelt.
     """
     settings: dict[str, Any] = {}
-    others: list[str] = []
+    trainer_arguments: list[str] = []
     remaining = iter(arguments)
     for argument in remaining:
         if not argument.startswith(PREFIX):
             check_spelling(argument)
-            others.append(argument)
+            trainer_arguments.append(argument)
             continue
         name, equals, value = argument.removeprefix(PREFIX).partition("=")
         if not equals:
@@ -110,7 +110,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]
         if name in settings:
             raise ConfigError("tandem-flag-twice", name=name)
         settings[name] = parsed(value)
-    return settings, others
+    return settings, trainer_arguments
 
 
 def check_spelling(argument: str) -> None:

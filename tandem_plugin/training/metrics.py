@@ -36,9 +36,9 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     facts = [row.facts for row in rows if row.facts is not None]
     if not facts:
         return {}
-    lengths = np.array([one.length for one in facts])
-    senior = np.concatenate([one.authorship for one in facts])
-    written = np.concatenate([_written(one) for one in facts])
+    lengths = np.array([response.length for response in facts])
+    senior = np.concatenate([response.authorship for response in facts])
+    written = np.concatenate([_written(response) for response in facts])
     row_of_token = np.repeat(np.arange(len(rows)), lengths)
 
     begins = np.ones(len(senior), dtype=np.bool_)  # of a run of one row's written tokens
@@ -47,7 +47,7 @@ def tandem_metrics(rows: Sequence[Row]) -> dict[str, float]:
     handoffs = np.zeros(len(senior), dtype=np.bool_)
     handoffs[1:] = senior[1:] != senior[:-1]
     handoffs &= written & ~begins
-    unknown = sum(int(one.unknown_mask.sum()) for one in facts)
+    unknown = sum(int(response.unknown_mask.sum()) for response in facts)
     of_junior = int(((begins | handoffs) & ~senior).sum())
     senior_tokens = np.bincount(row_of_token, weights=senior & written, minlength=len(rows))
     length = {"tandem/tokens_per_junior_span": int((written & ~senior).sum()) / max(of_junior, 1)}
@@ -71,7 +71,7 @@ def metrics_together(rows: Sequence[Row]) -> dict[str, float]:
     :func:`tandem_metrics`, over the others. Empty without such a share.
     """
     facts = [row.facts for row in rows if row.facts is not None]
-    if not any(one.settings.get(ALONE) for one in facts):
+    if not any(response.settings.get(ALONE) for response in facts):
         return {}
     together = [row for row in rows if row.facts is None or not _is_alone(row.facts)]
     metrics = {"tandem/alone_share": 1 - len(together) / len(rows)}
@@ -112,16 +112,18 @@ def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def counters_of_engines(engines: Sequence[Any], what: str) -> list[dict[str, Any]]:
+def counters_of_engines(engines: Sequence[Any], name: str) -> list[dict[str, Any]]:
     """The counters of each engine, from ``tandem_counters`` of its Ray actor.
 
-    what: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire`.
+    name: one of the names for ``collective_rpc`` in :mod:`tandem_plugin.engine.wire`.
     """
     if not engines:
         return []
     import ray
 
-    counters: list[dict[str, Any]] = ray.get([one.tandem_counters.remote(what) for one in engines])
+    counters: list[dict[str, Any]] = ray.get(
+        [engine.tandem_counters.remote(name) for engine in engines]
+    )
     return counters
 
 
@@ -147,13 +149,13 @@ class EngineLog:
         senior's entropy and KL(senior || junior) over the same; ``tandem/senior_cross_entropy``: of
         the senior's -log p over the junior's tokens.
         """
-        now = [self._kind(**one) for one in engines]
+        now = [self._kind(**counters) for counters in engines]
         before = self._before if len(self._before) == len(now) else [self._kind()] * len(now)
         self._before = now
-        more: list[Any] = [a.since(b) for a, b in zip(now, before, strict=True)]
-        total = sum(more, self._kind())
-        found = _draft_rates(total) if isinstance(total, DraftStats) else total.means()
-        return {f"tandem/{name}": value for name, value in found.items()}
+        increments: list[Any] = [a.since(b) for a, b in zip(now, before, strict=True)]
+        total = sum(increments, self._kind())
+        means = _draft_rates(total) if isinstance(total, DraftStats) else total.means()
+        return {f"tandem/{name}": value for name, value in means.items()}
 
 
 def _draft_rates(drafts: DraftStats) -> dict[str, float]:

@@ -132,7 +132,7 @@ def author_response(
     return AuthoredResponse(
         senior[len(prompt) :],
         _unknown(trained, parts)[len(prompt) :],
-        tuple((one.seed, one.start - len(prompt), one.stop - len(prompt)) for one in chosen),
+        tuple((part.seed, part.start - len(prompt), part.stop - len(prompt)) for part in chosen),
     )
 
 
@@ -152,18 +152,18 @@ def _parts(
 ) -> list[_Part]:
     """The part that each call may have written, for calls with any trained token."""
     stops = trained_stops([stretch for _, stretch in candidates], trained)
-    found = [
+    spans = [
         (call, stretch.start, stop)
         for (call, stretch), stop in zip(candidates, stops, strict=True)
         if stop > stretch.start
     ]
     replayed = rule.replay_batch(
-        [call.token_ids[: stop - start] for call, start, stop in found],
-        [call.seed for call, _, _ in found],
+        [call.token_ids[: stop - start] for call, start, stop in spans],
+        [call.seed for call, _, _ in spans],
     )
     return [
         _Part(call.seed, start, stop, authorship.senior)
-        for (call, start, stop), authorship in zip(found, replayed, strict=True)
+        for (call, start, stop), authorship in zip(spans, replayed, strict=True)
     ]
 
 
@@ -214,7 +214,7 @@ def _unknown(trained: NDArray[np.bool_], parts: Sequence[_Part]) -> NDArray[np.b
     author = np.full(len(trained), -1, dtype=np.int8)
     differing = np.zeros(len(trained), dtype=np.bool_)
     for part in parts:
-        here = slice(part.start, part.stop)
-        differing[here] |= (author[here] >= 0) & (author[here] != part.senior)
-        author[here] = part.senior
+        place = slice(part.start, part.stop)
+        differing[place] |= (author[place] >= 0) & (author[place] != part.senior)
+        author[place] = part.senior
     return differing & trained

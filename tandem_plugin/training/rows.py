@@ -53,7 +53,7 @@ class Row:
             dict(facts.settings),
             facts.junior,
             [list(segment) for segment in segments],
-            [list(one) for one in facts.unknown] or None,
+            [list(span) for span in facts.unknown] or None,
         )
         return dict(zip(_COLUMNS, values, strict=True))
 
@@ -85,7 +85,7 @@ def write_step(
     ``gts``, ``score``). Raises :class:`OutputError` if the file cannot be written.
     """
     lines = (
-        json.dumps({**known, "step": step, **row.dump()}, default=str)  # golds may be any objects
-        for row, known in responses
+        json.dumps({**columns, "step": step, **row.dump()}, default=str)  # golds may be any objects
+        for row, columns in responses
     )
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))

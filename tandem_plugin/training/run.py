@@ -75,12 +75,12 @@ class TandemRun:
         self._is_warned = False
 
     @classmethod
-    def start(cls, rules: TandemRules, *more: Any) -> Self:
+    def start(cls, rules: TandemRules, *arguments: Any) -> Self:
         """A run with the rules of its tokenizer; announced in its log.
 
-        more: further arguments of a subclass.
+        arguments: further ones of a subclass.
         """
-        run = cls(rules, *more)
+        run = cls(rules, *arguments)
         # Not logging: a trainer's level hides it, and this line is the user's proof.
         print(announcement(run.config, run.rules.default), flush=True)
         return run

@@ -45,9 +45,9 @@ def warn_of_changed_sampling(options: Mapping[str, Any]) -> None:
     changed = changed_sampling(options)
     if not changed:
         return
-    named = ", ".join(f"{name}={shown(value)}" for name, value in changed.items())
+    listed = ", ".join(f"{name}={shown(value)}" for name, value in changed.items())
     print(
-        f"WARNING: {named}: tokens are sampled from another distribution than the one whose log "
+        f"WARNING: {listed}: tokens are sampled from another distribution than the one whose log "
         "probabilities the trainer computes. Importance ratios, KL terms and gradients are biased: "
         "without an update, the ratios' mean was 2.15 with top_k=3 and 0.69 with top_p=0.5, "
         "instead of 1. Only the trainer's own temperature is part of both.",

@@ -87,12 +87,12 @@ class VLLMServer:
 
 
 def _check_rules(server: VLLMServer, model: str, rules: TandemRules) -> None:
-    own = rules.default.request(0).to_wire()
-    status, text = _complete(server, model, {**own, "fingerprint": _NO_RULE})
+    request = rules.default.request(0).to_wire()
+    status, text = _complete(server, model, {**request, "fingerprint": _NO_RULE})
     if status == 200:
         raise EngineError("server-not-in-tandem", url=server.url)
     if _REJECTED in text:
-        status, text = _complete(server, model, own)
+        status, text = _complete(server, model, request)
     if status != 200:
         raise EngineError("server-rejects-tandem", url=server.url, status=status, answer=text)
 

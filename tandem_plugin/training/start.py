@@ -136,8 +136,8 @@ class Start:
 
     def _view(self, run: TrainerRun) -> Option:
         def option(name: str) -> Any:
-            whole, _, setting = name.partition(".")
-            if whole != _TANDEM:
+            node, _, setting = name.partition(".")
+            if node != _TANDEM:
                 return run.setting(name)
             return getattr(self._tandem, setting) if setting else self._tandem
 

@@ -22,15 +22,15 @@ def answerers(validation: str) -> tuple[Answerer, ...]:
     return ("senior", "team") if validation == "both" else (answerer_of(validation, None),)
 
 
-def answerer_of(validation: str, said: Answerer | None) -> Answerer:
+def answerer_of(validation: str, field: Answerer | None) -> Answerer:
     """Who is to answer a validation prompt.
 
-    said: the prompt's own field. Raises :class:`ConfigError` if both are to answer and the prompt
+    field: the prompt's own. Raises :class:`ConfigError` if both are to answer and the prompt
     does not name one.
     """
-    if said is None and validation == "both":
+    if field is None and validation == "both":
         raise ConfigError("validation-answerer-unknown")
-    return "team" if (said or validation) == "team" else "senior"
+    return "team" if (field or validation) == "team" else "senior"
 
 
 def named(metrics: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
