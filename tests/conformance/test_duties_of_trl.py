@@ -44,8 +44,10 @@ class LLM:
     def generate(self, prompts: Any, sampling_params: Any, lora_request: None) -> list[Any]:
         answers = []
         for prompt, params in zip(prompts, sampling_params, strict=True):
-            tokens = self.driver.engine.answer(prompt["prompt_token_ids"], params.extra_args)
-            answers.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens)]))
+            ids = prompt["prompt_token_ids"]
+            tokens = self.driver.engine.answer(ids, params.extra_args)
+            outputs = [SimpleNamespace(token_ids=tokens)]
+            answers.append(SimpleNamespace(prompt_token_ids=list(ids), outputs=outputs))
         return answers
 
     def collective_rpc(self, method: str) -> list[Any]:
@@ -125,7 +127,7 @@ class OfGRPOTrainer(HeldToTheDuties):
             reward_weights=torch.ones(1),
             _logs={"rewards": {"reward": [0.0, 1.0] * PROMPTS}},
             _metrics={"train": defaultdict(list)},
-            _tokenize_prompts=lambda prompts: (prompts, None),
+            _tokenize_prompts=lambda prompts: (prompts, None, {}),
             _tool_call_loop=self.tool_loop,
         )
 

@@ -517,6 +517,15 @@ def test_tool_loop_trains_what_is_left_of_its_own_mask_and_log_probs() -> None:
     rollouts = object.__new__(TandemRollouts)
     rollouts.finish_batch = finish  # type: ignore[method-assign]
     answers = ([[1, 1, 0]], ["messages"], [[4, 5, 6]], [[-1.0, -2.0, 0.0]], 3, 1)
-    narrowed = rollouts._tool_loop(lambda *given: answers, ["prompt"], [[1, 2]], "more")
+    rollouts._shown, rollouts._fields = ["picture"], {"pixels": 1}
+    turns: list[Any] = []
+
+    def loop(*arguments: Any) -> Any:
+        turns.append(arguments)
+        return answers
+
+    turn = (["prompt"], [[1, 2]], [[4]], ["text"], [[-1.0]])
+    narrowed = rollouts._tool_loop(loop, *turn, None, None)
+    assert turns == [(*turn, ["picture"], {"pixels": 1})]
     assert narrowed == ([[1, 0, 0]], ["messages"], [[4, 5, 6]], [[-1.0, 0.0, 0.0]], 3, 1)
     assert taken == [Response([1, 2], [4, 5, 6], [1, 1, 0], [-1.0, -2.0, 0.0])]

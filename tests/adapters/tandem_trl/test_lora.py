@@ -283,9 +283,9 @@ def test_every_prompt_is_answered_with_the_adapter_that_was_sent_last() -> None:
     calls: list[tuple[list[Any], list[Any], dict[str, Any]]] = []
 
     class LLM:
-        def generate(self, prompts: Any, sampling_params: Any, **options: Any) -> str:
+        def generate(self, prompts: Any, sampling_params: Any, **options: Any) -> list[Any]:
             calls.append((prompts, sampling_params, options))
-            return "answers"
+            return [SimpleNamespace(prompt_token_ids=list(p["prompt_token_ids"])) for p in prompts]
 
     class Params:
         extra_args = MappingProxyType({"own": 1})
