@@ -32,7 +32,7 @@ def test_argument_that_vllm_lacks_is_refused_before_anything_is_read() -> None:
     wrong = {"enforce_eager": True, "max_modellen": 64}
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
         started = process.submit(start_engine, "there/is-no-model", wrong, None, 16)
-        with pytest.raises(EngineError, match="Did you mean max_model_len") as raised:
+        with pytest.raises(EngineError, match="Did you mean 'max_model_len'") as raised:
             started.result()
     assert raised.value.code == "vllm-argument-unknown"
 
