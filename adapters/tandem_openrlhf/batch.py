@@ -89,10 +89,10 @@ class OpenRLHFRun(TandemRun):
         if self.config.rollouts:
             dumps = []
             for sample, row in zip(samples, self._rows, strict=True):
-                known = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
+                text = {"input": sample.prompts[0], "output": decode(row.response_ids.tolist())}
                 # A reward model's reward is not known here.
                 reward = None if sample.rewards is None else float(sample.rewards[0])
-                dumps.append((row, {**known, "gts": sample.labels[0], "score": reward}))
+                dumps.append((row, {**text, "gts": sample.labels[0], "score": reward}))
             self.write_rows(step, dumps)
 
 

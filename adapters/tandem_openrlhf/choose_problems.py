@@ -18,10 +18,10 @@ from tandem_plugin.files import read_file, write_file
 
 def chosen(lines: Sequence[str], count: int, seed: int = 0) -> list[str]:
     """``count`` of the lines, each as often as any other or once more."""
-    draws, found = random.Random(seed), list[str]()
-    while len(found) < count:
-        found += draws.sample(lines, len(lines))
-    return found[:count]
+    draws, problems = random.Random(seed), list[str]()
+    while len(problems) < count:
+        problems += draws.sample(lines, len(lines))
+    return problems[:count]
 
 
 def write_chosen(source: str, count: str, out: str) -> None:

@@ -82,8 +82,8 @@ def broadcast_by_the_store(pynccl: ModuleType) -> None:
                 bits = tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
             bits = self.group.broadcast_obj(bits, src)
             if self.rank != src:
-                whole = torch.frombuffer(bytearray(bits), dtype=torch.uint8)
-                tensor.copy_(whole.view(tensor.dtype).view(tensor.shape))
+                received = torch.frombuffer(bytearray(bits), dtype=torch.uint8)
+                tensor.copy_(received.view(tensor.dtype).view(tensor.shape))
 
     pynccl.PyNcclCommunicator = Communicator  # type: ignore[attr-defined]
 
@@ -109,11 +109,11 @@ def optimize_with_torch(configuration: ModuleType) -> None:
     make = configuration.get_train_ds_config
 
     def get_train_ds_config(*arguments: Any, **options: Any) -> Any:
-        made = make(*arguments, **options)
-        optimizer = made.get("optimizer")
+        config = make(*arguments, **options)
+        optimizer = config.get("optimizer")
         if optimizer is not None and optimizer["type"] == "AdamW":
-            made["optimizer"] = optimizer | {"params": optimizer["params"] | {"torch_adam": True}}
-        return made
+            config["optimizer"] = optimizer | {"params": optimizer["params"] | {"torch_adam": True}}
+        return config
 
     configuration.get_train_ds_config = get_train_ds_config  # type: ignore[attr-defined]
 

@@ -40,11 +40,11 @@ def start_jobs_in_tandem(framework: str, patches: str) -> None:
         original: Callable[..., Any],
         *args: Any,
         runtime_env: Mapping[str, Any] | None = None,
-        **more: Any,
+        **options: Any,
     ) -> Any:
         check_in_place(framework)
         environment = {**(runtime_env or {}), "worker_process_setup_hook": hook}
-        return original(*args, runtime_env=environment, **more)
+        return original(*args, runtime_env=environment, **options)
 
     wrap_once(ray, "init", init)
 
@@ -79,13 +79,13 @@ def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
         kind = getattr(module, name).__ray_metadata__.modified_class
         settings = running_config().settings()
 
-        def init(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        def init(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             check_worker(framework, name, settings)
-            return original(*args, **more)
+            return original(*args, **options)
 
-        async def init_async(original: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        async def init_async(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
             check_worker(framework, name, settings)
-            return await original(*args, **more)
+            return await original(*args, **options)
 
         is_async = inspect.iscoroutinefunction(kind.__init__)
         wrap_once(kind, "__init__", init_async if is_async else init)

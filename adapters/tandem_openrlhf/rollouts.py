@@ -105,9 +105,9 @@ class SharedCalls:
         """
         ended = [ended.trajectory for ended in self.ended]
         served = []
-        for other in _without(trajectory, [*self.running, *ended]):
-            calls = _within(tokens, other.calls)
-            if calls and _fingerprint(other) != _fingerprint(trajectory):
+        for neighbour in _without(trajectory, [*self.running, *ended]):
+            calls = _within(tokens, neighbour.calls)
+            if calls and _fingerprint(neighbour) != _fingerprint(trajectory):
                 raise AuthorshipError("openrlhf-agent-keeps-engine")
             served += calls
         return served
@@ -120,7 +120,7 @@ class SharedCalls:
 
 
 def _without(trajectory: Trajectory, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    return [other for other in trajectories if other is not trajectory]
+    return [neighbour for neighbour in trajectories if neighbour is not trajectory]
 
 
 def _fingerprint(trajectory: Trajectory) -> str | None:
@@ -130,7 +130,7 @@ def _fingerprint(trajectory: Trajectory) -> str | None:
 def _within(tokens: Sequence[int], calls: Sequence[Call]) -> list[Call]:
     text = np.array(tokens, dtype=np.int64)
     written = ((call, np.concatenate([call.prompt_ids, call.token_ids])) for call in calls)
-    return [call for call, whole in written if np.array_equal(text[: len(whole)], whole)]
+    return [call for call, ids in written if np.array_equal(text[: len(ids)], ids)]
 
 
 class TandemExecutor(Delegate):
@@ -194,11 +194,11 @@ class RolloutActorInTandem(ClientDelegate):
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
         """One response to these tokens, with its own draws."""
-        own = copy.deepcopy(sampling_params)
-        call = self._shared.start(self._trajectory, prompt_token_ids, own.extra_args)
-        own.extra_args = call.extra_args
+        params = copy.deepcopy(sampling_params)
+        call = self._shared.start(self._trajectory, prompt_token_ids, params.extra_args)
+        params.extra_args = call.extra_args
         output = await self._target.generate(
-            prompt_token_ids, own, multi_modal_data=multi_modal_data
+            prompt_token_ids, params, multi_modal_data=multi_modal_data
         )
         for sample in output.outputs:
             call.returned(sample.token_ids, sample.index)
@@ -224,34 +224,36 @@ def narrowed(
             shared.of_others(trajectory, tokens)  # which the junior may have written
         return dict(response)
     trained = bits_of(response["action_ranges"], len(tokens))
-    made = Response((), tokens, trained, response.get("rollout_log_probs"))
-    kept = _explained(made, trajectory, shared)
-    if kept.facts is not None:
-        shared.remove({seed for seed, _, _ in kept.facts.segments})
+    answer = Response((), tokens, trained, response.get("rollout_log_probs"))
+    narrowed_response = _explained(answer, trajectory, shared)
+    if narrowed_response.facts is not None:
+        shared.remove({seed for seed, _, _ in narrowed_response.facts.segments})
     return {
         **response,
-        "action_ranges": ranges_of(kept.mask),
-        "rollout_log_probs": kept.log_probs,
-        AUTHORSHIP: kept.wire,
+        "action_ranges": ranges_of(narrowed_response.mask),
+        "rollout_log_probs": narrowed_response.log_probs,
+        AUTHORSHIP: narrowed_response.wire,
     }
 
 
-def _explained(made: Response, trajectory: Trajectory, shared: SharedCalls) -> NarrowedResponse:
+def _explained(response: Response, trajectory: Trajectory, shared: SharedCalls) -> NarrowedResponse:
     """A response of the trajectory's calls; of those in other trajectories' tasks only if needed.
 
     So the equal answers of two prompts stay apart where each agent awaits its own calls, in tasks
     of its own too.
     """
-    own = replace(trajectory, calls=[*trajectory.calls, *shared.within(made.response_ids)])
+    candidates = replace(
+        trajectory, calls=[*trajectory.calls, *shared.within(response.response_ids)]
+    )
     try:
-        return own.narrow([made])[0]
+        return candidates.narrow([response])[0]
     except AuthorshipError:
-        served = shared.of_others(trajectory, made.response_ids)
-        if not (served or own.calls):
+        served = shared.of_others(trajectory, response.response_ids)
+        if not (served or candidates.calls):
             raise AuthorshipError("openrlhf-response-without-call") from None
         if not served:
             raise
-    return replace(own, calls=[*own.calls, *served]).narrow([made])[0]
+    return replace(candidates, calls=[*candidates.calls, *served]).narrow([response])[0]
 
 
 def response_length(facts: ResponseAuthorship, most: int) -> int:

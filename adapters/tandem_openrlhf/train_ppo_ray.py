@@ -41,15 +41,15 @@ def prepare(config: TandemConfig) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
-        config, others = settings_of_command(arguments, f"python -m {_OPENRLHF}")
+        config, trainer_arguments = settings_of_command(arguments, f"python -m {_OPENRLHF}")
         start = Start(OpenRLHFCommand, config)
-        argument = flags_of_command(others, ARGUMENTS)
+        argument = flags_of_command(trainer_arguments, ARGUMENTS)
         if not argument("--help"):
             start.check(OpenRLHFCommand(argument))
         prepare(config)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")
-    sys.argv = [_OPENRLHF, *others]
+    sys.argv = [_OPENRLHF, *trainer_arguments]
     runpy.run_module(_OPENRLHF, run_name="__main__", alter_sys=True)
 
 

@@ -35,14 +35,14 @@ def main(
     experiment: one's own. config: the class of its settings, a subclass of SkyRL's own.
     """
     try:
-        tandem, others = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
+        tandem, trainer_arguments = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
         start = Start(SkyRLSettings, tandem)
         from skyrl.train.config import SkyRLTrainConfig
 
         from tandem_skyrl.experiment import TandemExp, run_experiment
         from tandem_skyrl.settings import put_settings
 
-        arguments = [one for one in others if not one.startswith(_ENTRY)]
+        arguments = [argument for argument in trainer_arguments if not argument.startswith(_ENTRY)]
         cfg = (config or SkyRLTrainConfig).from_cli_overrides(arguments)
         start.check(SkyRLSettings(cfg))
         warn_of_colocation(cfg)

@@ -27,9 +27,9 @@ Key = tuple[str, int]
 """A trajectory of a generation: its prompt's number in the data set, and that of its sample."""
 
 
-def key_of(one: TrajectoryID) -> Key:
+def key_of(trajectory_id: TrajectoryID) -> Key:
     """The key of a trajectory by SkyRL's own name for it."""
-    return str(one.instance_id), int(one.repetition_id)
+    return str(trajectory_id.instance_id), int(trajectory_id.repetition_id)
 
 
 class WrittenResponse(list[int]):
@@ -59,18 +59,20 @@ class Generation:
 
     def narrowed(self, output: GeneratorOutput) -> list[NarrowedResponse]:
         """The responses as SkyRL returns them, one for each turn in step-wise training."""
-        keys = [key_of(one) for one in output.get("trajectory_ids") or self.ids]
+        keys = [key_of(trajectory_id) for trajectory_id in output.get("trajectory_ids") or self.ids]
         log_probs = output.get("rollout_logprobs") or [None] * len(keys)
         columns = (output["prompt_token_ids"], output["response_ids"], output["loss_masks"])
-        responses = [Response(*each) for each in zip(*columns, log_probs, strict=True)]
+        responses = [
+            Response(*column_values) for column_values in zip(*columns, log_probs, strict=True)
+        ]
         numbers: dict[Key, list[int]] = {}
         for number, key in enumerate(keys):
             numbers.setdefault(key, []).append(number)
         narrowed = {
             number: response
-            for key, own in numbers.items()
+            for key, places in numbers.items()
             for number, response in zip(
-                own, self.trajectories[key].narrow([responses[n] for n in own]), strict=True
+                places, self.trajectories[key].narrow([responses[n] for n in places]), strict=True
             )
         }
         return [narrowed[number] for number in range(len(keys))]
@@ -80,9 +82,10 @@ class Generation:
         ids = output.get("trajectory_ids") or self.ids
         return [
             response.row(
-                f"Response {number} of {self.name} (prompt {one.instance_id})", str(one.instance_id)
+                f"Response {number} of {self.name} (prompt {trajectory_id.instance_id})",
+                str(trajectory_id.instance_id),
             )
-            for number, (one, response) in enumerate(zip(ids, narrowed, strict=True))
+            for number, (trajectory_id, response) in enumerate(zip(ids, narrowed, strict=True))
         ]
 
 
@@ -163,12 +166,15 @@ class SkyRLRun(TandemRun):
             answerer,
             ids,
             {
-                key_of(one): Trajectory.begin(
-                    self.rules, Place.of(kind, *where, *key_of(one)), step, by_team
+                key_of(trajectory_id): Trajectory.begin(
+                    self.rules, Place.of(kind, *where, *key_of(trajectory_id)), step, by_team
                 )
-                for one in ids
+                for trajectory_id in ids
             },
-            {key_of(one): answer_of(row) for one, row in zip(ids, rows or (), strict=False)},
+            {
+                key_of(trajectory_id): answer_of(row)
+                for trajectory_id, row in zip(ids, rows or (), strict=False)
+            },
         )
 
     def finish(self, generation: Generation, output: GeneratorOutput) -> None:

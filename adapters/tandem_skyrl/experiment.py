@@ -70,8 +70,8 @@ class TandemExp(MathExp):
         if self.tandem is None:
             raise EngineError("skyrl-hook-moved", name="BasePPOExp.get_generator")
         is_asynchronous = arguments["cfg"].trainer.fully_async.enabled
-        own = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
-        kind = in_tandem(self.trainer_class or own, TandemTrainer)
+        trainer = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
+        kind = in_tandem(self.trainer_class or trainer, TandemTrainer)
         return kind(**arguments, tandem=self.tandem)
 
 

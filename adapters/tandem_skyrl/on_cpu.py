@@ -42,10 +42,10 @@ def talk_by_gloo(distributed: ModuleType) -> None:
 
 def filter_prompts_here(dataset: ModuleType) -> None:
     """Its data set filters prompts in eight new processes, whatever the settings say."""
-    made = dataset.PromptDataset.__init__
+    original = dataset.PromptDataset.__init__
 
     def init(self: Any, *args: Any, **options: Any) -> None:
-        made(self, *args, **{**options, "num_workers": 0})
+        original(self, *args, **{**options, "num_workers": 0})
 
     dataset.PromptDataset.__init__ = init
 

@@ -30,8 +30,10 @@ class TandemClient(ClientDelegate):
             raise RequestError("skyrl-call-of-several-prompts", prompts=len(prompts))
         sampling = input_batch.get("sampling_params") or {}
         call = self._trajectory.call(prompts[0], sampling.get("extra_args"))
-        own = {**sampling, "extra_args": call.extra_args}
-        output = await self._target.generate({**input_batch, "sampling_params": own}, **options)
+        in_tandem = {**sampling, "extra_args": call.extra_args}
+        output = await self._target.generate(
+            {**input_batch, "sampling_params": in_tandem}, **options
+        )
         call.returned(output["response_ids"][0])
         self.last_ids = output["response_ids"][0]
         return output
@@ -99,10 +101,12 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
         self._tandem.prove(are_awake=True)
         place, ids = input_batch.get("batch_metadata"), input_batch.get("trajectory_ids")
         generation = self._tandem.begin(place, ids, input_batch.get("env_extras"))
-        own = copy.copy(self)  # asynchronous trainers generate several at once
-        own._generation = generation
+        generator = copy.copy(self)  # asynchronous trainers generate several at once
+        generator._generation = generation
         quiet = {"disable_tqdm": True} if disable_tqdm else {}
-        output: GeneratorOutput = await super(TandemGenerator, own).generate(input_batch, **quiet)
+        output: GeneratorOutput = await super(TandemGenerator, generator).generate(
+            input_batch, **quiet
+        )
         await asyncio.to_thread(self._tandem.finish, generation, output)
         return output
 
@@ -111,10 +115,10 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
         if self._generation is None or trajectory_id is None:
             raise EngineError("skyrl-loop-without-generation")
         trajectory = self._generation.trajectories[key_of(trajectory_id)]
-        own = copy.copy(self)
+        generator = copy.copy(self)
         client = TandemClient(self.inference_engine_client, trajectory)
-        own.inference_engine_client = client
-        output = await super(TandemGenerator, own).agent_loop(
+        generator.inference_engine_client = client
+        output = await super(TandemGenerator, generator).agent_loop(
             *arguments, trajectory_id=trajectory_id, **options
         )
         if not getattr(self, "use_conversation_multi_turn", True):
@@ -126,12 +130,12 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
         if self._generation is None:
             raise EngineError("skyrl-loop-without-generation")
         trajectories = self._generation.trajectories
-        own = copy.copy(self)
-        own.inference_engine_client = BatchClient(
+        generator = copy.copy(self)
+        generator.inference_engine_client = BatchClient(
             self.inference_engine_client,
-            [trajectories[key_of(one)] for one in self._generation.ids],
+            [trajectories[key_of(trajectory_id)] for trajectory_id in self._generation.ids],
         )
-        output: GeneratorOutput = await super(TandemGenerator, own).generate_batched(
+        output: GeneratorOutput = await super(TandemGenerator, generator).generate_batched(
             *arguments, **options
         )
         return output

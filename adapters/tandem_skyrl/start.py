@@ -95,9 +95,9 @@ class SkyRLSettings(TrainerRun):
         """The training responses', with the arguments that SkyRL passes on."""
         sampling = self._cfg.generator.sampling_params
         names = [name for name in NEUTRAL if name != "temperature"]
-        named = {f"generator.sampling_params.{n}": getattr(sampling, n, None) for n in names}
-        more = sampling.additional_kwargs or {}
-        return named | {f"additional_kwargs.{name}": value for name, value in more.items()}
+        by_name = {f"generator.sampling_params.{n}": getattr(sampling, n, None) for n in names}
+        additional = sampling.additional_kwargs or {}
+        return by_name | {f"additional_kwargs.{name}": value for name, value in additional.items()}
 
 
 def warn_of_colocation(cfg: SkyRLTrainConfig) -> None:

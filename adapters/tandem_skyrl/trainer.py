@@ -49,8 +49,8 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
         if self.cfg.trainer.algorithm.advantage_estimator in WHITENED:
             from skyrl.backends.skyrl_train.utils.ppo_utils import masked_whiten
 
-            own = data["loss_mask"].to(data["advantages"].dtype)
-            data["advantages"] = masked_whiten(data["advantages"], own) * data["response_mask"]
+            mask = data["loss_mask"].to(data["advantages"].dtype)
+            data["advantages"] = masked_whiten(data["advantages"], mask) * data["response_mask"]
         return data
 
     def train_critic_and_policy(self, data: TrainingInputBatch) -> Any:
@@ -63,14 +63,14 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
         validation = self._tandem.config.validation
         metrics: dict[str, Any] = {}
         for answerer in answerers(validation):
-            own = copy.copy(self)
-            own.cfg = copy.deepcopy(self.cfg)
-            own.cfg.trainer.export_path = dump_folder(
+            trainer = copy.copy(self)
+            trainer.cfg = copy.deepcopy(self.cfg)
+            trainer.cfg.trainer.export_path = dump_folder(
                 self.cfg.trainer.export_path, validation, answerer
             )
             self._tandem.answerer = answerer
-            found = await super(TandemTrainer, own).eval(*arguments, **options)
-            metrics |= named(found, answerer) if validation == "both" else found
+            measured = await super(TandemTrainer, trainer).eval(*arguments, **options)
+            metrics |= named(measured, answerer) if validation == "both" else measured
         self._tandem.forget_validation()
         return metrics
 
@@ -91,10 +91,10 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
 
         Raises like :meth:`CheckpointNote.check_resumed`.
         """
-        step, folder, *more = super().load_checkpoints()
+        step, folder, *extras = super().load_checkpoints()
         if step > 0:
             self._tandem_note().check_resumed(folder)
-        return (step, folder, *more)
+        return (step, folder, *extras)
 
     def _tandem_note(self) -> CheckpointNote:
         return self._tandem.note(str(self.cfg.trainer.policy.model.path))

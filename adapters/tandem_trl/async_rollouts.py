@@ -71,10 +71,10 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
     """In the child process: TRL's loop, which keeps the senior's tokens alone for training."""
 
     def __init__(
-        self, *, tandem: Mapping[str, Any], dataset_start_index: int = 0, **more: Any
+        self, *, tandem: Mapping[str, Any], dataset_start_index: int = 0, **options: Any
     ) -> None:
         """tandem: the run's settings. dataset_start_index: the first prompt of a resumed run."""
-        super().__init__(dataset_start_index=dataset_start_index, **more)
+        super().__init__(dataset_start_index=dataset_start_index, **options)
         config = TandemConfig.from_mapping(tandem)
         self._rules = TandemRules.from_tokenizer(config, self.tokenizer)
         self._first = dataset_start_index
@@ -91,11 +91,16 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         place = Place.of("training", self._first + group_id, sample)
         trajectory = Trajectory.begin(self._rules, place, self.model_version)
         _trajectory.set(trajectory)
-        messages, ids, sequences, *rest = await super()._generate_one(
+        messages, ids, sequences, *figures = await super()._generate_one(
             prompt, tool_dict, tools, group_id
         )
         rows = narrowed(trajectory, sequences)
-        return (messages, ids, [one for one in rows if any(one.completion_mask)], *rest)
+        return (
+            messages,
+            ids,
+            [sequence for sequence in rows if any(sequence.completion_mask)],
+            *figures,
+        )
 
     async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
         trajectory = _trajectory.get(None)
@@ -125,11 +130,13 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
     async def _score_group(self, group: Any) -> list[TandemSample]:
         samples = await super()._score_group(group)
         sequences = chain.from_iterable(group.completions_sequences)
-        names = [one.name for one in fields(RolloutSample)]
+        names = [field.name for field in fields(RolloutSample)]
         gold = answer_of({name: column[0] for name, column in group.reward_kwargs.items()})
         return [
-            TandemSample(*(getattr(one, name) for name in names), tandem=sequence.tandem, gold=gold)
-            for one, sequence in zip(samples, sequences, strict=True)
+            TandemSample(
+                *(getattr(sample, name) for name in names), tandem=sequence.tandem, gold=gold
+            )
+            for sample, sequence in zip(samples, sequences, strict=True)
         ]
 
 
@@ -200,11 +207,11 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         tandem: Mapping[str, Any],
         model_name: str,
         processing_class: Any,
-        **more: Any,
+        **options: Any,
     ) -> None:
         """args: the trainer's ``AsyncGRPOConfig``. tandem: :class:`TandemConfig`'s settings.
 
-        model_name: the trainer's model, by which the server knows it. more: of TRL's
+        model_name: the trainer's model, by which the server knows it. options: of TRL's
         ``AsyncRolloutWorker``, such as ``dataset``, ``reward_funcs`` and ``tools``, which override
         ``args``; a run with an adapter names it: ``lora_name="trl-policy"``. Raises
         :class:`ConfigError` for invalid settings.
@@ -213,18 +220,18 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._start = Start(AsyncSettings, config)
         if not issubclass(type(self)._loop_cls, TandemLoop):
             raise ConfigError("trl-worker-without-tandem", loop=type(self)._loop_cls.__name__)
-        given = {**_of_config(args), **more}
-        self._names_ends = "eos_token_ids" in given
+        options = {**_of_config(args), **options}
+        self._names_ends = "eos_token_ids" in options
         self._ends_of_model: tuple[int, ...] = ()
-        given.setdefault("eos_token_ids", [processing_class.eos_token_id])
-        sampled = {n: given[n] for n in ("top_k", "top_p", "min_p", "repetition_penalty")}
-        self._settings = AsyncSettings(args, given, model_name, sampled=sampled)
+        options.setdefault("eos_token_ids", [processing_class.eos_token_id])
+        sampled = {n: options[n] for n in ("top_k", "top_p", "min_p", "repetition_penalty")}
+        self._settings = AsyncSettings(args, options, model_name, sampled=sampled)
         self._start.check(self._settings)
         super().__init__(
-            tandem=dict(tandem), model_name=model_name, processing_class=processing_class, **given
+            tandem=dict(tandem), model_name=model_name, processing_class=processing_class, **options
         )
         self._model, self._decode = model_name, processing_class.decode
-        self._server = VLLMServer(given["vllm_server_url"])
+        self._server = VLLMServer(options["vllm_server_url"])
         self._run = TandemRun.start(TandemRules.from_tokenizer(config, processing_class))
         self._batch = _rows_of_update(args)
         self._written: list[tuple[Row, dict[str, Any]]] = []
@@ -242,8 +249,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._server.check(self._model, self._model, self._run.rules)
         if not self._names_ends:
             ends = {end for worker in self._of_server(RPC_ENDS) for end in worker}
-            known = (*self._loop_kwargs["eos_token_ids"], *self._ends_of_model, *sorted(ends))
-            self._loop_kwargs["eos_token_ids"] = list(dict.fromkeys(known))
+            end_ids = (*self._loop_kwargs["eos_token_ids"], *self._ends_of_model, *sorted(ends))
+            self._loop_kwargs["eos_token_ids"] = list(dict.fromkeys(end_ids))
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
         try:
             super().start()
@@ -322,8 +329,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
             text = {"input": self._decode(sample.input_ids[:prompt])}
             text["output"] = self._decode(row.response_ids)
             gold = getattr(sample, "gold", None)
-            known = {**text, "gts": gold, "score": sample.metrics["reward"]}
-            self._written.append((row, known))
+            columns = {**text, "gts": gold, "score": sample.metrics["reward"]}
+            self._written.append((row, columns))
 
     def _report(self, metrics: Mapping[str, Any]) -> None:
         """Metrics for the trainer's log; a pair is the sum of a mean and its weight."""
@@ -364,8 +371,8 @@ def _of_config(args: Any) -> dict[str, Any]:
     tasks = args.max_inflight_tasks
     if tasks < 0:  # as the trainer infers it
         tasks = max(args.max_staleness, 1) * _rows_of_update(args)
-    own = {name: getattr(args, theirs) for name, theirs in _OF_CONFIG.items()}
-    return {**own, "max_inflight_tasks": tasks}
+    options = {name: getattr(args, attribute) for name, attribute in _OF_CONFIG.items()}
+    return {**options, "max_inflight_tasks": tasks}
 
 
 def _rows_of_update(args: Any) -> int:

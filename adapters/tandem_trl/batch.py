@@ -90,14 +90,16 @@ class TRLRun(TandemRun):
             ],
         )
 
-    def take(self, batch: Batch, prompt_ids: Sequence[Ids], own: Sequence[Row]) -> None:
+    def take(self, batch: Batch, prompt_ids: Sequence[Ids], rows_here: Sequence[Row]) -> None:
         """Check a batch, over all processes, and log the team's metrics.
 
         Raises like :meth:`TandemRun.admit`, in every process alike.
         """
         from accelerate.utils import gather_object
 
-        responses: list[tuple[Ids, Row]] = gather_object(list(zip(prompt_ids, own, strict=True)))
+        responses: list[tuple[Ids, Row]] = gather_object(
+            list(zip(prompt_ids, rows_here, strict=True))
+        )
         rows = [row for _, row in responses]
         if batch.phase == "validation":
             self.check_validation(rows, "team" if batch.by_team else "senior")
@@ -110,7 +112,7 @@ class TRLRun(TandemRun):
         self._to_dump = (batch.step, responses)
 
     def keep_golds(
-        self, calculate: Callable[..., Any], inputs: Sequence[Mapping[str, Any]], *rest: Any
+        self, calculate: Callable[..., Any], inputs: Sequence[Mapping[str, Any]], *arguments: Any
     ) -> Any:
         """TRL's rewards of a generation; keeps the right answers of its rows, of all processes.
 
@@ -121,18 +123,18 @@ class TRLRun(TandemRun):
 
         if self.config.rollouts:
             self._golds = gather_object([answer_of(row) for row in inputs])
-        return calculate(inputs, *rest)
+        return calculate(inputs, *arguments)
 
     def engine_ends(self) -> set[int]:
         """The junior's token ids that end a response besides the senior's."""
         return {end for ends in self._of_engines(RPC_ENDS) for end in ends}
 
-    def _of_engines(self, what: str) -> Sequence[Any]:
+    def _of_engines(self, method: str) -> Sequence[Any]:
         """What the first worker of each engine returns, in every process."""
         from accelerate.utils import gather_object
 
-        own = [] if self._engine is None else [self._engine.collective_rpc(what)[0]]
-        every: list[Any] = gather_object(own)
+        result = [] if self._engine is None else [self._engine.collective_rpc(method)[0]]
+        every: list[Any] = gather_object(result)
         return every[:: self._trainer.vllm_generation.tensor_parallel_size]
 
     def check_loss(self, inputs: Inputs) -> None:
@@ -172,4 +174,4 @@ class TRLRun(TandemRun):
         logged = self._trainer._logs["rewards"]
         columns = [list(logged[name]) for name in self._trainer.reward_func_names]
         rewards = np.array(columns, np.float64).T * self._trainer.reward_weights.tolist()
-        return [None if np.isnan(each).all() else float(np.nansum(each)) for each in rewards]
+        return [None if np.isnan(row).all() else float(np.nansum(row)) for row in rewards]

@@ -33,11 +33,11 @@ def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
 
 
 def _begin(note: CheckpointNote, args: TrainingArguments, state: TrainerState) -> None:
-    kept = state.stateful_callbacks
+    states = state.stateful_callbacks
     if step := state.global_step:
-        before = CheckpointNote.of_fields(kept.get(_STATE, {}))
+        before = CheckpointNote.of_fields(states.get(_STATE, {}))
         note.check_resumed(_resumed_folder(args, step), before)
-    kept[_STATE] = asdict(note)
+    states[_STATE] = asdict(note)
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
@@ -47,13 +47,13 @@ class _Notes(TrainerCallback):  # type: ignore[misc]
         self._note = note
 
     def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         if state.is_world_process_zero:
             self._note.write(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
     def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         if state.is_world_process_zero:
             self._note.write(args.output_dir)
@@ -75,7 +75,7 @@ class NotedCheckpoints(_Notes):
         state: TrainerState,
         control: TrainerControl,
         model: Any = None,
-        **more: Any,
+        **options: Any,
     ) -> None:
         """Raises :class:`ConfigError` as the start of a run and a note's comparison do."""
         self._check(model, bool(state.global_step))
@@ -85,7 +85,7 @@ class NotedCheckpoints(_Notes):
 
 def _resumed_folder(args: TrainingArguments, step: int) -> Path:
     """The checkpoint that a training resumes, which TRL does not keep: the named or the usual."""
-    named = args.resume_from_checkpoint
-    if isinstance(named, str) and Path(named).is_dir():
-        return Path(named)
+    checkpoint = args.resume_from_checkpoint
+    if isinstance(checkpoint, str) and Path(checkpoint).is_dir():
+        return Path(checkpoint)
     return Path(args.output_dir) / f"checkpoint-{step}"

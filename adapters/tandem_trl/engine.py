@@ -43,8 +43,8 @@ class TandemPrompt(list[int]):
         super().__init__(ids)
         self.trajectory, self.request = trajectory, request
 
-    def __add__(self, more: Any) -> TandemPrompt:  # type: ignore[override]
-        return TandemPrompt(super().__add__(more), self.trajectory)
+    def __add__(self, tokens: Any) -> TandemPrompt:  # type: ignore[override]
+        return TandemPrompt(super().__add__(tokens), self.trajectory)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TandemPrompt, (list(self), None, self.request)
@@ -70,13 +70,13 @@ def answered(
     of each answer. Why: the process whose prompts these are may be another than the one that sends
     them. Goes when: TRL passes an engine sampling parameters for each prompt.
     """
-    pictures = [picture for each in images or () for picture in each or ()]
+    pictures = [picture for of_prompt in images or () for picture in of_prompt or ()]
     check_pictures(pictures, images=shows, trainer="TRL")
     rows = [getattr(prompt, "trajectory", None) for prompt in prompts]
-    known = [row for row in rows if row is not None]
-    if len(known) < len(rows):
+    trajectories = [row for row in rows if row is not None]
+    if len(trajectories) < len(rows):
         raise EngineError("trl-prompt-without-row")
-    calls = [row.call(prompt, extra) for row, prompt in zip(known, prompts, strict=True)]
+    calls = [row.call(prompt, extra) for row, prompt in zip(trajectories, prompts, strict=True)]
     for prompt, call in zip(prompts, calls, strict=True):
         prompt.request = call.request
     answers = generate(prompts, images=images, num_generations=1, **options)
@@ -108,10 +108,10 @@ class LLMInTandem(Delegate):
         Raises :class:`EngineError` if the engine read other tokens than TRL will train with.
         """
         params = [sampling_params.clone() for _ in prompts]
-        for own, prompt in zip(params, prompts, strict=True):
+        for sampling, prompt in zip(params, prompts, strict=True):
             request = getattr(prompt["prompt_token_ids"], "request", None)
             if request is not None:  # otherwise a call from elsewhere, which the engine rejects
-                own.extra_args = {**(own.extra_args or {}), "tandem": request}
+                sampling.extra_args = {**(sampling.extra_args or {}), "tandem": request}
         plain = [self._sent(prompt) for prompt in prompts]
         outputs = self._target.generate(
             plain, sampling_params=params, lora_request=self.adapter, **options
@@ -165,12 +165,15 @@ def start_next_engine_in_tandem(
                 lora.send_merged(generation)
             return
 
-        def in_tandem(llm: Callable[..., Any], **own: Any) -> LLMInTandem:
-            send, adapting = _how_to_send(generation, {**own, **arguments}, config)
-            given = {**own, **adapting, **arguments}
+        def in_tandem(llm: Callable[..., Any], **options: Any) -> LLMInTandem:
+            send, adapting = _how_to_send(generation, {**options, **arguments}, config)
+            of_engine = {**options, **adapting, **arguments}
             settings = {**config.settings(), "require": True}
-            given["additional_config"] = {**given.get("additional_config", {}), "tandem": settings}
-            engine = LLMInTandem(llm(**given))
+            of_engine["additional_config"] = {
+                **of_engine.get("additional_config", {}),
+                "tandem": settings,
+            }
+            engine = LLMInTandem(llm(**of_engine))
             check_engine(engine.llm_engine.vllm_config)
             send(engine)
             started(generation, engine)
@@ -184,17 +187,17 @@ def start_next_engine_in_tandem(
 
 
 def _start_engine(initialise: Callable[[Any], None], generation: VLLMGeneration) -> None:
-    own = functools.partial(initialise, generation)
+    create = functools.partial(initialise, generation)
     if _next:
-        _next.pop()(own, generation)
+        _next.pop()(create, generation)
     else:
-        own()
+        create()
 
 
 def _sampling(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """How TRL samples, by vLLM's names; arguments: of ``vllm.LLM``."""
-    own = {name: getattr(generation, name, None) for name in NEUTRAL}
-    options = {**own, **generation.generation_kwargs}
+    sampled = {name: getattr(generation, name, None) for name in NEUTRAL}
+    options = {**sampled, **generation.generation_kwargs}
     if options["temperature"] == generation.temperature:
         del options["temperature"]
     options["logits_processors"] = arguments.get("logits_processors")
@@ -223,6 +226,6 @@ def _how_to_send(
     return functools.partial(lora.send_adapters, generation), lora.lora_arguments(model)
 
 
-def _say(generation: VLLMGeneration, what: str) -> None:
+def _say(generation: VLLMGeneration, sentence: str) -> None:
     if generation.accelerator.is_main_process:
-        print(f"tandem: {what}.", file=sys.stderr, flush=True)
+        print(f"tandem: {sentence}.", file=sys.stderr, flush=True)

@@ -38,17 +38,19 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     """
     import trl
 
-    flags, others = split_arguments(arguments)
-    others = [part for one in others for part in split_flag(one)]
-    file = settings_of_file(others)
-    given = environment_settings()
-    settings = merged({"a flag": flags, VARIABLE: given or {}, "the file of --config": file})
+    flags, flags_of_trl = split_arguments(arguments)
+    flags_of_trl = [part for flag in flags_of_trl for part in split_flag(flag)]
+    file = settings_of_file(flags_of_trl)
+    from_environment = environment_settings()
+    settings = merged(
+        {"a flag": flags, VARIABLE: from_environment or {}, "the file of --config": file}
+    )
     engine = settings.get("engine")
-    if given is None and not settings.keys() - {"engine"}:
+    if from_environment is None and not settings.keys() - {"engine"}:
         raise ConfigError("tandem-settings-missing", plain="trl grpo")
     rollouts = tandem_rollouts(engine, **{k: v for k, v in settings.items() if k != "engine"})
     trl.GRPOTrainer = functools.partial(trl.GRPOTrainer, rollout_func=rollouts)
-    return others
+    return flags_of_trl
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -60,8 +62,8 @@ def main(arguments: Sequence[str]) -> None:
         from trl.scripts import grpo
 
         parser = grpo.make_parser(prog="python -m tandem_trl.grpo")
-        others = prepare(arguments)
-        parsed = parsed_whole(parser, others)
+        flags_of_trl = prepare(arguments)
+        parsed = parsed_whole(parser, flags_of_trl)
         rollouts = trl.GRPOTrainer.keywords["rollout_func"]
         trainer, model = trl.GRPOTrainer.func, parsed[2].model_name_or_path
         rollouts.check(GRPOSettings, parsed[1], model, trainer)
@@ -80,7 +82,7 @@ def parsed_whole(parser: TrlParser, arguments: Sequence[str]) -> Sequence[Any]:
     )
     keys = [key.removeprefix("--") for key in of_file[::2]]  # each is followed by its value
     _check_known(parser, "The file of --config", [k for k in keys if not is_tandems(k)])
-    flags = [one for one in of_command if one.startswith("-")]
+    flags = [argument for argument in of_command if argument.startswith("-")]
     _check_known(parser, "The command", flags or of_command)
     return list(parsed)
 
@@ -88,9 +90,9 @@ def parsed_whole(parser: TrlParser, arguments: Sequence[str]) -> Sequence[Any]:
 def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[str]) -> None:
     """Raise :class:`ConfigError` for the first unknown name, with the one that is most like it."""
     for name in unknown:
-        known = [action.dest for action in parser._actions]
-        meant = did_you_mean(name.partition("=")[0], known)
-        raise ConfigError("trl-config-key-unknown", where=where, name=name, meant=meant)
+        destinations = [action.dest for action in parser._actions]
+        nearest = did_you_mean(name.partition("=")[0], destinations)
+        raise ConfigError("trl-config-key-unknown", where=where, name=name, meant=nearest)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,9 @@ _NOT_MERGED = "vLLM does not apply it, and PEFT cannot merge it into the model's
 def _adapted_layers(model: PeftModel) -> Iterator[tuple[str, BaseTunerLayer]]:
     from peft.tuners.tuners_utils import BaseTunerLayer
 
-    return ((n, one) for n, one in model.named_modules() if isinstance(one, BaseTunerLayer))
+    return (
+        (n, module) for n, module in model.named_modules() if isinstance(module, BaseTunerLayer)
+    )
 
 
 def _unmergeable(layer: BaseTunerLayer) -> str:
@@ -184,7 +186,7 @@ def check_sent_alone(model: PreTrainedModel | PeftModel, name: str) -> None:
 def _is_sharded(model: PeftModel) -> bool:
     """Whether this process holds parts of weights alone: under FSDP 2 or DeepSpeed ZeRO-3."""
     weights = list(model.parameters())
-    return any(hasattr(one, "full_tensor") or hasattr(one, "ds_id") for one in weights)
+    return any(hasattr(weight, "full_tensor") or hasattr(weight, "ds_id") for weight in weights)
 
 
 def _unread(model: PeftModel) -> str:
@@ -271,8 +273,8 @@ def _weight_files(model: str, revision: str | None) -> dict[str, Path]:
         return {}
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if index.exists():
-        named = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        return {name: folder / file for name, file in named.items()}
+        file_names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return {name: folder / file for name, file in file_names.items()}
     if not single.exists():
         return {}
     with safe_open(single, "pt") as file:

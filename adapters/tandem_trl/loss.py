@@ -23,7 +23,7 @@ def checked_loss(
     model: nn.Module,
     inputs: Inputs,
     *args: Any,
-    **more: Any,
+    **options: Any,
 ) -> Any:
     """TRL's loss, once ``check`` accepted its inputs.
 
@@ -32,7 +32,7 @@ def checked_loss(
     """
     if model.training:
         check(inputs)
-    return loss(model, inputs, *args, **more)
+    return loss(model, inputs, *args, **options)
 
 
 class AdmittedTexts:

@@ -36,19 +36,19 @@ class TandemRLOOTrainer(RLOOTrainer):  # type: ignore[misc]
         Raises :class:`EngineError` if the engine that TRL starts is not in tandem.
         """
         self._rollouts, self._senior = rollout_func, torch.zeros(0, 0, dtype=torch.long)
-        given = _ARGUMENTS.bind_partial(self, *args, **options).arguments
-        rollout_func.check(RLOOSettings, given.get("args"), given.get("model"), type(self))
+        bound = _ARGUMENTS.bind_partial(self, *args, **options).arguments
+        rollout_func.check(RLOOSettings, bound.get("args"), bound.get("model"), type(self))
         super().__init__(*args, **options)
 
-    def _generate_single_turn(self, prompt_ids: Any, *more: Any) -> Any:
+    def _generate_single_turn(self, prompt_ids: Any, *arguments: Any) -> Any:
         if not self._rollouts.has_begun:
             self._rollouts.begin(RLOOSettings, self)
         prompts = self._rollouts.begin_batch(prompt_ids)
-        completions = super()._generate_single_turn(prompts, *more)
+        completions = super()._generate_single_turn(prompts, *arguments)
         finished = self._rollouts.finish_batch(
-            [Response(*each, [1] * len(each[1])) for each in zip(prompts, completions, strict=True)]
+            [Response(*pair, [1] * len(pair[1])) for pair in zip(prompts, completions, strict=True)]
         )
-        masks = [torch.tensor(one.mask).long() for one in finished]
+        masks = [torch.tensor(response.mask).long() for response in finished]
         self._senior = pad_sequence(masks, batch_first=True)
         return completions
 
@@ -57,9 +57,11 @@ class TandemRLOOTrainer(RLOOTrainer):  # type: ignore[misc]
         return {**output, SENIOR: self._seniors(output["completion_mask"])}
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> Any:
-        log_probs, entropies, *rest = super()._get_per_token_logps_and_entropies(*args, **options)
+        log_probs, entropies, *arguments = super()._get_per_token_logps_and_entropies(
+            *args, **options
+        )
         mask = self._seniors(log_probs)
-        return (log_probs * mask, None if entropies is None else entropies * mask, *rest)
+        return (log_probs * mask, None if entropies is None else entropies * mask, *arguments)
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
         self._senior = inputs[SENIOR]

@@ -60,15 +60,15 @@ class TandemRollouts:
         start_next_engine_in_tandem(config, engine, self._check_model, self._engine_started)
 
     def check(
-        self, kind: type[TRLSettings], args: Any, model: Any, trainer: Any, **more: Any
+        self, kind: type[TRLSettings], args: Any, model: Any, trainer: Any, **options: Any
     ) -> None:
         """Check a trainer's settings, before a model is loaded or once more is known.
 
         kind: of the trainer. model: its name or the model itself. trainer: it, or its class before
-        it exists. more: further fields of :class:`TRLSettings`. Raises like :meth:`Start.check`.
+        it exists. options: further fields of :class:`TRLSettings`. Raises like :meth:`Start.check`.
         """
         name = model if isinstance(model, str) else getattr(model, "name_or_path", None)
-        settings = kind(args, self._arguments, name, trainer, **more)
+        settings = kind(args, self._arguments, name, trainer, **options)
         self._start.check(settings)
         self._settings = settings
 
@@ -146,9 +146,11 @@ class TandemRollouts:
 
         columns: of :class:`Response`'s fields.
         """
-        responses = [Response(*each) for each in zip(*columns, strict=True)]
+        responses = [Response(*fields) for fields in zip(*columns, strict=True)]
         finished = self.finish_batch(responses)
-        return [one.mask_list for one in finished], [one.log_probs for one in finished]
+        return [response.mask_list for response in finished], [
+            response.log_probs for response in finished
+        ]
 
     def begin(self, kind: type[TRLSettings], trainer: GRPOTrainer) -> None:
         """Verify the engine before the first rollout, and let every loss be checked."""
@@ -189,7 +191,7 @@ class TandemRollouts:
         batch, self._batch = self._batch, None
         finished = batch.narrow(responses)
         rows = [batch.row(number, response) for number, response in enumerate(finished)]
-        self.run.take(batch, [list(one.prompt_ids) for one in responses], rows)
+        self.run.take(batch, [list(response.prompt_ids) for response in responses], rows)
         return finished
 
     @property
@@ -227,13 +229,13 @@ def check_grpo_trainers_at_creation() -> None:
     names = inspect.signature(GRPOTrainer.__init__)
 
     def created(create: Callable[..., None], trainer: Any, *args: Any, **options: Any) -> None:
-        given = names.bind_partial(trainer, *args, **options).arguments
-        rollouts = given.get("rollout_func")
+        bound = names.bind_partial(trainer, *args, **options).arguments
+        rollouts = bound.get("rollout_func")
         if not isinstance(rollouts, TandemRollouts):
             create(trainer, *args, **options)
             return
-        tools, kind = given.get("tools"), type(trainer)
-        rollouts.check(GRPOSettings, given.get("args"), given.get("model"), kind, tools=tools)
+        tools, kind = bound.get("tools"), type(trainer)
+        rollouts.check(GRPOSettings, bound.get("args"), bound.get("model"), kind, tools=tools)
         create(trainer, *args, **options)
         trainer._generate = functools.partial(rollouts.with_images, trainer._generate)
 

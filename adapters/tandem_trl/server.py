@@ -44,7 +44,7 @@ class TandemClient(Delegate):
         return {
             name: None
             if answers[0][name] is None
-            else [value for one in answers for value in one[name]]
+            else [value for answer in answers for value in answer[name]]
             for name in answers[0]
         }
 
@@ -63,16 +63,16 @@ def start_client(
     """
     from trl.generation import vllm_generation
 
-    made: list[TandemClient] = []
+    clients: list[TandemClient] = []
 
-    def in_tandem(client: Callable[..., Any], **own: Any) -> TandemClient:
-        plain = client(**own)
+    def in_tandem(client: Callable[..., Any], **options: Any) -> TandemClient:
+        plain = client(**options)
         rules = TandemRules.from_tokenizer(config, generation.processing_class)
         start = str(generation.model.name_or_path)
         VLLMServer(plain.base_url).check(plain.model, start, rules)
-        made.append(TandemClient(plain))
-        return made[0]
+        clients.append(TandemClient(plain))
+        return clients[0]
 
     with replaced(vllm_generation, "VLLMClient", in_tandem):
         initialise()
-    return made[0] if made else None
+    return clients[0] if clients else None

@@ -31,7 +31,10 @@ def rows_of_keys(batch: KVBatchMeta, tq: ModuleType) -> list[Row]:
             return [None] * len(batch.keys)
         return [None if row is None else row.numpy() for row in data[name].unbind()]
 
-    extras = [one if isinstance(one, dict) else {} for one in data.get("extra_fields").tolist()]
+    extras = [
+        fields_of_row if isinstance(fields_of_row, dict) else {}
+        for fields_of_row in data.get("extra_fields").tolist()
+    ]
     return [
         Row(
             facts=ResponseAuthorship.from_wire(extra.get(AUTHORSHIP)),
@@ -51,15 +54,15 @@ def rows_of_keys(batch: KVBatchMeta, tq: ModuleType) -> list[Row]:
 
 def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, Any]:
     """The arguments of a dump with tandem's columns, without padding, whose rows are None."""
-    kept = [i for i, row in enumerate(rows) if row is not None]
-    if not kept:
+    places = [i for i, row in enumerate(rows) if row is not None]
+    if not places:
         return dump
     columns = {
-        name: [values[i] for i in kept] if len(values) == len(rows) else values
+        name: [values[i] for i in places] if len(values) == len(rows) else values
         for name, values in dump["reward_extra_infos_dict"].items()
     }
     columns |= dumped_columns([row for row in rows if row is not None])
-    lists = {name: [dump[name][i] for i in kept] for name in _LISTS}
+    lists = {name: [dump[name][i] for i in places] for name in _LISTS}
     return {**dump, **lists, "reward_extra_infos_dict": columns}
 
 

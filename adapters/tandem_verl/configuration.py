@@ -28,8 +28,8 @@ def prepare(config: DictConfig) -> None:
     tandem = running_config(config, "A driver")
     start(VerlRun(config), tandem)
     read_the_base(config, tandem)
-    if (named := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
-        OmegaConf.update(config, OWN_MANAGER_KEY, named, force_add=True)
+    if (manager := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
+        OmegaConf.update(config, OWN_MANAGER_KEY, manager, force_add=True)
     OmegaConf.update(config, MANAGER_KEY, MANAGER, force_add=True)
     config.trainer.v1.trainer_mode = OUR_MODE + config.trainer.v1.trainer_mode
 

@@ -64,7 +64,7 @@ class ServerInTandem(ForeignBase):  # type: ignore[misc]
                 raise
             raise refusal from None
 
-    async def tandem_counters(self, what: str) -> dict[str, Any]:
+    async def tandem_counters(self, method: str) -> dict[str, Any]:
         """A worker's counters; verl's ``collective_rpc`` returns no answers."""
-        workers = await self.engine.collective_rpc(what)
+        workers = await self.engine.collective_rpc(method)
         return workers[0]  # type: ignore[no-any-return]

@@ -41,7 +41,9 @@ class KeepSeniors:
     def __init__(self, config: DictConfig) -> None:
         self._run = Path(config.trainer.default_local_dir).parent
 
-    def on_save(self, trainer: Any, global_step: int, checkpoint_dir: str, **more: object) -> None:
+    def on_save(
+        self, trainer: Any, global_step: int, checkpoint_dir: str, **options: object
+    ) -> None:
         """Take the senior out of a new checkpoint, and remove what is known to be worse.
 
         verl validates after it has saved. Touches: ``_validate`` of one ``PPOTrainer`` (verl 0.9).
@@ -82,8 +84,8 @@ def _validated(
     """A validation of verl's, whose accuracy is written beside the seniors."""
     metrics = validate(*args, **options)
     if (accuracy := accuracy_of(metrics)) is not None:
-        known = _accuracies(run) | {int(trainer.global_steps): accuracy}
-        write_file(run / _FILE, json.dumps(known) + "\n")
+        accuracies = _accuracies(run) | {int(trainer.global_steps): accuracy}
+        write_file(run / _FILE, json.dumps(accuracies) + "\n")
     return metrics
 
 
@@ -92,21 +94,21 @@ def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
 
     metrics: verl's, by names such as ``val-core/SOURCE/acc/mean@4``.
     """
-    found: dict[str, list[float]] = {}
+    figures: dict[str, list[float]] = {}
     for name, value in metrics.items():
         team = "team/" if name.startswith("team/") else ""
-        core, _, rest = name.removeprefix(team).partition("/")
-        source, *figure = rest.rsplit("/", 2)
+        core, _, path = name.removeprefix(team).partition("/")
+        source, *figure = path.rsplit("/", 2)
         if core == "val-core" and source and len(figure) == 2 and figure[1].startswith("mean@"):
-            found.setdefault(team + figure[0], []).append(float(value))
-    return next((fmean(found[kind]) for kind in _KINDS if kind in found), None)
+            figures.setdefault(team + figure[0], []).append(float(value))
+    return next((fmean(figures[kind]) for kind in _KINDS if kind in figures), None)
 
 
 def _accuracies(run: Path) -> dict[int, float]:
     """That of each validated step."""
     file = run / _FILE
-    known = parse_json(read_file(file)) if file.exists() else {}
-    return {int(step): float(accuracy) for step, accuracy in known.items()}
+    accuracies = parse_json(read_file(file)) if file.exists() else {}
+    return {int(step): float(accuracy) for step, accuracy in accuracies.items()}
 
 
 if __name__ == "__main__":

@@ -77,9 +77,9 @@ def _unsupported_option(adapter: Mapping[str, Any], rank: int, is_merged: bool, 
     adapter: PEFT's options. rank: the largest that the engine takes. is_merged: whether it gets
     merged weights. base: the path or name of the model, read in a local folder.
     """
-    known = _MERGED if is_merged else _SENT
+    supported = _MERGED if is_merged else _SENT
     for name, value in adapter.items():
-        if name not in known and value not in (None, False, "none", [], {}):
+        if name not in supported and value not in (None, False, "none", [], {}):
             return f"{name}={value}"
     initialised = str(adapter.get("init_lora_weights"))
     if not is_merged and initialised.startswith(_CHANGES_BASE):

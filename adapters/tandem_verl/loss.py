@@ -66,7 +66,7 @@ class WrappingWorker(ForeignBase):  # type: ignore[misc]
 
 
 def distilling(
-    loss_function: Callable[..., Any], *, data: Any, model_output: Any = None, **more: Any
+    loss_function: Callable[..., Any], *, data: Any, model_output: Any = None, **options: Any
 ) -> Any:
     """verl's distillation loss of a micro-batch; 0, with a graph, where no token is trained.
 
@@ -77,14 +77,14 @@ def distilling(
     """
     mask = data["response_mask"]
     if model_output is None or (mask.values() if mask.is_nested else mask).any():
-        return loss_function(model_output=model_output, data=data, **more)
-    one = mask.clone()
-    (one.values() if one.is_nested else one.view(-1))[0] = 1
+        return loss_function(model_output=model_output, data=data, **options)
+    lent_mask = mask.clone()
+    (lent_mask.values() if lent_mask.is_nested else lent_mask.view(-1))[0] = 1
     lent = data.copy()
-    lent["response_mask"] = one
-    _, metrics = loss_function(model_output=model_output, data=lent, **more)
-    tensors = [one.values() if one.is_nested else one for one in model_output.values()]
-    zero = sum(0.0 * one.sum() for one in tensors if one.requires_grad)
+    lent["response_mask"] = lent_mask
+    _, metrics = loss_function(model_output=model_output, data=lent, **options)
+    tensors = [tensor.values() if tensor.is_nested else tensor for tensor in model_output.values()]
+    zero = sum(0.0 * tensor.sum() for tensor in tensors if tensor.requires_grad)
     summed = {
         name: Metric(value=0.0, aggregation=AggregationType.SUM)
         for name, metric in metrics.items()
@@ -98,10 +98,10 @@ def imitating(
     *,
     data: TensorDict,
     model_output: Mapping[str, Any] | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Any:
     """verl's loss and metrics of a micro-batch, with the term if its batch carries the weight."""
-    computed = loss_function(model_output=model_output, data=data, **more)
+    computed = loss_function(model_output=model_output, data=data, **options)
     weight = tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0)
     if model_output is None or not weight:
         return computed
@@ -116,7 +116,7 @@ def imitating(
 
 
 def counting(
-    run: Callable[..., Any], engine: BaseEngine, data: TensorDict, *rest: Any, **more: Any
+    run: Callable[..., Any], engine: BaseEngine, data: TensorDict, *arguments: Any, **options: Any
 ) -> Any:
     """Count a mini-batch's tokens to imitate, over all ranks, before it is split and ``run``."""
     if tensordict_utils.get_non_tensor_data(data, LAMBDA_JUN, 0.0):
@@ -126,7 +126,7 @@ def counting(
         count = (mask.values() if mask.is_nested else mask).sum().to(get_device_id())
         torch.distributed.all_reduce(count, group=engine.get_data_parallel_group())
         tensordict_utils.assign_non_tensor(data, **{JUNIOR_TOKENS: count.item()})
-    return run(data, *rest, **more)
+    return run(data, *arguments, **options)
 
 
 def send_to_workers(

@@ -19,19 +19,21 @@ _OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
 class Misplaced:
     """Finds the keys that name tandem, misspell it or are its settings, outside the flag."""
 
-    def __init__(self, flag: str, given: Any | None, engines: str, users: Collection[str]) -> None:
+    def __init__(
+        self, flag: str, content: Any | None, engines: str, users: Collection[str]
+    ) -> None:
         """flag: the dotted path of tandem's node, whose parent is vLLM's ``additional_config``.
 
-        given: that parent's content, if a run has it. engines: the key below which a configuration
+        content: of that parent, if a run has it. engines: the key below which a configuration
         has arguments of engines. users: keys below which names are the user's own, once the flag is
         given.
         """
         self._additional, name = flag.split(".")[-2:]
-        self._engines, given = engines, parsed(given)
-        says_so = isinstance(given, Mapping) and name in given  # if only as null
+        self._engines, content = engines, parsed(content)
+        says_so = isinstance(content, Mapping) and name in content  # if only as null
         self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
         self._settings = setting_names()
-        if says_so and isinstance(node := given[name], Mapping):
+        if says_so and isinstance(node := content[name], Mapping):
             with suppress(Exception):  # reported where the settings are checked
                 self._settings |= {*parameter_names(str(node.get("schedule")))}
 

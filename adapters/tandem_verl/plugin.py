@@ -57,10 +57,10 @@ def _check_first(module: ModuleType, name: str, check: Callable[..., None]) -> N
         return
 
     @functools.wraps(original)
-    def checked(config: Any, *rest: Any, **more: Any) -> Any:
+    def checked(config: Any, *arguments: Any, **options: Any) -> Any:
         if _in_tandem(config):
-            check(config, *rest, **more)
-        return original(config, *rest, **more)
+            check(config, *arguments, **options)
+        return original(config, *arguments, **options)
 
     checked._tandem_wrapped = True  # type: ignore[attr-defined]
     setattr(module, name, checked)

@@ -59,8 +59,10 @@ def narrow(outputs: Sequence[AgentLoopOutput], trajectory: Trajectory) -> None:
     ``response_logprobs`` become zero outside the mask, as in verl for tool outputs.
     """
     responses = [
-        Response(one.prompt_ids, one.response_ids, one.response_mask, one.response_logprobs)
-        for one in outputs
+        Response(
+            output.prompt_ids, output.response_ids, output.response_mask, output.response_logprobs
+        )
+        for output in outputs
     ]
     for output, narrowed in zip(outputs, trajectory.narrow(responses), strict=True):
         if narrowed.facts is not None:
@@ -109,16 +111,16 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: Mapping[str, Any], **sample: Any
     ) -> Any:
-        own = {key: value for key, value in sample.items() if key not in (ROW, ANSWERER)}
+        fields_of_loop = {key: value for key, value in sample.items() if key not in (ROW, ANSWERER)}
         try:
-            one = copy.copy(self)
-            one._tandem_trajectory = make_trajectory(self.tandem_rules(), trajectory, sample)
-            one.llm_client = TandemClient(self.llm_client, one._tandem_trajectory)
-            verls: Any = super(WorkerInTandem, one)
-            return await verls._run_agent_loop(sampling_params, trajectory, **own)
+            worker = copy.copy(self)
+            worker._tandem_trajectory = make_trajectory(self.tandem_rules(), trajectory, sample)
+            worker.llm_client = TandemClient(self.llm_client, worker._tandem_trajectory)
+            verls: Any = super(WorkerInTandem, worker)
+            return await verls._run_agent_loop(sampling_params, trajectory, **fields_of_loop)
         except TandemError as error:
             # The trainer only logs what a trajectory raises, and trains on its siblings.
-            fields = {k: v for k, v in own.items() if k not in ("agent_name", "trace")}
+            fields = {k: v for k, v in fields_of_loop.items() if k not in ("agent_name", "trace")}
             failed = _failed_output(error, self.config)
             return await self._agent_loop_postprocess(failed, trajectory["validate"], **fields)
 
@@ -146,11 +148,11 @@ class WorkerInTandem(ForeignBase):  # type: ignore[misc]
             raise AuthorshipError(
                 "agent-loop-outputs-unsupported", count=len(outputs), where="with a reward model"
             )
-        carrier = next((one for one in reversed(outputs) if any(one.response_mask)), last)
+        carrier = next((output for output in reversed(outputs) if any(output.response_mask)), last)
         carrier.reward_score = last.reward_score
         graded = last.extra_fields.get("reward_extra_info", {})
         carrier.extra_fields["reward_extra_info"] = graded
-        return [*(one for one in outputs if one is not carrier), carrier]
+        return [*(output for output in outputs if output is not carrier), carrier]
 
 
 def check_outputs(config: Any, count: int) -> None:
@@ -205,10 +207,14 @@ class TandemAgentLoopManager:
         from verl.utils.import_utils import load_class_from_fqn
 
         running_config(config, "An agent-loop manager")
-        named = OmegaConf.select(config, OWN_MANAGER_KEY)
-        base = load_class_from_fqn(named, "AgentLoopManager") if named else AgentLoopManagerTQ
+        manager_name = OmegaConf.select(config, OWN_MANAGER_KEY)
+        base = (
+            load_class_from_fqn(manager_name, "AgentLoopManager")
+            if manager_name
+            else AgentLoopManagerTQ
+        )
         if not issubclass(base, AgentLoopManagerTQ):
-            raise ConfigError("verl-manager-unsupported", key=MANAGER_KEY, value=named)
+            raise ConfigError("verl-manager-unsupported", key=MANAGER_KEY, value=manager_name)
         manager = in_tandem(base, ManagerInTandem)
         return manager.create(*args, config=config, **options)
 

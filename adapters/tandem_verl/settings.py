@@ -95,8 +95,8 @@ def check_places(config: Any) -> None:
     from tandem_verl.misplaced import Misplaced
 
     tandem, plain = tandem_node(config), _plain(config)
-    given = _at(plain, FLAG.removesuffix(".tandem"))
-    places = list(Misplaced(FLAG, given, "engine_kwargs", _USERS).below(plain))
+    additional = _at(plain, FLAG.removesuffix(".tandem"))
+    places = list(Misplaced(FLAG, additional, "engine_kwargs", _USERS).below(plain))
     if tandem is None and _by_variable():
         places.append("the environment variable TANDEM_CONFIG")
     from_us = tandem is None and _at(plain, MANAGER_KEY) == MANAGER

@@ -231,10 +231,10 @@ def engine_options(config: DictConfig) -> dict[str, Any]:
         "speculative_config": of("mtp") if drafts else None,
         "enable_lora": bool(rank) and not of("lora.merge", _MODEL),
     }
-    given = {
+    of_user = {
         name.replace("-", "_"): value for name, value in (of("engine_kwargs.vllm") or {}).items()
     }
-    return implied | {name: value for name, value in given.items() if value is not None}
+    return implied | {name: value for name, value in of_user.items() if value is not None}
 
 
 def check_prompts(dataset: Any, *, images: bool = False) -> None:

@@ -95,11 +95,11 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     _tandem_answerer: Answerer | None = None
     """Who answers the current validation; None at any other time."""
 
-    def __init__(self, config: DictConfig, *rest: Any, **options: Any) -> None:
+    def __init__(self, config: DictConfig, *arguments: Any, **options: Any) -> None:
         restore_mode(config)
         self._tandem_rows: dict[str, Row] = {}
         """The rows for the next dump, by key."""
-        super().__init__(config, *rest, **options)
+        super().__init__(config, *arguments, **options)
 
     def _init_tokenizer(self) -> None:
         """Called first by a trainer, before it creates workers."""
@@ -140,8 +140,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         note = self._tandem_note  # while both models are what the engines have
         super()._load_checkpoint()
         if self.global_steps:
-            named = self.config.trainer.resume_mode == "resume_path"
-            folder = self.config.trainer.resume_from_path if named else self._tandem_checkpoint()
+            by_path = self.config.trainer.resume_mode == "resume_path"
+            folder = self.config.trainer.resume_from_path if by_path else self._tandem_checkpoint()
             note.check_resumed(folder)
 
     def _save_checkpoint(self) -> None:
@@ -152,12 +152,14 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
     def _tandem_servers(self) -> list[Any]:
         """The managers of the run's vLLM servers."""
         names = ("llm_server_manager", "standalone_server_manager")
-        found = (getattr(self, name, None) for name in names)
-        return [servers for servers in found if servers is not None]
+        managers = (getattr(self, name, None) for name in names)
+        return [servers for servers in managers if servers is not None]
 
     def _tandem_engine_metrics(self) -> dict[str, float]:
         """The metrics counted and measured by the run's engines since the last step."""
-        servers = [one for each in self._tandem_servers() for one in each.server_handles]
+        servers = [
+            server for manager in self._tandem_servers() for server in manager.server_handles
+        ]
         return self._tandem.metrics_of_actors(servers)
 
     def _build_replay_buffer(self) -> Any:
@@ -215,9 +217,9 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         self._tandem.check_imitation(metrics, "actor/")
         return result
 
-    def _validate(self, *merged: Any, **more: Any) -> dict[str, Any]:
+    def _validate(self, *merged: Any, **options: Any) -> dict[str, Any]:
         """Validate once per answerer, and return the metrics of all."""
-        if any(merged) or any(more.values()):
+        if any(merged) or any(options.values()):
             raise EngineError("verl-validations-merged", kind=type(self).__name__)
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
@@ -235,8 +237,8 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         keys = dump["reward_extra_infos_dict"].get("uid", [])
         dump = dumped_with(dump, [self._tandem_rows.pop(key, None) for key in keys])
         if (answerer := self._tandem_answerer) is not None:
-            said = {ANSWERED_BY: [answerer] * len(dump["inputs"])}
-            dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **said}
+            column = {ANSWERED_BY: [answerer] * len(dump["inputs"])}
+            dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **column}
             validation = self._tandem.config.validation
             dump["dump_path"] = dump_folder(dump["dump_path"], validation, answerer)
         return super()._dump_generations(**dump)

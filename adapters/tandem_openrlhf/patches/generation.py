@@ -39,9 +39,9 @@ class Engine(ForeignBase):  # type: ignore[misc]
         await super().__init__(*args, additional_config=additional, **arguments)
         self.executor = TandemExecutor(self.executor, config)
 
-    async def tandem_counters(self, what: str) -> dict[str, Any]:
+    async def tandem_counters(self, method: str) -> dict[str, Any]:
         """The counters that a worker of the engine reports."""
-        workers = await self.llm.collective_rpc(what)
+        workers = await self.llm.collective_rpc(method)
         return workers[0]  # type: ignore[no-any-return]
 
 
@@ -55,21 +55,21 @@ class Generator(ForeignBase):  # type: ignore[misc]
 
     tokenizer: Any
 
-    def __init__(self, *rest: Any, **more: Any) -> None:
-        super().__init__(*rest, **more)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.numbering = Numbering()
 
     def _dispatch_prompts_to_vllm(
-        self, prompts: Sequence[str], labels: Sequence[Any], **more: Any
+        self, prompts: Sequence[str], labels: Sequence[Any], **options: Any
     ) -> Any:
-        return super()._dispatch_prompts_to_vllm(prompts, self.numbering.keyed(labels), **more)
+        return super()._dispatch_prompts_to_vllm(prompts, self.numbering.keyed(labels), **options)
 
-    def generate_eval_samples(self, **more: Any) -> Any:
+    def generate_eval_samples(self, **options: Any) -> Any:
         training, samples = self.numbering, []
         try:
             for answerer in answerers(running_config().validation):
                 self.numbering = training.validating(by_team=answerer == "team")
-                answered = super().generate_eval_samples(**more)
+                answered = super().generate_eval_samples(**options)
                 rows = [
                     row_of_sample(sample, f"Response {number} of the validation", "")
                     for number, sample in enumerate(answered)
@@ -87,11 +87,11 @@ class Generator(ForeignBase):  # type: ignore[misc]
         return TandemRun(TandemRules.from_tokenizer(running_config(), self.tokenizer))
 
     def _process_response_into_experience(
-        self, response: dict[str, Any], **more: Any
+        self, response: dict[str, Any], **options: Any
     ) -> Experience:
         import torch
 
-        experience = super()._process_response_into_experience(response, **more)
+        experience = super()._process_response_into_experience(response, **options)
         facts = ResponseAuthorship.from_wire(response.get(AUTHORSHIP))
         if facts is not None:
             setattr(experience, AUTHORSHIP, response[AUTHORSHIP])
@@ -117,8 +117,8 @@ def named_metrics(
     original: Callable[..., Any],
     loader: DataLoader[Any],
     samples: Sequence[Experience],
-    *rest: Any,
-    **more: Any,
+    *arguments: Any,
+    **options: Any,
 ) -> dict[str, float]:
     """The metrics of an evaluation, with separate names for the team's results.
 
@@ -129,5 +129,5 @@ def named_metrics(
     for answerer in answerers("both"):
         answered = [sample for sample in samples if getattr(sample, ANSWERER) == answerer]
         if answered:
-            metrics |= named(original(loader, answered, *rest, **more), answerer)
+            metrics |= named(original(loader, answered, *arguments, **options), answerer)
     return metrics

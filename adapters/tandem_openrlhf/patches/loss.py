@@ -83,14 +83,23 @@ class Imitation:
     """The term without its weight, once the backward pass took it."""
 
     def forward(
-        self, original: Callable[..., Any], sequences: Tensor, mask: Tensor, *rest: Any, **more: Any
+        self,
+        original: Callable[..., Any],
+        sequences: Tensor,
+        mask: Tensor,
+        *arguments: Any,
+        **options: Any,
     ) -> Any:
         """The actor's forward pass; also keeps the log-probabilities of what the junior wrote."""
-        log_probs, output = original(sequences, mask.bool() | self.mask.bool(), *rest, **more)
+        log_probs, output = original(
+            sequences, mask.bool() | self.mask.bool(), *arguments, **options
+        )
         self.log_probs = log_probs
         return log_probs * mask.float(), output
 
-    def backward(self, original: Callable[..., Any], loss: Tensor, *rest: Any, **more: Any) -> Any:
+    def backward(
+        self, original: Callable[..., Any], loss: Tensor, *arguments: Any, **options: Any
+    ) -> Any:
         """The backward pass of the loss with the weighted term.
 
         Raises :class:`EngineError` without a forward pass.
@@ -98,7 +107,7 @@ class Imitation:
         if self.log_probs is None:
             raise EngineError("openrlhf-junior-logprobs-missing", lambda_jun=self.weight)
         self.loss = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
-        return original(loss + self.weight * self.loss, *rest, **more)
+        return original(loss + self.weight * self.loss, *arguments, **options)
 
 
 class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
@@ -108,13 +117,15 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
     which it computes log-probabilities, zero outside the mask, and spends the loss.
     """
 
-    def training_step(self, experience: Experience, kl_ctl: float, step: int, *rest: Any) -> Any:
+    def training_step(
+        self, experience: Experience, kl_ctl: float, step: int, *arguments: Any
+    ) -> Any:
         imitation = self._tandem_imitation(experience)
         with (
             replaced(self.actor, "forward", imitation.forward),
             replaced(self.strategy, "backward", imitation.backward),
         ):
-            status = super().training_step(experience, kl_ctl, step, *rest)
+            status = super().training_step(experience, kl_ctl, step, *arguments)
         if imitation.loss is None:
             raise EngineError("openrlhf-imitation-term-missing", lambda_jun=imitation.weight)
         status["metrics"][IMITATION_METRIC] = imitation.loss.detach()

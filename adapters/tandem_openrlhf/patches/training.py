@@ -30,8 +30,8 @@ class Maker(ForeignBase):  # type: ignore[misc]
     OpenRLHF offers plugins a hook on batches and metrics, and its gae skips masked tokens.
     """
 
-    def __init__(self, *rest: Any, **more: Any) -> None:
-        super().__init__(*rest, **more)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         rules = TandemRules.from_tokenizer(running_config(), self.tokenizer)
         self.tandem = OpenRLHFRun.start(rules, self.args)
 
@@ -52,15 +52,15 @@ class Maker(ForeignBase):  # type: ignore[misc]
         return self.tandem.metrics_of_actors(self.tandem.engines)
 
     def get_advantages_and_returns(
-        self, values: Any, rewards: Any, action_mask: Any, *rest: Any, **more: Any
+        self, values: Any, rewards: Any, action_mask: Any, *arguments: Any, **options: Any
     ) -> Any:
         """gae of the trained tokens alone: all else is the environment.
 
         values, rewards, action_mask: ``[responses, tokens]``. Elsewhere both results are 0.
         """
         order = action_mask.long().argsort(dim=1, descending=True, stable=True)
-        packed = (one.gather(1, order) for one in (values, rewards, action_mask))
-        advantages, returns = super().get_advantages_and_returns(*packed, *rest, **more)
+        packed = (tensor.gather(1, order) for tensor in (values, rewards, action_mask))
+        advantages, returns = super().get_advantages_and_returns(*packed, *arguments, **options)
         place = order.argsort(dim=1)
         return advantages.gather(1, place), returns.gather(1, place)
 
@@ -73,13 +73,15 @@ class Trainer(ForeignBase):  # type: ignore[misc]
     when: OpenRLHF offers plugins hooks on steps and checkpoints, and dumps responses.
     """
 
-    def __init__(self, *rest: Any, **more: Any) -> None:
-        super().__init__(*rest, **more)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         check_part(self.experience_maker, Maker)
         self.experience_maker.tandem.engines = self.vllm_engines
 
-    def train_step(self, rollout_samples: Sequence[Experience], *rest: Any, **more: Any) -> Any:
-        status, step = super().train_step(rollout_samples, *rest, **more)
+    def train_step(
+        self, rollout_samples: Sequence[Experience], *arguments: Any, **options: Any
+    ) -> Any:
+        status, step = super().train_step(rollout_samples, *arguments, **options)
         tandem, decode = self.experience_maker.tandem, self.tokenizer.decode
         tandem.dump(rollout_samples, int(step), partial(decode, skip_special_tokens=True))
         return status, step
@@ -91,12 +93,12 @@ class Trainer(ForeignBase):  # type: ignore[misc]
         super().fit(global_step)
         self._tandem_note.write(self.args.ckpt.output_dir)  # where the last senior is exported to
 
-    def save_logs_and_checkpoints(self, global_step: int, *rest: Any, **more: Any) -> None:
-        super().save_logs_and_checkpoints(global_step, *rest, **more)
+    def save_logs_and_checkpoints(self, global_step: int, *arguments: Any, **options: Any) -> None:
+        super().save_logs_and_checkpoints(global_step, *arguments, **options)
         self._tandem_note_checkpoint(f"global_step{global_step}")
 
-    def save_best_checkpoint(self, metrics: Any, global_step: int, *rest: Any) -> None:
-        super().save_best_checkpoint(metrics, global_step, *rest)
+    def save_best_checkpoint(self, metrics: Any, global_step: int, *arguments: Any) -> None:
+        super().save_best_checkpoint(metrics, global_step, *arguments)
         self._tandem_note_checkpoint(f"best_global_step{global_step}")
 
     @property
@@ -135,14 +137,14 @@ class SynchronousTrainer(Trainer):
         numbering.step = int(states["global_step"]) + 1
         return states
 
-    def evaluate(self, *rest: Any, **more: Any) -> Any:
+    def evaluate(self, *arguments: Any, **options: Any) -> Any:
         """Leave out of a step's metrics what the engines counted in an evaluation."""
-        logs = super().evaluate(*rest, **more)
+        logs = super().evaluate(*arguments, **options)
         self.experience_maker.tandem_engine_metrics()
         return logs
 
-    def train_step(self, *rest: Any, **more: Any) -> Any:
-        status, step = super().train_step(*rest, **more)
+    def train_step(self, *arguments: Any, **options: Any) -> Any:
+        status, step = super().train_step(*arguments, **options)
         self.samples_generator.numbering.step = int(step) + 1
         return status, step
 
@@ -174,11 +176,11 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
     and waits for its engines first.
     """
 
-    def __init__(self, *rest: Any, vllm_engines: Any = None, **more: Any) -> None:
+    def __init__(self, *arguments: Any, vllm_engines: Any = None, **options: Any) -> None:
         import ray
 
-        ray.get([one.get_num_unfinished_requests.remote() for one in vllm_engines or ()])
-        super().__init__(*rest, vllm_engines=vllm_engines, **more)
+        ray.get([engine.get_num_unfinished_requests.remote() for engine in vllm_engines or ()])
+        super().__init__(*arguments, vllm_engines=vllm_engines, **options)
 
     def training_step(
         self, experience: Experience, kl_ctl: float, step: int, loss_batch_info: Any = None
@@ -196,8 +198,8 @@ class Policy(ForeignBase):  # type: ignore[misc]
     :class:`MaskedTrainer` does.
     """
 
-    def init_model_from_pretrained(self, *rest: Any, **more: Any) -> None:
-        super().init_model_from_pretrained(*rest, **more)
+    def init_model_from_pretrained(self, *arguments: Any, **options: Any) -> None:
+        super().init_model_from_pretrained(*arguments, **options)
         check_part(self.trainer, MaskedTrainer)
 
 
@@ -219,8 +221,8 @@ class Critic(ForeignBase):  # type: ignore[misc]
     :class:`MaskedCritic` does.
     """
 
-    def init_model_from_pretrained(self, *rest: Any, **more: Any) -> None:
-        super().init_model_from_pretrained(*rest, **more)
+    def init_model_from_pretrained(self, *arguments: Any, **options: Any) -> None:
+        super().init_model_from_pretrained(*arguments, **options)
         check_part(self.trainer, MaskedCritic)
 
 
