@@ -78,7 +78,8 @@ def junior_model_config(vllm_config: Any) -> Any:
     settings |= _quantised(tandem["junior_quantization"])
     try:
         junior = ModelConfig(**settings)
-        VllmConfig.get_quantization_config(junior, _load_config(vllm_config))
+        if junior.quantization is not None:
+            VllmConfig.get_quantization_config(junior, _load_config(vllm_config))
     except ValueError as error:
         raise EngineError(
             "junior-engine-incompatible",
@@ -206,16 +207,16 @@ def load_junior(vllm_config: Any) -> Any:
 
 @contextmanager
 def named_with_quantisation(junior: Any) -> Iterator[None]:
-    """Names the junior and its quantisation where vLLM finds no kernel for it, however it says so.
+    """Names the junior and its quantisation where vLLM does not build it, however it says so.
 
-    Its builds raise ``ValueError``, ``NotImplementedError`` and, without the operator at all,
-    ``RuntimeError``.
+    Without a kernel vLLM's builds raise ``ValueError``, ``NotImplementedError`` or, where even the
+    operator is missing, ``RuntimeError``. Memory that is full stays an error of its own.
     """
     import torch
 
     try:
         yield
-    except Exception as error:
+    except (ValueError, NotImplementedError, RuntimeError) as error:
         if junior.quantization is None or isinstance(error, torch.OutOfMemoryError):
             raise
         raise EngineError(
