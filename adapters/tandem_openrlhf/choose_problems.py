@@ -1,7 +1,7 @@
 """Writes the problems of a run of OpenRLHF, which ends when it has seen all of its prompts once.
 
 As many as are asked for, in an order by a seed; where the set has fewer, each comes again in
-another order before any comes a third time. The same set, number and seed give the same file::
+a new order before any comes a third time. The same set, number and seed give the same file::
 
     python -m tandem_openrlhf.choose_problems openrlhf-data/train.jsonl 4000 problems.jsonl
 """
@@ -25,7 +25,7 @@ def chosen(lines: Sequence[str], count: int, seed: int = 0) -> list[str]:
 
 
 def write_chosen(source: str, count: str, out: str) -> None:
-    """Write ``count`` problems of a file to another, each on a line.
+    """Copy ``count`` problems of a file to a second file, one per line.
 
     Raises :class:`DataError` where there are none, and :class:`OutputError` as
     :func:`tandem_plugin.files.write_file` does.

@@ -101,7 +101,7 @@ class SharedCalls:
     def of_others(self, trajectory: Trajectory, tokens: Sequence[int]) -> list[Call]:
         """The same of the calls in other trajectories' tasks, which a server there may have made.
 
-        Raises :class:`AuthorshipError` if such a trajectory has another rule.
+        Raises :class:`AuthorshipError` if such a trajectory has a different rule.
         """
         ended = [ended.trajectory for ended in self.ended]
         served = []

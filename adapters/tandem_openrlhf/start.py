@@ -108,5 +108,5 @@ class OpenRLHFCommand(TrainerRun):
         """The table rejects every adapter."""
 
     def sampling(self) -> Mapping[str, Any]:
-        """OpenRLHF has one option beside the temperature."""
+        """OpenRLHF has one option in addition to the temperature."""
         return {"--rollout.top_p": self._argument("--rollout.top_p")}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skyrl.train.generators.base import BatchMetadata, GeneratorOutput, TrajectoryID
 
 Key = tuple[str, int]
-"""A trajectory of a generation: its prompt's number in the data set, and that of its sample."""
+"""A trajectory of a generation: the numbers of its prompt in the data set and of its sample."""
 
 
 def key_of(trajectory_id: TrajectoryID) -> Key:

@@ -111,7 +111,7 @@ class TandemGenerator(ForeignBase):  # type: ignore[misc]
         return output
 
     async def agent_loop(self, *arguments: Any, trajectory_id: Any = None, **options: Any) -> Any:
-        """SkyRL's loop of one response, over a client of its own."""
+        """SkyRL's loop of one response, with a separate client."""
         if self._generation is None or trajectory_id is None:
             raise EngineError("skyrl-loop-without-generation")
         trajectory = self._generation.trajectories[key_of(trajectory_id)]

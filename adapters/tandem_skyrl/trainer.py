@@ -87,7 +87,7 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
         self._tandem_write_note(f"{self.cfg.trainer.export_path}/{step}/policy")
 
     def load_checkpoints(self) -> Any:
-        """SkyRL's resumption, which says what changes.
+        """SkyRL's resumption, which logs what changes.
 
         Raises like :meth:`CheckpointNote.check_resumed`.
         """

@@ -1,4 +1,4 @@
-"""Settings beside TRL's checkpoints, and their comparison when a training resumes."""
+"""Settings next to TRL's checkpoints, compared when a training resumes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _begin(note: CheckpointNote, args: TrainingArguments, state: TrainerState) -
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
-    """Writes the note into each checkpoint, and beside the model that a script saves at the end."""
+    """Writes the note into each checkpoint, and next to the model saved at the end."""
 
     def __init__(self, note: CheckpointNote) -> None:
         self._note = note

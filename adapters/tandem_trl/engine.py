@@ -59,7 +59,7 @@ def answered(
     shows: bool = False,
     **options: Any,
 ) -> Any:
-    """TRL's answers to prompts, each of which becomes a call of its row's trajectory.
+    """TRL's answers to prompts; each prompt becomes a call of its row's trajectory.
 
     extra: extra arguments of TRL's own sampling parameters. shows: whether prompts may have images.
     images: those of each prompt, or None. num_generations: how many siblings TRL would let one

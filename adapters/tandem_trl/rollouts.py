@@ -75,7 +75,7 @@ class TandemRollouts:
     def _check_model(self, model: Any, sampled: Mapping[str, Any]) -> None:
         """Check the trainer's model and how it samples, before its engine starts.
 
-        The rest of its settings follows at its first rollout if another function calls this one.
+        The rest of its settings follows at its first rollout if a user's function calls this one.
         """
         settings = self._settings or TRLSettings(None, self._arguments, None)
         self._start.check(replace(settings, adapted=model, sampled=sampled))
@@ -176,7 +176,7 @@ class TandemRollouts:
         )
 
     def begin_batch(self, prompt_ids: Sequence[Sequence[int]]) -> list[TandemPrompt]:
-        """This process's prompts of the next generation, each of which knows its row."""
+        """This process's prompts of the next generation; each knows its row."""
         self._batch = self.run.begin_batch(len(prompt_ids))
         pairs = zip(prompt_ids, self._batch.trajectories, strict=True)
         return [TandemPrompt(ids, trajectory) for ids, trajectory in pairs]

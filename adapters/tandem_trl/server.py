@@ -16,7 +16,7 @@ _CONCURRENT = 64
 
 
 class TandemClient(Delegate):
-    """Wraps TRL's ``VLLMClient``: each prompt is a request of its own, with its own tandem seed.
+    """Wraps TRL's ``VLLMClient``: each prompt is a separate request with its own tandem seed.
 
     TRL sends one body for all prompts, and vLLM's fields for extensions belong to a body.
     """

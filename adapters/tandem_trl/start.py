@@ -154,7 +154,7 @@ class AsyncSettings(TRLSettings):
 
 
 def _class_of(method: Any) -> str:
-    """The class that defines a method, with its module; of another callable, its own class."""
+    """The class that defines a method, with its module; of any other callable, its own class."""
     function = getattr(method, "__func__", method)
     name = getattr(function, "__qualname__", type(function).__name__)
     return f"{function.__module__}.{name.rpartition('.')[0] or name}"

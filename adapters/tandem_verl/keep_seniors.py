@@ -2,7 +2,7 @@
 
 verl's checkpoints contain what a run needs to resume, many times the model itself; the recipe lets
 verl keep the newest alone. The callback, ``trainer.checkpoint_callback_class``, takes the Hugging
-Face folder out of each, to ``seniors/step_N`` beside the checkpoints, writes what the trainer's
+Face folder out of each, to ``seniors/step_N`` next to the checkpoints, writes what the trainer's
 validations find to ``seniors/accuracies.json``, and removes those that are not the best. As a
 program it prints the best one, by the run's own validation as in the paper (section 5.1), the
 team's where the team answered::
@@ -81,7 +81,7 @@ def _seniors(run: Path) -> dict[int, Path]:
 def _validated(
     run: Path, trainer: Any, validate: Callable[..., dict[str, Any]], *args: Any, **options: Any
 ) -> dict[str, Any]:
-    """A validation of verl's, whose accuracy is written beside the seniors."""
+    """A validation of verl's, with its accuracy written next to the seniors."""
     metrics = validate(*args, **options)
     if (accuracy := accuracy_of(metrics)) is not None:
         accuracies = _accuracies(run) | {int(trainer.global_steps): accuracy}
@@ -105,7 +105,7 @@ def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
 
 
 def _accuracies(run: Path) -> dict[int, float]:
-    """That of each validated step."""
+    """The accuracy of each validated step."""
     file = run / _FILE
     accuracies = parse_json(read_file(file)) if file.exists() else {}
     return {int(step): float(accuracy) for step, accuracy in accuracies.items()}

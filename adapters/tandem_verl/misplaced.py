@@ -13,7 +13,7 @@ from tandem_plugin.request import resembles_tandem
 from tandem_plugin.training.command import parsed
 
 _OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
-"""Those that no engine has as an argument of its own."""
+"""Settings with a name that no engine argument has."""
 
 
 class Misplaced:

@@ -36,7 +36,7 @@ def prepare_runs(module: ModuleType) -> None:
 
 
 def check_runners(module: ModuleType) -> None:
-    """Reject a tandem run that another of verl's mains starts, before Ray is started.
+    """Reject a tandem run that a different main of verl's starts, before Ray is started.
 
     Touches: ``verl.trainer.main_ppo.run_ppo``, in verl 0.9, which all of verl's mains call with the
     whole configuration. Why: not all of them call ``validate_config``, and the trainers of

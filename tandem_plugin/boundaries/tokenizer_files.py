@@ -227,12 +227,12 @@ def tekken_tokens(content: Mapping[str, Any]) -> Tokens:
 
 
 def is_tekken(content: Mapping[str, Any]) -> bool:
-    """Whether the content of a JSON file is that of a ``tekken.json``."""
+    """Whether a JSON file has the content of a ``tekken.json``."""
     return isinstance(content.get("config"), dict) and isinstance(content.get("vocab"), list)
 
 
 def tiktoken_tokens(content: bytes) -> Tokens | None:
-    """The tokens of a file of base64 and rank by line, as tiktoken's; None for another file."""
+    """The tokens of a file of base64 and rank by line, as tiktoken's; None for any other file."""
     tokens: Tokens = {}
     for line in content.splitlines():
         match = _RANK.fullmatch(line)

@@ -276,7 +276,7 @@ class BoundarySet:
         object.__setattr__(self, "digest", digest.hexdigest())
 
     def contains(self, token_ids: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each token id is a boundary, or of another class than 0: see :meth:`read`."""
+        """Whether each token id is a boundary, or in a class other than 0: see :meth:`read`."""
         return self.read(token_ids).astype(np.bool_, copy=False)
 
     def read(self, token_ids: ArrayLike) -> NDArray[np.bool_] | NDArray[np.int64]:
@@ -296,5 +296,5 @@ class BoundarySet:
 
     @property
     def count(self) -> int:
-        """The number of token ids that are boundaries, or of another class than 0."""
+        """The number of token ids that are boundaries, or in a class other than 0."""
         return int(np.count_nonzero(self.table))

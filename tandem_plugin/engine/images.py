@@ -6,7 +6,7 @@ answers for both models:
 
 - An encoding is ``[tokens, senior's width + junior's width]``. vLLM slices it by tokens alone, so
   its cache, chunked prefill and preemption need no change.
-- Merging returns the senior's embeddings, which vLLM copies to a buffer of its own, and leaves the
+- Merging returns the senior's embeddings, which vLLM copies to its own buffer, and leaves the
   junior's in a buffer here. Its address is fixed, as CUDA graphs need it. Each model merges by its
   own ``embed_input_ids``, which may fill further buffers of that model (Qwen3-VL's deepstack).
 - Positions are computed once, by the senior's class and configuration, so both models must lay an

@@ -114,7 +114,7 @@ def _with_inputs_of(senior: Any, junior: Any) -> Any:
 
 
 def _as_engine(senior: Any, path: str) -> dict[str, Any]:
-    """The configuration of a junior with another checkpoint, as far as the engine decides it."""
+    """What the engine decides of the configuration of a junior with its own checkpoint."""
     head_dtype = getattr(senior.hf_config, "head_dtype", None)
     overrides = {} if head_dtype is None else {"head_dtype": head_dtype}
     return {
@@ -154,7 +154,7 @@ def _as_text(path: str, senior: Any) -> dict[str, Any]:
 def junior_config(vllm_config: Any) -> Any:
     """The engine's configuration as seen by the junior while it is built.
 
-    Made as vLLM makes a draft model's: the same engine, another model. The compilation config stays
+    Made as vLLM makes a draft model: the same engine, a different model. The compilation config is
     shared, because attention layers register themselves in it.
     """
     from vllm.config.utils import replace
@@ -207,10 +207,10 @@ def load_junior(vllm_config: Any) -> Any:
 
 @contextmanager
 def named_with_quantisation(junior: Any) -> Iterator[None]:
-    """Names the junior and its quantisation where vLLM does not build it, however it says so.
+    """Names the junior and its quantisation in the error if vLLM cannot build it.
 
     Without a kernel vLLM's builds raise ``ValueError``, ``NotImplementedError`` or, where even the
-    operator is missing, ``RuntimeError``. Memory that is full stays an error of its own.
+    operator is missing, ``RuntimeError``. Running out of memory stays as it is.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""How fast a team is beside its senior alone, computed from sizes: before there is an engine.
+"""A team's speed relative to its senior alone, computed from sizes before an engine exists.
 
 A decoding step of one model takes the time of its layers, of reading its weights and its cache, and
-of the arithmetic of its rows. Beside it the host takes its time for every token of the step: the
-slower of both decides. Compared with one H100 and one H200 (``tests/lab/test_costs.py``).
+of the arithmetic of its rows. Meanwhile the host takes time for every token of the step: the slower
+of the two decides. Compared with one H100 and one H200 (``tests/lab/test_costs.py``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Card:
 
 
 LAYER = 46e-6
-"""Seconds that a layer takes beside reading its weights, on an H100 and an H200."""
+"""Seconds that a layer takes in addition to reading its weights, on an H100 and an H200."""
 HOST = 45e-6
 """Seconds that vLLM's host takes for a token: what 128 requests on an H200 and 256 on an H100 show,
 where the senior alone is no longer bound by its card."""
@@ -105,7 +105,7 @@ def tokens_per_round(drafts: int, accepted: float = ACCEPTED, p: float = _P) -> 
 def expected(
     card: Card, senior: PlannedModel, junior: PlannedModel, load: Load, drafts: Sequence[int]
 ) -> Expected:
-    """The speed of each mode beside the senior alone. drafts: numbers to choose from."""
+    """The speed of each mode relative to the senior alone. drafts: numbers to choose from."""
     each = [step_seconds(card, model, load) for model in (senior, junior)]
     host = HOST * load.requests
     single, lockstep = (1 / max(seconds, host) for seconds in (each[0], sum(each)))

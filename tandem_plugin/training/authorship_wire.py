@@ -131,7 +131,7 @@ class ResponseAuthorship:
     def from_wire(cls, wire: Mapping[str, Any] | None) -> ResponseAuthorship | None:
         """The facts sent with a response; None if there were none.
 
-        Raises :class:`AuthorshipError` for those of another version of this package.
+        Raises :class:`AuthorshipError` for facts from a different version of this package.
         """
         if wire is None:
             return None

@@ -78,7 +78,7 @@ class StartedCall:
 
     @property
     def extra_args(self) -> dict[str, Any]:
-        """The call's ``SamplingParams.extra_args``, a mapping of its own: the loop's, and tandem's.
+        """The call's ``SamplingParams.extra_args``, a new mapping: the loop's entries and tandem's.
 
         Siblings of a prompt may share the loop's sampling parameters, which must stay as they are.
         """
@@ -94,7 +94,7 @@ class StartedCall:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response that an agent loop made of calls, of tools' outputs, and of text of its own."""
+    """A response that an agent loop made of calls, tool outputs, and text it wrote itself."""
 
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
@@ -210,7 +210,7 @@ class Trajectory:
     def _narrowed(self, response: Response, spare: int) -> NarrowedResponse:
         """spare: the call with whose seed a response goes that has no trained token.
 
-        Every row of a batch has a seed of its own, and such a response has none of a call's.
+        Every row of a batch has its own seed, and such a response has none of a call's.
         """
         response_ids = np.array(response.response_ids, dtype=np.int64)
         facts = self.facts(response.prompt_ids, response_ids, response.mask)

@@ -1,7 +1,7 @@
-"""What a checkpoint says of the tandem run that wrote it: ``tandem.json`` beside its weights.
+"""A checkpoint's record of the tandem run that wrote it: ``tandem.json`` next to its weights.
 
 A run that resumes compares its settings with the note's; one that starts from an exported senior
-learns from it that this model was trained beside another junior.
+learns from it that this model was trained with a different junior.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tandem_plugin.patching.versions import library_versions
 from tandem_plugin.schedules import lets_junior_write
 
 NOTE = "tandem.json"
-"""The note's name in a checkpoint's folder, and in that of an exported senior."""
+"""The note's name in the folder of a checkpoint or of an exported senior."""
 
 
 _MODELS = ("senior's start", "junior")
@@ -39,7 +39,7 @@ class CheckpointNote:
     settings: Mapping[str, Any]
     """Those of :meth:`TandemConfig.settings`."""
     fingerprint: str
-    """That of the run's own rule."""
+    """The fingerprint of the run's own rule."""
     version: str
     """tandem-plugin's."""
     junior: str

@@ -125,7 +125,7 @@ def check_spelling(argument: str) -> None:
 
 
 def parsed(value: Any) -> Any:
-    """What a text says in JSON, or as a number such as ``.3``; anything else as it is."""
+    """A text's value as JSON, or as a number such as ``.3``; anything else unchanged."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,7 +1,7 @@
 """Who wrote each token of a response that an agent loop composed from one or more calls.
 
 A loop keeps a prefix of a call's tokens after the text that the call was sent, and may then add
-tokens of its own, which it does not train. An explanation assigns every trained token of a text to
+its own tokens, which it does not train. An explanation assigns every trained token of a text to
 a call in this way; if two explanations differ in a token's author, the author is unknown.
 """
 

@@ -1,4 +1,4 @@
-"""Sampling options under which tokens come from another distribution than the trainer computes."""
+"""Sampling options that change the distribution from the one that the trainer computes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "trace_decode_token_ids": (),
     "logits_processors": ([], ()),
 }
-"""The options, by vLLM's names, and the values with which each has no effect beside None."""
+"""The options, by vLLM's names, and the values other than None with which each has no effect."""
 
 
 def changed_sampling(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class TrainerRun(ABC):
 
     @classmethod
     def untested_version(cls) -> str:
-        """The name in :attr:`unproven` that allows another series of the trainer; may be empty."""
+        """The name in :attr:`unproven` that allows other series of the trainer; may be empty."""
         return "version"
 
     @abstractmethod
@@ -74,7 +74,7 @@ class TrainerRun(ABC):
     @property
     @abstractmethod
     def resumes(self) -> bool | None:
-        """Whether the run continues a checkpoint of its own, with which it is then compared.
+        """Whether the run continues its own checkpoint, with which it is then compared.
 
         False also where a trainer starts as if anew and finds its checkpoint later.
         """

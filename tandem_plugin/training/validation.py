@@ -40,5 +40,5 @@ def named(metrics: Mapping[str, Any], answerer: Answerer) -> dict[str, Any]:
 
 
 def dump_folder(folder: str, validation: str, answerer: Answerer) -> str:
-    """Where an answerer's dump goes: in a folder of its own if both answer."""
+    """Where an answerer's dump goes: in a separate folder if both answer."""
     return os.path.join(folder, answerer) if validation == "both" else folder
