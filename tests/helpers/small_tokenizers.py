@@ -44,27 +44,34 @@ def sentence_by_regex(text: str) -> bool:
 
 
 _UNSPACED = (
-    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "HIRAGANA LETTER", "BOPOMOFO LETTER"),
-    *(
-        "KATAKANA LETTER",
-        "HALFWIDTH KATAKANA LETTER",
-        "THAI CHARACTER",
-        "LAO LETTER",
-        "YI SYLLABLE",
-    ),
-    *("YI SYLLABLE", "KHMER LETTER", "KHMER INDEPENDENT VOWEL", "MYANMAR LETTER", "KANGXI RADICAL"),
-    "CJK RADICAL",
+    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "CJK RADICAL", "KANGXI RADICAL"),
+    *("IDEOGRAPHIC ITERATION MARK", "VERTICAL IDEOGRAPHIC ITERATION MARK", "BOPOMOFO LETTER"),
+    *("HIRAGANA ", "KATAKANA ", "HALFWIDTH KATAKANA LETTER", "CIRCLED KATAKANA"),
+    *("THAI CHARACTER", "LAO ", "YI ", "TAI ", "KHMER LETTER", "KHMER INDEPENDENT VOWEL"),
+    "MYANMAR LETTER",
 )
+"""How the names of their characters begin, for scripts without spaces between words."""
+
+
+def _is_unspaced(character: str) -> bool:
+    if unicodedata.category(character) not in ("Lo", "Lm", "So"):
+        return False
+    is_square = "\u3300" <= character <= "\u3357"  # SQUARE APAATO to SQUARE WATTO: Katakana
+    return is_square or unicodedata.name(character, "").startswith(_UNSPACED)
+
+
+def _is_katakana(character: str) -> bool:
+    return unicodedata.name(character, "").startswith("KATAKANA")  # the prolonged sound mark too
 
 
 def word_any_by_names(text: str) -> bool:
-    """By the names of characters, which the resolver does not use."""
+    """By the names of characters, which the resolver does not use; a run of Katakana is a word."""
     if "\ufffd" in text:  # bytes that are no character
         return False
     return text.startswith(" ") or any(
-        unicodedata.name(letter, "").startswith(_UNSPACED)
-        and unicodedata.category(letter) in ("Lo", "Lm", "So")
-        and not (before == "ー" or unicodedata.category(before).startswith("M"))  # it goes on
+        _is_unspaced(letter)
+        and not unicodedata.category(before).startswith("M")
+        and not (_is_katakana(before) and _is_katakana(letter))
         for before, letter in zip(f" {text}", text, strict=False)
     )
 
