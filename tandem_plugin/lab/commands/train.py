@@ -218,10 +218,11 @@ def check_gpus(run: Run, environ: Mapping[str, str]) -> None:
     Ray would wait for them without a word. Not where they are a running Ray cluster's, or on
     several nodes.
     """
-    from tandem_plugin.lab.recipes.run import argument_names
+    from tandem_plugin.lab.recipes.run import name_of_setting, settings_among
 
     temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
-    names = [name.rpartition(".")[2] for name in argument_names(run.arguments)]
+    settings = map(name_of_setting, settings_among(run.arguments))
+    names = [name.rpartition(".")[2] for name in settings]
     is_cluster = environ.get("RAY_ADDRESS") or any("nodes" in name for name in names)
     if run.is_on_cpu or is_cluster or Path(temporary, "ray", "ray_current_cluster").exists():
         return

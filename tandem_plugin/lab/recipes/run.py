@@ -25,6 +25,9 @@ from tandem_plugin.plugins.selection import parameter_names
 MATH = "math"
 """The reward that grades answers to problems of mathematics."""
 
+_FILES_OF_SETTINGS = ("config", "config_name", "config_path", "config_dir")
+"""Arguments of TRL's and of Hydra's that name one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -298,11 +301,18 @@ def rewards_of(recipe: Recipe, base: Path) -> tuple[OwnReward, ...]:
 
 
 def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
-    """Raise :class:`ConfigError` for an argument that sets what the recipe sets."""
+    """Raise :class:`ConfigError` for an argument that sets what the recipe sets.
+
+    Nor may a file of the trainer's own settings be named: the command that the recipe makes comes
+    after it, and what both set would be the recipe's in silence.
+    """
     says = trainer_of(recipe.trainer).SAYS
-    for name in argument_names(arguments):
+    for argument in settings_among(arguments):
+        name = name_of_setting(argument)
+        if name in _FILES_OF_SETTINGS:
+            raise ConfigError("recipe-argument-file", argument=argument)
         for said, setting in says.items():
-            if name == said or name.startswith(f"{said}."):
+            if sets(argument, said):
                 raise ConfigError(
                     "recipe-argument-contradicts",
                     argument=name,
@@ -311,10 +321,22 @@ def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
                 )
 
 
-def argument_names(arguments: Iterable[str]) -> list[str]:
-    """The names of settings in a trainer's arguments, ``--name value`` or ``name=value``."""
-    settings = [text for text in arguments if text.startswith("--") or "=" in text]
-    return [text.lstrip("-+~").partition("=")[0] for text in settings]
+def settings_among(arguments: Iterable[str]) -> list[str]:
+    """Those of a trainer's arguments that name a setting, ``--name value`` or ``name=value``."""
+    return [text for text in arguments if text.startswith("-") or "=" in text]
+
+
+def name_of_setting(argument: str) -> str:
+    """The setting's name in an argument, with dots and underscores: ``--learning-rate=1``."""
+    name = argument.lstrip("-+~").partition("=")[0].replace("-", "_")
+    return re.sub(r"[\[\].]+", ".", name).strip(".")
+
+
+def sets(argument: str, setting: str) -> bool:
+    """Whether an argument sets a setting: itself, what it is in, a part of it, or abbreviated."""
+    name = name_of_setting(argument)
+    is_abbreviated = argument.startswith("--") and bool(name) and setting.startswith(name)
+    return is_abbreviated or f"{setting}.".startswith(f"{name}.") or name.startswith(f"{setting}.")
 
 
 def shell_lines(command: Command, places: Mapping[str, str]) -> str:

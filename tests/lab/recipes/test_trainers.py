@@ -181,6 +181,59 @@ def test_rewards_of_ones_own_reach_the_trainer_with_their_weights(
         made_run(trainer, tmp_path, reward=["math", "mine.py:a"])
 
 
+@pytest.mark.parametrize(
+    ("trainer", "argument", "setting"),
+    [
+        ("trl", "--learning-rate=1", "learning_rate"),
+        ("trl", "--learning_ra=1", "learning_rate"),
+        ("openrlhf", "--actor.adam.l", "learning_rate"),
+        ("openrlhf", "--rollout.max-new-tokens", "max_response"),
+        ("verl", "trainer={total_training_steps: 9}", "device"),  # the first of those in it
+        ("verl", "actor_rollout_ref.actor.optim={lr: 1}", "learning_rate"),
+        ("verl", "actor_rollout_ref.rollout.engine_kwargs={}", "tandem"),
+        ("skyrl", "trainer[policy][optimizer_config][lr]=1", "learning_rate"),
+        ("skyrl", "generator.sampling_params={temperature: 1}", "max_response"),
+    ],
+)
+def test_other_spellings_of_a_setting_name_both(
+    trainer: str, argument: str, setting: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        made_run(trainer, tmp_path, argument, "1")
+    assert caught.value.code == "recipe-argument-contradicts"
+    assert caught.value.fields["setting"] == setting
+
+
+@pytest.mark.parametrize(
+    ("trainer", "argument"),
+    [
+        ("trl", "--config"),
+        ("trl", "--config=a.yaml"),
+        ("verl", "--config-name=a"),
+        ("verl", "--config-path"),
+    ],
+)
+def test_file_of_the_trainers_own_settings_is_rejected(
+    trainer: str, argument: str, tmp_path: Path
+) -> None:
+    with refused("recipe-argument-file", argument=argument):
+        made_run(trainer, tmp_path, argument, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "arguments"),
+    [
+        ("trl", ["--learning_rate_scheduler", "x", "--lr_scheduler_type", "cosine"]),
+        ("trl", ["--reward_weights_file", "-1"]),
+        ("verl", ["trainer.logger=['console']", "actor_rollout_ref.rollout.nnodes=2"]),
+        ("openrlhf", ["--actor.num_nodes", "2", "--train.seed", "3"]),
+        ("skyrl", ["trainer.policy.optimizer_config.weight_decay=0.1"]),
+    ],
+)
+def test_settings_of_like_names_pass(trainer: str, arguments: list[str], tmp_path: Path) -> None:
+    assert made_run(trainer, tmp_path, *arguments).arguments == tuple(arguments)
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_argument_that_says_what_the_recipe_says_names_both(trainer: str, tmp_path: Path) -> None:
     says = trainer_of(trainer).SAYS
