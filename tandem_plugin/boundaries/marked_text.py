@@ -30,9 +30,9 @@ class _Place(NamedTuple):
         if following == byte or (following == DIGITS and byte in _DIGIT_BYTES):
             yield _Place(self.marker, self.length + 1)
         elif self.in_number and following == DIGITS:  # a number of fewer digits
-            rest = self.length + self.marker[self.length :].count(DIGITS)
-            if self.marker[rest] == byte:
-                yield _Place(self.marker, rest + 1)
+            end = self.length + self.marker[self.length :].count(DIGITS)
+            if self.marker[end] == byte:
+                yield _Place(self.marker, end + 1)
 
     @property
     def in_number(self) -> bool:
@@ -143,13 +143,13 @@ def _kinds(modes: Sequence[Mapping[Marker, int]]) -> tuple[list[int], bytes]:
     apart = sorted(literal)
     kinds = {byte: kind for kind, byte in enumerate(apart)}
     samples = list(apart)
-    for others in (
+    for remaining in (
         sorted(digits - literal),
         sorted(set(range(256)) - literal - digits, key=_readable),
     ):
-        if others:
-            kinds |= dict.fromkeys(others, len(samples))
-            samples.append(others[0])
+        if remaining:
+            kinds |= dict.fromkeys(remaining, len(samples))
+            samples.append(remaining[0])
     return samples, bytes(kinds[byte] for byte in range(256))
 
 

@@ -180,18 +180,18 @@ def _effects(automaton: Automaton) -> _Effects:
     Source: Pin, *Mathematical Foundations of Automata Theory*, chapter IV.
     """
     identity = np.arange(automaton.size)
-    found = {identity.tobytes(): 0}
+    numbers = {identity.tobytes(): 0}
     effects = _Effects(automaton, [b""], [identity], [])
     place = 0
     while place < len(effects.texts):
         row = []
         for kind, sample in enumerate(automaton.samples):
             moves = automaton.table[kind][effects.moves[place]]
-            known = found.setdefault(moves.tobytes(), len(effects.texts))
-            if known == len(effects.texts):
+            number = numbers.setdefault(moves.tobytes(), len(effects.texts))
+            if number == len(effects.texts):
                 effects.texts.append(effects.texts[place] + sample)
                 effects.moves.append(moves)
-            row.append(known)
+            row.append(number)
         effects.after.append(row)
         if len(effects.texts) > MOST_CLASSES:
             raise ConfigError("markers-too-many", classes=len(effects.texts), most=MOST_CLASSES)

@@ -23,8 +23,8 @@ def newline_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     Raises :class:`TokenizerError` if no token does, or if the tokenizer drops newlines although it
     has a token for them.
     """
-    found = (b"\n" in text for text in vocabulary.texts())
-    table = np.fromiter(found, bool, len(vocabulary))
+    has_newline = (b"\n" in text for text in vocabulary.texts())
+    table = np.fromiter(has_newline, bool, len(vocabulary))
     if not table.any():
         raise TokenizerError("tokenizer-without-newline", source=vocabulary.source)
     missed = first_missed(vocabulary, table, (NEWLINE,))
@@ -53,22 +53,22 @@ _TERMINALS = """
 
 
 def _characters(ranges: str) -> frozenset[str]:
-    found: set[str] = set()
+    characters: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("-")
-        found.update(map(chr, range(int(first, 16), int(last or first, 16) + 1)))
-    return frozenset(found)
+        characters.update(map(chr, range(int(first, 16), int(last or first, 16) + 1)))
+    return frozenset(characters)
 
 
 SENTENCE_TERMINALS = _characters(_TERMINALS) | {"\u2026"}
 """Characters that end a sentence in any script, and the ellipsis."""
 
 _CLOSING = ("Pe", "Pi", "Pf")
-"""Unicode's categories of closing brackets and of quotation marks, both of which can close."""
+"""Unicode's categories of closing brackets and of quotation marks; both can close."""
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a token of this text ends a sentence, as far as the token alone can tell."""
+    """Whether a token of this text ends a sentence, judged by the token alone."""
     if not LINE_BREAKS.isdisjoint(text):
         return True
     end = len(text)
@@ -130,14 +130,14 @@ def word_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:
     """
     table = np.zeros(len(vocabulary), dtype=np.bool_)
     if vocabulary.family in LEADING_SPACE_MARKERS:
-        found = (text.startswith(b" ") for text in vocabulary.texts())
-        table = np.fromiter(found, bool, len(vocabulary))
+        begins_with_space = (text.startswith(b" ") for text in vocabulary.texts())
+        table = np.fromiter(begins_with_space, bool, len(vocabulary))
     if not table.any():
-        known = " or ".join(f"{m!r} ({family})" for family, m in LEADING_SPACE_MARKERS.items())
+        markers = " or ".join(f"{m!r} ({family})" for family, m in LEADING_SPACE_MARKERS.items())
         raise TokenizerError(
             "tokenizer-without-word-marker",
             source=vocabulary.source,
-            known=known,
+            known=markers,
             family=vocabulary.family,
         )
     return table

@@ -80,8 +80,8 @@ def _check_listing(vocabulary: Listed, texts: Sequence[bytes], decoded: str) -> 
     decoded: without special tokens.
     """
     ids = [i for i in vocabulary.encodings[PLAIN] if i not in vocabulary.special]
-    known = [texts[i] if i < len(texts) else b"?" for i in ids]
-    listed = b"".join(known).decode("utf-8", "replace")
+    pieces = [texts[i] if i < len(texts) else b"?" for i in ids]
+    listed = b"".join(pieces).decode("utf-8", "replace")
     # Some families write no blanks into their tokens.
     blank = " " if vocabulary.family in LEADING_SPACE_MARKERS else ""
     if blank.join(listed.split()) != blank.join(decoded.split()):

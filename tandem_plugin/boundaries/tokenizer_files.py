@@ -103,9 +103,9 @@ def whole_tokenizer(folder: Path) -> Any:
         with foreign_code(f"{str(file)!r} is not a usable tokenizer.json"):
             core = Tokenizer.from_file(str(file))
         added: Mapping[int, Any] = core.get_added_tokens_decoder()
-        known = {token.content: (i, token.special) for i, token in added.items()}
+        added_tokens = {token.content: (i, token.special) for i, token in added.items()}
         for content, token_id, special in _tokens_beside(folder):
-            i, kind = known[content]
+            i, kind = added_tokens[content]
             if token_id not in (None, i) or special not in (None, kind):
                 return None
         is_whole = _keeps_family(folder, declared_family(core))
@@ -130,7 +130,7 @@ def _keeps_family(folder: Path, family: Family | None) -> bool:
 def _tokens_beside(folder: Path) -> Iterator[tuple[str, int | None, bool | None]]:
     """Text, id and kind of each token in a folder's other files; None if they omit it.
 
-    Raises ValueError for a folder with code of its own, and others for files of unknown form.
+    Raises ValueError for a folder with its own code, and others for files of unknown form.
     """
     config = _object(folder / "tokenizer_config.json")
     if "auto_map" in config:

@@ -85,8 +85,8 @@ class Vocabulary:
         """The ids of pieces that stand for one byte, such as ``<0x0A>``."""
         if self.family != "SentencePiece":
             return frozenset()
-        found = (i for i, piece in enumerate(self.pieces) if is_byte_piece(piece))
-        return frozenset(found) - self.special
+        byte_ids = (i for i, piece in enumerate(self.pieces) if is_byte_piece(piece))
+        return frozenset(byte_ids) - self.special
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any) -> Vocabulary:
@@ -129,9 +129,9 @@ class Vocabulary:
             raise TokenizerError(
                 "tokenizer-needs-package", path=path, package="transformers"
             ) from error
-        said = f"No tokenizer could be read at {str(path)!r}"
+        failure = f"No tokenizer could be read at {str(path)!r}"
         hub = hub_access(
-            lambda reason: TokenizerError("vocabulary-unreadable", said=said, error=reason)
+            lambda reason: TokenizerError("vocabulary-unreadable", said=failure, error=reason)
         )
         with loading(str(path)), nullcontext() if is_local else hub:
             tokenizer = AutoTokenizer.from_pretrained(str(path))
@@ -147,9 +147,9 @@ class Vocabulary:
             listed = tokenizer.get_vocab() if inner is None else tekkenizer_tokens(inner)
             ids = {checked_token(token): index(i) for token, i in listed.items()}
             family, special = declared_family(tokenizer), special_ids(tokenizer)
-        found = cls._listed(ids, source, family, special, sample_encodings(tokenizer))
-        check_round_trip(tokenizer, found)
-        return found
+        vocabulary = cls._listed(ids, source, family, special, sample_encodings(tokenizer))
+        check_round_trip(tokenizer, vocabulary)
+        return vocabulary
 
     @classmethod
     def _of_file(cls, file: Path) -> Vocabulary:
@@ -244,9 +244,9 @@ def first_missed(
         ids = vocabulary.encodings.get(text)
         if ids is None:
             continue
-        known = [i for i in ids if 0 <= i < len(table)]
-        if not table[known].any():
-            written = " ".join(repr(vocabulary.pieces[i]) for i in known)
+        listed_ids = [i for i in ids if 0 <= i < len(table)]
+        if not table[listed_ids].any():
+            written = " ".join(repr(vocabulary.pieces[i]) for i in listed_ids)
             return f"{text!r} becomes {written or 'nothing'}"
     return None
 
@@ -291,8 +291,10 @@ class BoundarySet:
             return self.table[ids]
         if int(ids.min()) < 0:
             raise AuthorshipError("token-id-negative", token_id=int(ids.min()))
-        known = ids < self.table.size
-        return np.where(known, self.table[np.where(known, ids, 0)], self.table.dtype.type(0))
+        is_listed = ids < self.table.size
+        return np.where(
+            is_listed, self.table[np.where(is_listed, ids, 0)], self.table.dtype.type(0)
+        )
 
     @property
     def count(self) -> int:

@@ -38,20 +38,20 @@ def sample_encodings(tokenizer: Any) -> Mapping[str, tuple[int, ...]]:
     """
     # A fast tokenizer's own method changes the state of the core that other threads may be using.
     core = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    found = {}
+    encodings = {}
     try:
         with foreign_code("The sample texts cannot be encoded"):
             for text in (PLAIN, *MEANINGS, *LAYOUT, *BLANK_LINES):
                 encoding = core.encode(text, add_special_tokens=False)
-                found[text] = tuple(map(int, getattr(encoding, "ids", encoding)))
+                encodings[text] = tuple(map(int, getattr(encoding, "ids", encoding)))
     except TokenizerError:  # resolvers that only need the list of tokens can still be used
         return {}
-    return found
+    return encodings
 
 
 @contextmanager
-def foreign_code(said: str) -> Iterator[None]:
-    """Turn any library error into a :class:`TokenizerError` that begins with ``said``.
+def foreign_code(failure: str) -> Iterator[None]:
+    """Turn any library error into a :class:`TokenizerError` that begins with ``failure``.
 
     A panic in the library tokenizers is a BaseException, not an Exception.
     """
@@ -60,7 +60,7 @@ def foreign_code(said: str) -> Iterator[None]:
     except (TandemError, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        raise TokenizerError("vocabulary-unreadable", said=said, error=error) from error
+        raise TokenizerError("vocabulary-unreadable", said=failure, error=error) from error
 
 
 Family: TypeAlias = Literal["byte-level BPE", "SentencePiece", "WordPiece", "plain text"]
@@ -81,9 +81,9 @@ _BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
 def _byte_alphabet() -> dict[int, str]:
     """The character for each byte in byte-level BPE (GPT-2's table)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {
-        byte: chr(256 + place) for place, byte in enumerate(others)
+        byte: chr(256 + place) for place, byte in enumerate(unprintable)
     }
 
 

@@ -50,8 +50,8 @@ class Reader(Expressions):
 
     def items(self, expands: bool) -> tuple[list[Node], str]:
         groups, joiners = [self._item(expands)], set()
-        while (found := self.take(JOINER)) is not None:
-            joiner = next(group for group in found.groups() if group)
+        while (match := self.take(JOINER)) is not None:
+            joiner = next(group for group in match.groups() if group)
             joiners.add(joiner)
             if joiner == ";":
                 groups.append([])
@@ -59,10 +59,10 @@ class Reader(Expressions):
             if sum(map(len, groups)) > _MAX_PARTS:
                 raise self.fail()
         if joiners > {";"}:
-            nodes = [one[0] if len(one) == 1 else _combined(one, ",") for one in groups]
+            nodes = [group[0] if len(group) == 1 else _combined(group, ",") for group in groups]
         else:
             nodes = [node for group in groups for node in group]
-        return nodes, next((one for one in ("or", "and", ";") if one in joiners), ",")
+        return nodes, next((word for word in ("or", "and", ";") if word in joiners), ",")
 
     def _item(self, expands: bool) -> list[Node]:
         if self.brackets == 0 and (node := self._joined()) is not None:
@@ -83,9 +83,9 @@ class Reader(Expressions):
     def _joined(self) -> Node | None:
         """A date, a score or a range with its currency or unit, where that is the whole part."""
         start = self.place
-        money, found = self.take("[$£€¥]"), self.take(JOINED)
-        if found is not None:
-            node = self._measured(joined(found[0]))
+        money, match = self.take("[$£€¥]"), self.take(JOINED)
+        if match is not None:
+            node = self._measured(joined(match[0]))
             if self.sees(f"$|{JOINER}"):
                 return _quantity(node, money[0].strip()) if money else node
         self.place = start
@@ -109,10 +109,10 @@ class Reader(Expressions):
             return Node("words", (" ".join((name[1] or name[2] or name[3]).casefold().split()),))
 
     def _set(self) -> Node:
-        whole = self._ratio()
+        result = self._ratio()
         while (sign := self.take(r"\\(?:cup|cap|setminus)(?![A-Za-z])")) is not None:
-            whole = Node(_SET_OPERATIONS[sign[0].strip()], (whole, self._ratio()))
-        return whole
+            result = Node(_SET_OPERATIONS[sign[0].strip()], (result, self._ratio()))
+        return result
 
     def _ratio(self) -> Node:
         parts = [self._value()]
@@ -138,10 +138,10 @@ class Reader(Expressions):
         if self.take("%"):
             return Node("percent", (value,))
         for pattern in ("([$£€¥])", "('{1,2}|\")"):
-            if (found := self.take(pattern)) is not None:
-                return _quantity(value, found[1])
-        if (found := self.take(f"{TEMPERATURE}|{DEGREES}")) is not None:
-            return _quantity(value, "deg" + (found[1] or found[2] or ""))
+            if (match := self.take(pattern)) is not None:
+                return _quantity(value, match[1])
+        if (match := self.take(f"{TEMPERATURE}|{DEGREES}")) is not None:
+            return _quantity(value, "deg" + (match[1] or match[2] or ""))
         bare = value.parts[0] if value.kind == "neg" else value
         if bare.kind == "degrees":
             inner: Node = bare.parts[0]
@@ -153,9 +153,9 @@ class Reader(Expressions):
 
     def _scaled(self, value: Node) -> Node:
         """A value with a word like ``million`` behind it."""
-        if (found := self.take(SCALE)) is None:
+        if (match := self.take(SCALE)) is None:
             return value
-        scale = _SCALES[found[1]]
+        scale = _SCALES[match[1]]
         if value.kind != "num":
             raise self.fail()
         place = measured_place(value)
@@ -243,10 +243,10 @@ def _combined(nodes: list[Node], joiner: str) -> Node:
     if joiner in ("or", "and") and all(
         node.kind == "solved" and node.parts[0] == first.parts[0] for node in nodes
     ):
-        whole = first.parts[1]
+        combined = first.parts[1]
         for node in nodes[1:]:
-            whole = Node("cup" if joiner == "or" else "cap", (whole, node.parts[1]))
-        return Node("solved", (first.parts[0], whole))
+            combined = Node("cup" if joiner == "or" else "cap", (combined, node.parts[1]))
+        return Node("solved", (first.parts[0], combined))
     if first.kind != "named" or len(first.parts) != 2:
         return Node("list", tuple(nodes))
     is_same = [node.kind == "named" and node.parts[0] == first.parts[0] for node in nodes]

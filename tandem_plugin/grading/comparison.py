@@ -38,11 +38,11 @@ class OpenError(Exception):
 
 def _all(decisions: Iterable[Decision], rule: str) -> Decision:
     """Equal where all are; else the first that is not."""
-    return next((one for one in decisions if not one.is_equal), Decision(True, rule))
+    return next((decision for decision in decisions if not decision.is_equal), Decision(True, rule))
 
 
 class Comparison:
-    """Decides about pairs of trees, as ``_RULES`` says by their kinds.
+    """Decides about pairs of trees, by the row of ``_RULES`` for their kinds.
 
     Raises :class:`UndefinedError` where a tree divides by zero, and :class:`OpenError`.
     """
@@ -69,16 +69,20 @@ class Comparison:
 
     def _values(self, gold: Node, answer: Node) -> Decision:
         """Rational numbers exactly; what is measured by its digits."""
-        wanted, given = exact(gold), exact(answer)
+        gold_value, answer_value = exact(gold), exact(answer)
         if gold == answer:
             return Decision(True, "same")
-        if wanted is None or given is None:
+        if gold_value is None or answer_value is None:
             return self._proven(gold, answer)
-        if wanted == given:
+        if gold_value == answer_value:
             return Decision(True, "number")
         place, its_place = measured_place(gold), measured_place(answer)
-        is_whole = wanted.denominator == given.denominator == 1 and its_place is None
-        if not is_whole and place is not None and rounds_to(given, wanted, place, its_place):
+        is_whole = gold_value.denominator == answer_value.denominator == 1 and its_place is None
+        if (
+            not is_whole
+            and place is not None
+            and rounds_to(answer_value, gold_value, place, its_place)
+        ):
             return Decision(True, "tolerance")
         return Decision(False, "number")
 
@@ -89,16 +93,16 @@ class Comparison:
             return Decision(is_equal, "approximation")
         value, *rounded = answer.parts
         return _all(
-            (self.of(gold, value), *(self._rounding(one, value) for one in rounded)),
+            (self.of(gold, value), *(self._rounding(shown, value) for shown in rounded)),
             "approximation",
         )
 
     def _rounding(self, shown: Node, value: Node) -> Decision:
         """Whether a decimal is a value rounded or cut off at the decimal's last digit."""
-        digits, known = (exact(_unwrapped(node)) for node in (shown, value))
-        if digits is not None and known is None:
+        digits, exact_value = (exact(_unwrapped(node)) for node in (shown, value))
+        if digits is not None and exact_value is None:
             return self._proven(Node("rounded", (shown,)), value)
-        is_shown = digits is not None and shows(digits, known, measured_place(shown) or 0)  # type: ignore[arg-type]
+        is_shown = digits is not None and shows(digits, exact_value, measured_place(shown) or 0)  # type: ignore[arg-type]
         return Decision(is_shown, "approximation")
 
     def _names(self, gold: Node, answer: Node) -> Decision:
@@ -116,7 +120,7 @@ class Comparison:
         if answer.kind == "named":
             answer = _in_order_of(name, answer)
             if name == answer.parts[0] or _are_same_function(name, answer.parts[0]):
-                return _all((self.of(value, one) for one in answer.parts[1:]), "equation")
+                return _all((self.of(value, part) for part in answer.parts[1:]), "equation")
             return self._relations(_as_relation(gold), _as_relation(answer))
         may_be_curve = all(side.kind == "mul" and is_name(side) for side in gold.parts[:2])
         if may_be_curve or not is_name(name, strictly=True):
@@ -139,58 +143,60 @@ class Comparison:
                 # 2 + 3 = 5 is 5: a true chain without a name
                 return _all((self.of(gold, side) for side in answer.parts[0]), "equation")
             return Decision(False, "relation")
-        (sides, signs), (others, its_signs) = gold.parts, answer.parts
+        (sides, signs), (answer_sides, its_signs) = gold.parts, answer.parts
         turned = tuple(TURNED[sign] for sign in reversed(its_signs))
-        for way, way_signs in ((others, its_signs), (others[::-1], turned)):
+        for way, way_signs in ((answer_sides, its_signs), (answer_sides[::-1], turned)):
             if tuple(way_signs) == tuple(signs):
                 decision = self._pairs(sides, way, "relation")
                 if decision.is_equal:
                     return decision
         is_one = len(signs) == len(its_signs) == 1 and signs[0] in (its_signs[0], turned[0])
-        if not is_one or any(side.kind not in SCALARS for side in (*sides, *others)):
+        if not is_one or any(side.kind not in SCALARS for side in (*sides, *answer_sides)):
             return Decision(False, "relation")
         return self._proven(gold, answer)
 
     def _memberships(self, gold: Node, answer: Node) -> Decision:
         r"""``x > 1``, ``x \in (1,\infty)`` and ``\{x : x > 1\}`` are the set; of one variable."""
-        (name, wanted), (other, given) = (
+        (name, gold_set), (answer_name, answer_set) = (
             node.parts if node.kind == "solved" else (None, node) for node in (gold, answer)
         )
-        if name is not None and other is not None and name != other:
+        if name is not None and answer_name is not None and name != answer_name:
             return Decision(False, "variable")
-        if {wanted.kind, given.kind} == {"set", "list"}:  # x is one of 1 and 2
-            return self._unordered(wanted, given)
-        wanted, given = _interval(wanted), _interval(given)
-        if not {wanted.kind, given.kind} <= SETS:
+        if {gold_set.kind, answer_set.kind} == {"set", "list"}:  # x is one of 1 and 2
+            return self._unordered(gold_set, answer_set)
+        gold_set, answer_set = _interval(gold_set), _interval(answer_set)
+        if not {gold_set.kind, answer_set.kind} <= SETS:
             return Decision(False, "kind")
-        return self.of(wanted, given)
+        return self.of(gold_set, answer_set)
 
     def _percent(self, gold: Node, answer: Node) -> Decision:
         """A percentage is its number over 100; its sign may be missing, from 1 percent on."""
-        wanted, given = (n.parts[0] if n.kind == "percent" else n for n in (gold, answer))
-        if {wanted.kind, given.kind} & _AS_WRITTEN:
-            return self.of(wanted, given)
-        if not {wanted.kind, given.kind} <= SCALARS:
+        gold_value, answer_value = (
+            n.parts[0] if n.kind == "percent" else n for n in (gold, answer)
+        )
+        if {gold_value.kind, answer_value.kind} & _AS_WRITTEN:
+            return self.of(gold_value, answer_value)
+        if not {gold_value.kind, answer_value.kind} <= SCALARS:
             return Decision(False, "kind")
-        value = exact(wanted)
+        value = exact(gold_value)
         if gold.kind == "percent" or value is None or abs(value) >= 1:
-            decision = self._values(wanted, given)
+            decision = self._values(gold_value, answer_value)
             if decision.is_equal or gold.kind == answer.kind:
                 return decision
         if gold.kind == "percent":
-            return self._values(wanted, Node("mul", (num(100), given)))
-        return self._values(gold, Node("div", (given, num(100))))
+            return self._values(gold_value, Node("mul", (num(100), answer_value)))
+        return self._values(gold, Node("div", (answer_value, num(100))))
 
     def _quantities(self, gold: Node, answer: Node) -> Decision:
         """Two units must be the same; one that is missing is not missed. Nothing is converted."""
         if gold.kind == answer.kind and gold.parts[1] != answer.parts[1]:
             return Decision(False, "unit")
-        wanted, given = _unwrapped(gold), _unwrapped(answer)
-        if {wanted.kind, given.kind} & _AS_WRITTEN:
-            return self.of(wanted, given)
-        if not {wanted.kind, given.kind} <= SCALARS:
+        gold_value, answer_value = _unwrapped(gold), _unwrapped(answer)
+        if {gold_value.kind, answer_value.kind} & _AS_WRITTEN:
+            return self.of(gold_value, answer_value)
+        if not {gold_value.kind, answer_value.kind} <= SCALARS:
             return Decision(False, "kind")
-        return self._values(wanted, given)
+        return self._values(gold_value, answer_value)
 
     def _ratios(self, gold: Node, answer: Node) -> Decision:
         """Times and ratios as they are written; rational ratios without a zero in proportion."""
@@ -200,26 +206,32 @@ class Comparison:
         if kinds == {"time"}:  # one may leave out the half of the day
             halves = {gold.parts[2], answer.parts[2]} - {""}
             return Decision(gold.parts[:2] == answer.parts[:2] and len(halves) < 2, "time")
-        wanted, given = (
+        gold_parts, answer_parts = (
             n.parts if n.kind == "time" else tuple(map(exact, n.parts)) for n in (gold, answer)
         )
         if len(kinds) == 2:  # an hour with its half of the day is no ratio
-            return Decision((*wanted, "")[:3] == (*given, "")[:3], "ratio")
-        if len(wanted) != len(given):
+            return Decision((*gold_parts, "")[:3] == (*answer_parts, "")[:3], "ratio")
+        if len(gold_parts) != len(answer_parts):
             return Decision(False, "count")
-        if None in (*wanted, *given) or 0 in (*wanted, *given):  # 3:0 is a score
+        if None in (*gold_parts, *answer_parts) or 0 in (
+            *gold_parts,
+            *answer_parts,
+        ):  # 3:0 is a score
             return self._pairs(gold.parts, answer.parts, "ratio")
-        same = all(w * given[0] == g * wanted[0] for w, g in zip(wanted, given, strict=True))
+        same = all(
+            w * answer_parts[0] == g * gold_parts[0]
+            for w, g in zip(gold_parts, answer_parts, strict=True)
+        )
         return Decision(same, "ratio")
 
     def _based(self, gold: Node, answer: Node) -> Decision:
         """The same digits in the same base; a gold's base may be missing, base ten is plain."""
-        based, other = (gold, answer) if gold.kind == "based" else (answer, gold)
+        based, number = (gold, answer) if gold.kind == "based" else (answer, gold)
         digits, base = based.parts
-        value = exact(other) if other.kind in SCALARS else None
+        value = exact(number) if number.kind in SCALARS else None
         if base == 10:
             return Decision(value is not None and value == Fraction(digits), "base")
-        is_plain = other.kind == "num" or (other.kind == "neg" and other.parts[0].kind == "num")
+        is_plain = number.kind == "num" or (number.kind == "neg" and number.parts[0].kind == "num")
         return Decision(based is gold and is_plain and str(value) == digits, "base")
 
     def _joined(self, gold: Node, answer: Node) -> Decision:
@@ -243,40 +255,40 @@ class Comparison:
 
     def _ordered(self, gold: Node, answer: Node) -> Decision:
         """Part by part; the brackets of an interval must agree, a bare list has none."""
-        (wanted, brackets), (given, others) = (
+        (gold_parts, brackets), (answer_parts, answer_brackets) = (
             _flat(node, gold.kind == answer.kind) for node in (gold, answer)
         )
         has_ends = gold.kind != answer.kind and "list" in (gold.kind, answer.kind)
-        if (brackets != others and gold.kind != "matrix" != answer.kind) or (
+        if (brackets != answer_brackets and gold.kind != "matrix" != answer.kind) or (
             has_ends and ("infinity" in f"{gold}{answer}" or "interval" in (gold.kind, answer.kind))
         ):
             return Decision(False, "kind")
-        if len(wanted) != len(given) or brackets != others:
+        if len(gold_parts) != len(answer_parts) or brackets != answer_brackets:
             return Decision(False, "count")
-        return self._pairs(wanted, given, "parts")
+        return self._pairs(gold_parts, answer_parts, "parts")
 
     def _unordered(self, gold: Node, answer: Node) -> Decision:
-        wanted, left = list(gold.parts), list(answer.parts)
-        are_points = all(part.kind == "tuple" for part in (*wanted, *left))
+        gold_parts, remaining = list(gold.parts), list(answer.parts)
+        are_points = all(part.kind == "tuple" for part in (*gold_parts, *remaining))
         if are_points or "set" in (gold.kind, answer.kind):  # what is there twice is there once
-            wanted, left = list(dict.fromkeys(wanted)), list(dict.fromkeys(left))
-        if len(wanted) != len(left):
+            gold_parts, remaining = list(dict.fromkeys(gold_parts)), list(dict.fromkeys(remaining))
+        if len(gold_parts) != len(remaining):
             return Decision(False, "count")
-        if gold.kind == answer.kind == "list" and wanted[0].kind in ("named", "solved"):
-            return self._pairs(wanted, left, "parts")
-        for part in wanted:
-            same = (i for i, other in enumerate(left) if self.of(part, other).is_equal)
-            place = left.index(part) if part in left else next(same, None)
+        if gold.kind == answer.kind == "list" and gold_parts[0].kind in ("named", "solved"):
+            return self._pairs(gold_parts, remaining, "parts")
+        for part in gold_parts:
+            same = (i for i, candidate in enumerate(remaining) if self.of(part, candidate).is_equal)
+            place = remaining.index(part) if part in remaining else next(same, None)
             if place is None:
                 return Decision(False, "parts")
-            del left[place]
+            del remaining[place]
         return Decision(True, "parts")
 
     def _sets(self, gold: Node, answer: Node) -> Decision:
         """Unions of as many pieces piece by piece; else by the algebra of sets."""
-        wanted, given = _pieces(gold), _pieces(answer)
-        if len(wanted) == len(given) > 1:
-            decision = self._unordered(Node("list", wanted), Node("list", given))
+        gold_pieces, answer_pieces = _pieces(gold), _pieces(answer)
+        if len(gold_pieces) == len(answer_pieces) > 1:
+            decision = self._unordered(Node("list", gold_pieces), Node("list", answer_pieces))
             if decision.is_equal:
                 return decision
         return self._proven(gold, answer)
@@ -328,10 +340,12 @@ def _pieces(node: Node) -> tuple[Node, ...]:
 
 def _in_order_of(names: Node, answer: Node) -> Node:
     """``y = 2, x = 1`` as ``x = 1, y = 2`` where the gold has that order."""
-    own, value = answer.parts[:2]
-    if not own.kind == names.kind == value.kind == "tuple" or set(own.parts) != set(names.parts):
+    answer_names, value = answer.parts[:2]
+    if not answer_names.kind == names.kind == value.kind == "tuple" or set(
+        answer_names.parts
+    ) != set(names.parts):
         return answer
-    values = dict(zip(own.parts, value.parts, strict=True))
+    values = dict(zip(answer_names.parts, value.parts, strict=True))
     return Node("named", (names, Node("tuple", tuple(values[name] for name in names.parts))))
 
 

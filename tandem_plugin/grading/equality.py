@@ -36,13 +36,13 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
     gold, answer = _with_point(gold, answer), _with_point(answer, gold)
     rule = "unread_gold"
     try:
-        wanted = read(gold)
-        if wanted.kind == "based" and has_digits_of(wanted, answer):
+        gold_tree = read(gold)
+        if gold_tree.kind == "based" and has_digits_of(gold_tree, answer):
             return Decision(True, "base")
         rule = "unread_answer"
-        given = read(answer)
+        answer_tree = read(answer)
         rule = "too_deep"
-        return Comparison(proof).of(wanted, given)
+        return Comparison(proof).of(gold_tree, answer_tree)
     except OpenError:
         return None
     except (UnreadableError, RecursionError):
@@ -72,22 +72,22 @@ def _is_product(word: str) -> bool:
     return False
 
 
-def _with_point(text: str, other: str) -> str:
+def _with_point(text: str, other_text: str) -> str:
     """A decimal comma as a point, where the other text has a point and no comma."""
     match = _DECIMAL_COMMA.fullmatch(text)
-    if match is None or "," in other or not re.search(r"\d\.\d", other):
+    if match is None or "," in other_text or not re.search(r"\d\.\d", other_text):
         return text
     return f"{match[1]}{match[2]}.{match[3]}{match[4]}"
 
 
 def _choice(gold: str, answer: str) -> Decision | None:
     """One letter from A to J, in brackets or not; a small one only where there are brackets."""
-    wanted, given = _CHOICE.fullmatch(gold), _CHOICE.fullmatch(answer)
-    if wanted is None or given is None or not wanted["letter"].isupper():
+    gold_match, answer_match = _CHOICE.fullmatch(gold), _CHOICE.fullmatch(answer)
+    if gold_match is None or answer_match is None or not gold_match["letter"].isupper():
         return None
-    marked = any(match["mark"] or match["stop"].strip() for match in (wanted, given))
-    letter = given["letter"].upper() if marked else given["letter"]
-    return Decision(wanted["letter"] == letter, "choice")
+    marked = any(match["mark"] or match["stop"].strip() for match in (gold_match, answer_match))
+    letter = answer_match["letter"].upper() if marked else answer_match["letter"]
+    return Decision(gold_match["letter"] == letter, "choice")
 
 
 def _formulas(gold: str, answer: str) -> Decision | None:
@@ -104,10 +104,10 @@ def _words(gold: str, answer: str) -> Decision | None:
     """Words are equal without regard to case and space; a name in capitals only to itself."""
     if _CAPITALS.fullmatch(gold) and _CAPITALS.fullmatch(answer):
         return Decision(gold == answer, "words")
-    wanted, given = words_of(gold), words_of(answer)
-    if wanted is not None and given is not None:
-        return Decision(wanted == given, "words")
-    if wanted is None and given is None:
+    gold_words, answer_words = words_of(gold), words_of(answer)
+    if gold_words is not None and answer_words is not None:
+        return Decision(gold_words == answer_words, "words")
+    if gold_words is None and answer_words is None:
         spoken = [" ".join(_TEXT.sub(r"\1", text).split()) for text in (gold, answer)]
         is_same = "\\text" in gold + answer and re.search("[A-Za-z]{3}", spoken[0]) is not None
     else:
@@ -144,8 +144,8 @@ def _is_plain(node: Node) -> bool:
         return all(map(_is_plain, parts))
     if node.kind in ("mul", "sum"):  # 3 1/2, 7 x 10^3
         kinds = {part.kind for part in parts}
-        inner = [one for part in parts for one in part.parts if isinstance(one, Node)]
-        numbers = all(one.kind == "num" for one in inner)
+        inner = [leaf for part in parts for leaf in part.parts if isinstance(leaf, Node)]
+        numbers = all(leaf.kind == "num" for leaf in inner)
         return len(kinds) == 2 and kinds <= {"num", "div", "pow"} and numbers
     return node.kind in _PLAIN
 
@@ -154,16 +154,16 @@ def _is_plain(node: Node) -> bool:
 def _expressions(prompt: str) -> tuple[frozenset[Node], str]:
     """Every expression of a prompt's mathematics, with its parts; its lines without spaces."""
     prompt = prompt[-_MAX_CHARS:]
-    found: set[Node] = set()
+    expressions: set[Node] = set()
     for count, match in enumerate(_MATHEMATICS.finditer(prompt)):
         if count == _MAX_SEGMENTS:
             break
         segment = next(group for group in match.groups() if group is not None)
         for piece in (segment, *re.split(r"=|,", segment)):
             with contextlib.suppress(UnreadableError, RecursionError):
-                found.update(parts_of(read(spelled(piece))))
+                expressions.update(parts_of(read(spelled(piece))))
     lines = (_compact(spelled(line)) for line in prompt.splitlines())
-    return frozenset(found), "\n".join(lines)
+    return frozenset(expressions), "\n".join(lines)
 
 
 def _compact(text: str) -> str:

@@ -42,7 +42,7 @@ JOINER = (
 )
 COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
 SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)(?![A-Za-z]) ?\}?"
-"""What ends a product, beside signs: a joiner, a colon, a scale."""
+"""What ends a product, except signs: a joiner, a colon, a scale."""
 _TIMES = r"\\(?:cdot|times|ast)(?![A-Za-z])|\*"
 _OVER = r"\\div(?![A-Za-z])|/"
 _ADDED = r"[+-]|\\(?:pm|mp)(?![A-Za-z])"
@@ -102,7 +102,7 @@ class Expressions(ABC):
 
     @abstractmethod
     def items(self, expands: bool) -> tuple[list[Node], str]:
-        """Parts, and the joiner that says most. expands: a plus-minus stands for two parts."""
+        """Parts, and the strongest joiner. expands: a plus-minus stands for two parts."""
 
     def fail(self) -> UnreadableError:
         return UnreadableError(f"Unknown at character {self.place}.")
@@ -140,8 +140,8 @@ class Expressions(ABC):
 
     def _signed(self) -> Node:
         negative, start = False, self.place
-        while (found := self.take(_ADDED)) is not None:
-            sign = found[0].strip()
+        while (match := self.take(_ADDED)) is not None:
+            sign = match[0].strip()
             if sign[0] == "\\":
                 self.chosen.append(sign[1:])
                 negative ^= self.turned ^ (sign == "\\mp")
@@ -202,8 +202,8 @@ class Expressions(ABC):
         if len(set(map(_letter_of, matrices))) < 2 or not any(map(_is_inverse, matrices)):
             return self._made("mul", *flat)
         product = Node("apply", (_PRODUCT, *matrices))
-        others = [factor for factor in flat if factor not in matrices]
-        return self._made("mul", *others, product) if others else product
+        scalars = [factor for factor in flat if factor not in matrices]
+        return self._made("mul", *scalars, product) if scalars else product
 
     def _power(self) -> Node:
         base = self._atom()
@@ -223,7 +223,7 @@ class Expressions(ABC):
                 return base
 
     def _raised(self, base: Node, power: Node) -> Node:
-        """A power; the inverse of a product of matrices is that of its factors, turned around."""
+        """A power; the inverse of a product of matrices is that of its factors, reversed."""
         factors = _factors_of(base)
         if len(factors) < 2 or power not in INVERSE or not all(map(_is_capital, factors)):
             return self._made("pow", base, power)
@@ -238,8 +238,8 @@ class Expressions(ABC):
         r"""What a command applies to: a group in braces, digits, one letter or one command."""
         if self.sees(r"\{"):
             return self._braced()
-        if (found := self.take(digits)) is not None:
-            return self.value_of(found[0].strip(), None)
+        if (match := self.take(digits)) is not None:
+            return self.value_of(match[0].strip(), None)
         return self._atom(is_single=True)
 
     def _braced(self) -> Node:
@@ -253,8 +253,8 @@ class Expressions(ABC):
     def _atom(self, is_single: bool = False) -> Node:
         if self.sees(r"[\d.]"):
             return self.number()
-        if (found := self.take(r"\(|\[|\]|\\\{|\\langle(?![A-Za-z])")) is not None:
-            return self._bracketed(found[0].strip())
+        if (match := self.take(r"\(|\[|\]|\\\{|\\langle(?![A-Za-z])")) is not None:
+            return self._bracketed(match[0].strip())
         if (command := self.take(r"\\([A-Za-z]+)")) is not None:
             return self._command(command[1])
         if (letters := self.peek(r"[A-Za-z]+")) is not None:
@@ -276,16 +276,16 @@ class Expressions(ABC):
     def _bracketed(self, opening: str) -> Node:
         """One thing in brackets, a tuple, an interval or a set."""
         self.brackets, bars, self.bars = self.brackets + 1, self.bars, 0
-        found = self.take(_BUILDER) if opening == "\\{" else None
+        builder = self.take(_BUILDER) if opening == "\\{" else None
         is_nested = self.sees(r"\[")
-        if found is not None:
-            nodes, joiner = [self._described(found[1])], ","
+        if builder is not None:
+            nodes, joiner = [self._described(builder[1])], ","
         else:
             nodes, joiner = self.items(expands=opening == "\\{")
         closing = self.expect(_CLOSINGS[opening])[0].strip()
         self.brackets, self.bars = self.brackets - 1, bars
         if opening == "\\{":
-            return nodes[0] if found is not None else Node("set", tuple(nodes))
+            return nodes[0] if builder is not None else Node("set", tuple(nodes))
         if opening + closing in ("()", "[]") and len(nodes) == 1:
             return nodes[0]
         if opening + closing == "[]" and is_nested and (rows := _rows_of(nodes)):
@@ -317,34 +317,34 @@ class Expressions(ABC):
 
     def number(self) -> Node:
         for pattern in _REPEATING:
-            if (found := self.take(pattern)) is not None:
-                head, fixed, *cycles = (group or "" for group in found.groups())
+            if (match := self.take(pattern)) is not None:
+                head, fixed, *cycles = (group or "" for group in match.groups())
                 cycle = "".join(cycles)
                 shown = Fraction(int(head + fixed or "0"), 10 ** len(fixed))
                 return num(shown + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(fixed)))
-        if (found := self.take(_FLOAT)) is not None:
-            return self.value_of(f"{found[1] or '0'}.{found[2] or ''}", int(found[3]))
-        if (found := self.take(_MIXED)) is not None:
-            return self._mixed(*found.groups())
-        found = self.expect(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
-        whole = re.sub(r"[ ,{}]", "", found[1] or "0")
-        number = self.value_of(f"{whole}.{found[2] or found[3] or ''}", None)
-        if found[1] and not found[2] and (frac := self.take(_MIXED_FRAC)) is not None:
-            return self._mixed(whole, frac[1] or frac[2], frac[3] or frac[4])
+        if (match := self.take(_FLOAT)) is not None:
+            return self.value_of(f"{match[1] or '0'}.{match[2] or ''}", int(match[3]))
+        if (match := self.take(_MIXED)) is not None:
+            return self._mixed(*match.groups())
+        match = self.expect(_NUMBER if self.brackets else _NUMBER_OUTSIDE)
+        integer = re.sub(r"[ ,{}]", "", match[1] or "0")
+        number = self.value_of(f"{integer}.{match[2] or match[3] or ''}", None)
+        if match[1] and not match[2] and (frac := self.take(_MIXED_FRAC)) is not None:
+            return self._mixed(integer, frac[1] or frac[2], frac[3] or frac[4])
         if self.sees(r"[_\d.]"):
             raise self.fail()
         return number
 
-    def _mixed(self, whole: str, top: str, bottom: str) -> Node:
+    def _mixed(self, integer: str, top: str, bottom: str) -> Node:
         if int(top) >= int(bottom):
             raise self.fail()
-        return Node("sum", (num(int(whole)), Node("div", (num(int(top)), num(int(bottom))))))
+        return Node("sum", (num(int(integer)), Node("div", (num(int(top)), num(int(bottom))))))
 
     def value_of(self, digits: str, exponent: int | None) -> Node:
-        whole, _, part = digits.partition(".")
+        integer, _, part = digits.partition(".")
         if len(digits) > _MAX_DIGITS or abs(exponent or 0) > _MAX_EXPONENT:
             raise self.fail()
-        value = Fraction(int(whole + part), 10 ** len(part)) * Fraction(10) ** (exponent or 0)
+        value = Fraction(int(integer + part), 10 ** len(part)) * Fraction(10) ** (exponent or 0)
         is_measured = exponent is not None or value.denominator != 1
         return num(value, (exponent or 0) - len(part) if is_measured else None)
 
@@ -386,8 +386,8 @@ class Expressions(ABC):
         raise self.fail()
 
     def _fraction(self, _: str) -> Node:
-        if (found := self.take(_DERIVATIVE)) is not None:
-            return Node("sym", (re.sub(r"[{} ]|\\mathrm", "", found[0].replace("}", "/")),))
+        if (match := self.take(_DERIVATIVE)) is not None:
+            return Node("sym", (re.sub(r"[{} ]|\\mathrm", "", match[0].replace("}", "/")),))
         return self._made("div", self._script(), self._script())
 
     def _root(self, _: str) -> Node:
@@ -407,10 +407,10 @@ class Expressions(ABC):
         return self._made("call", name[1:], inner)
 
     def _font(self, font: str) -> Node:
-        found = self.take(r"\{ ?\\?([A-Za-z]{1,20}) ?\}")
-        if found is None or (font == "text" and len(found[1]) > 1):
+        match = self.take(r"\{ ?\\?([A-Za-z]{1,20}) ?\}")
+        if match is None or (font == "text" and len(match[1]) > 1):
             raise self.fail()
-        name = found[1]
+        name = match[1]
         if font == "mathbb":
             if name not in _NAMED_SETS:
                 raise self.fail()
@@ -421,8 +421,8 @@ class Expressions(ABC):
         return self._symbol(f"{font}:{name}" if font == "mathcal" or is_other else name)
 
     def _accented(self, accent: str) -> Node:
-        found = self.expect(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
-        return self._symbol(f"{accent}:{(found[1] or found[2]).strip().lstrip(chr(92))}")
+        match = self.expect(r"\{([^{}]{1,12})\}|([A-Za-z]+)")
+        return self._symbol(f"{accent}:{(match[1] or match[2]).strip().lstrip(chr(92))}")
 
     def _function(self, name: str) -> Node:
         if name in _OF_SEVERAL:
@@ -448,10 +448,10 @@ class Expressions(ABC):
 
     def _index(self, sign: str) -> tuple[str, Node]:
         """The variable of a sum or a limit, and where it begins or goes."""
-        found = self.expect(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
+        match = self.expect(rf"_ ?\{{ ?([A-Za-z]) ?(?:{sign})")
         start = self.sum()
         self.expect(r"\}")
-        return found[1], start
+        return match[1], start
 
     def _limit(self, _: str) -> Node:
         variable, end = self._index(r"\\(?:to|rightarrow)(?![A-Za-z])")
@@ -476,7 +476,7 @@ class Expressions(ABC):
         return self._made("big", "int", body.all_of(body.sum), end[1], low, high)
 
     def _matrix(self, _: str) -> Node:
-        found = self.expect(_MATRIX)
+        match = self.expect(_MATRIX)
         rows: list[list[Node]] = [[]]
         outer, self.brackets = self.brackets, 0
         while not self.take(r"\\end ?\{\w+\}"):
@@ -487,7 +487,7 @@ class Expressions(ABC):
         if len({len(row) for row in rows}) != 1 or not rows[0]:
             raise self.fail()
         matrix = Node("matrix", tuple(map(tuple, rows)))
-        return Node("call", ("det", matrix)) if found[1] in ("vmatrix", "Vmatrix") else matrix
+        return Node("call", ("det", matrix)) if match[1] in ("vmatrix", "Vmatrix") else matrix
 
 
 _PRODUCT, _CROSS = "ordered product", "cross product"

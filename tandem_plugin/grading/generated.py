@@ -50,14 +50,14 @@ def check_task(name: str) -> None:
         return task in _READ or datasets[task][0].score_answer is ProceduralDataset.score_answer
 
     if name not in datasets or not compares(name):
-        known = ", ".join(sorted(filter(compares, datasets)))
-        raise DataError("generated-task-unsupported", name=name, known=known)
+        supported = ", ".join(sorted(filter(compares, datasets)))
+        raise DataError("generated-task-unsupported", name=name, known=supported)
 
 
 def gold_of(name: str, entry: Mapping[str, Any]) -> str:
     """The gold of a task's entry: JSON text with its answer and what its scorer needs."""
-    kept = {"answer": entry["answer"], "metadata": dict(entry["metadata"])}
-    return json.dumps({"reasoning_gym": name, **kept}, ensure_ascii=False)
+    fields = {"answer": entry["answer"], "metadata": dict(entry["metadata"])}
+    return json.dumps({"reasoning_gym": name, **fields}, ensure_ascii=False)
 
 
 def is_generated(gold: str) -> bool:

@@ -81,15 +81,15 @@ def is_present(value: Any) -> bool:
 
 
 def read_golds(value: object) -> tuple[str, ...] | str:
-    """Every acceptable answer as text, or a sentence that says why there is none.
+    """Every acceptable answer as text, or a sentence with the reason why there is none.
 
     value: a string, a number (27.0 is ``27``) or a truth value, or a list, tuple or array of those.
     Only such a list has several acceptable answers, never a text that looks like one. A text that
     marks its final answer is read as that answer: :func:`final_answer`.
     """
     golds: list[str] = []
-    for one in _listed(value):
-        texts = _texts(one)
+    for item in _listed(value):
+        texts = _texts(item)
         if isinstance(texts, str):
             return texts
         golds += (text for text in texts if text not in golds)
@@ -100,8 +100,8 @@ def final_answer(text: str) -> str | None:
     """The answer that a worked solution marks as its final one, or None.
 
     That is what its last ``<answer>`` tag has; what follows the last ``####`` on its line, as in
-    GSM8K, without commas between thousands; what its last box has; or what its last sentence says
-    that the answer is.
+    GSM8K, without commas between thousands; what its last box has; or what its last sentence
+    states as the answer.
     """
     if tagged := _TAGGED.findall(text):
         inner: str = tagged[-1].strip()
@@ -114,17 +114,17 @@ def final_answer(text: str) -> str | None:
 
 
 def _stated(text: str) -> str | None:
-    """5, where the last line says ``The answer is 5.``"""
+    """5, where the last line is ``The answer is 5.``"""
     places = [match.end() for match in _STATED.finditer(text)]
     stated = text[places[-1] :].strip() if places else ""
     return None if "\n" in stated else stated.rstrip(".* ") or None
 
 
 def readings(gold: str) -> tuple[str, ...]:
-    """A gold as it is written, and what else it says.
+    """A gold as it is written, and its other readings.
 
-    ``A) 5`` is also its letter and its content; a JSON list of texts is also a list of answers, all
-    of which a response must have.
+    ``A) 5`` is also its letter and its content; a JSON list of texts is also a list of answers, and
+    a response must have all.
     """
     if (option := labelled(gold)) is not None:
         return option
@@ -153,7 +153,7 @@ def labelled(text: str) -> Labelled | None:
 
 
 def compared(gold: str, answer: str) -> list[tuple[str, str]]:
-    """The pairs of texts of which one must be equal, so that an answer is a gold.
+    """Pairs of texts: an answer is a gold if one pair is equal.
 
     Where both have the letter of a choice and its content, letters that differ decide; where one
     has both, the other is compared with what it is.
@@ -177,7 +177,7 @@ def _texts_in_json(text: str) -> list[str]:
         listed = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    is_texts = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+    is_texts = isinstance(listed, list) and all(isinstance(item, str) for item in listed)
     return listed if is_texts else []
 
 
@@ -191,7 +191,7 @@ def _plain(value: Any) -> Any:
 
 
 def _texts(value: Any) -> tuple[str, ...] | str:
-    """The texts that one gold means, or a sentence that says why it means none."""
+    """The texts that one gold means, or a sentence with the reason why it means none."""
     value = _plain(value)
     if isinstance(value, bool):
         return ("Yes", "True") if value else ("No", "False")
@@ -220,7 +220,7 @@ def _decimal(value: float | Decimal) -> str:
     """27.0 as 27. Raises what Python does for a value without a whole part."""
     if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _MAX_DIGITS:
         raise ValueError
-    whole = int(value)
-    if value == whole and abs(whole) < 2**53:
-        return str(whole)
+    integer = int(value)
+    if value == integer and abs(integer) < 2**53:
+        return str(integer)
     return format(value, "f") if isinstance(value, Decimal) else repr(value)

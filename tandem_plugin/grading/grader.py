@@ -69,7 +69,7 @@ class Grader:
     def grade(self, response: object, gold: object, prompt: str | None = None) -> Grade:
         """Grade one response by the answer in its last box.
 
-        gold: a string, a number, or a list or array of these, any one of which is correct, read by
+        gold: a string, a number, or a list or array of these: any one is correct, read by
         :func:`~tandem_plugin.grading.golds.read_golds`. One that cannot be read makes the outcome
         ``error``, unless the answer is right; the first is logged as a warning. prompt: the
         question, used to detect an answer that only copies an expression from it. Never raises
@@ -98,13 +98,13 @@ def _graded(pool: WorkerPool, response: object, gold: object, prompt: str | None
     """The record, with the milliseconds that were spent waiting for a worker, below zero."""
     if not isinstance(response, str):
         return _failed("response", f"A response must be text, not {type(response).__name__}.")
-    found = extract_answer(response)
-    answer = found.answer
+    extracted = extract_answer(response)
+    answer = extracted.answer
     golds = read_golds(gold)
     if isinstance(golds, str):
         return _failed("gold", golds, answer)
     if answer is None:
-        return Grade("no_answer", None, found.finding, 0.0)
+        return Grade("no_answer", None, extracted.finding, 0.0)
     if answer in golds:
         return Grade("correct", answer, "text", 0.0, answer)
     if (rejected := _rejected(answer)) is not None:
@@ -138,18 +138,26 @@ def _compared(pool: WorkerPool, answer: str, golds: tuple[str, ...], prompt: str
         for reading, content in compared(gold, answer)
     ]
     decisions = [(gold, pair, decide(*pair)) for gold, pair in pairs]
-    equal = [(gold, one.rule) for gold, _, one in decisions if one and one.is_equal]
+    equal = [
+        (gold, decision.rule) for gold, _, decision in decisions if decision and decision.is_equal
+    ]
     as_written = [(gold, rule) for gold, rule in equal if rule in AS_WRITTEN]
     contents = {content for _, (_, content) in pairs}
     if not as_written and prompt and any(is_copied(content, prompt) for content in contents):
         return Grade("copied", answer, "copied", 0.0)
     for gold, rule in as_written or equal:
         return Grade("correct", answer, rule, 0.0, gold)
-    left = [(gold, pair) for gold, pair, one in decisions if one is None]
-    if not left:
-        rules = (one.rule for *_, one in decisions if one and one.rule != "unread_gold")
+    undecided = [(gold, pair) for gold, pair, decision in decisions if decision is None]
+    if not undecided:
+        rules = (
+            decision.rule
+            for *_, decision in decisions
+            if decision and decision.rule != "unread_gold"
+        )
         return Grade("incorrect", answer, next(rules, "words" if decisions else "choice"), 0.0)
-    return _replied(pool.ask([pair for _, pair in left]), answer, [gold for gold, _ in left])
+    return _replied(
+        pool.ask([pair for _, pair in undecided]), answer, [gold for gold, _ in undecided]
+    )
 
 
 def _is_read(text: str) -> bool:
@@ -157,7 +165,7 @@ def _is_read(text: str) -> bool:
 
 
 def _unread(golds: Iterable[str]) -> str | None:
-    """The first gold of which no reading is known, or None."""
+    """The first gold without a known reading, or None."""
     return next((gold for gold in golds if not any(map(_is_read, readings(gold)))), None)
 
 

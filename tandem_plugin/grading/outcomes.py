@@ -41,7 +41,7 @@ class GradingLimits:
 
     seconds: float = 5.0
     """CPU time that one response may take in a worker, all its golds together; six times as
-    much wall time, so that a busy machine changes no grade."""
+    much wall time: a busy machine changes no grade."""
     memory_mb: int = 1024
     """Address space of one worker, in MiB."""
     workers: int | None = None

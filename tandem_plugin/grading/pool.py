@@ -57,7 +57,7 @@ class Reply:
 class WorkerPool:
     """At most ``limits.workers`` processes that decide whether answers equal golds, in turn.
 
-    For use from any thread. A forked child has workers and threads of its own.
+    For use from any thread. A forked child has its own workers and threads.
 
     Raises :class:`GradingError` if SymPy is not installed.
     """
@@ -95,19 +95,19 @@ class WorkerPool:
         Returns within six times ``limits.seconds`` of having a worker, however busy the machine.
         Raises :class:`GradingError` if no worker can be started.
         """
-        asked = time.monotonic()
-        worker, kept = self._places.take(), None
+        start = time.monotonic()
+        worker, reusable = self._places.take(), None
         try:
             if worker is None or worker.is_gone:
                 worker = self._new_worker()
-            waited = time.monotonic() - asked
-            said = worker.ask({"pairs": pairs}, _PATIENCE * self._limits.seconds)
-            kept = None if said.get("is_last", True) else worker
+            waited = time.monotonic() - start
+            reply = worker.ask({"pairs": pairs}, _PATIENCE * self._limits.seconds)
+            reusable = None if reply.get("is_last", True) else worker
         finally:
-            if kept is None and worker is not None:
+            if reusable is None and worker is not None:
                 worker.end()
-            self._places.give(kept)
-        return self._reply(said, waited)
+            self._places.give(reusable)
+        return self._reply(reply, waited)
 
     def close(self) -> None:
         """End all processes and threads. A later question starts them again."""
@@ -117,15 +117,15 @@ class WorkerPool:
         with self._lock:
             self._end(self._forkserver)
 
-    def _reply(self, said: dict[str, Any], waited: float) -> Reply:
-        status = str(said.get("status", "worker_died"))
+    def _reply(self, reply: dict[str, Any], waited: float) -> Reply:
+        status = str(reply.get("status", "worker_died"))
         if status == "decided":
-            decisions = (Decision(bool(equal), str(rule)) for equal, rule in said["decisions"])
+            decisions = (Decision(bool(equal), str(rule)) for equal, rule in reply["decisions"])
             return Reply(status, waited, tuple(decisions))
         with self._lock:
             self.deaths[status] += 1
-        usual = _MESSAGES.get(status, "").format(limits=self._limits, signal=said.get("signal"))
-        return Reply(status, waited, message=said.get("message", usual))
+        usual = _MESSAGES.get(status, "").format(limits=self._limits, signal=reply.get("signal"))
+        return Reply(status, waited, message=reply.get("message", usual))
 
     def _new_worker(self) -> _Worker:
         for _ in range(_ATTEMPTS):
@@ -148,8 +148,8 @@ class WorkerPool:
 class _Places:
     """The workers that are idle, and None for each that may be started: first come, first served.
 
-    A place that is given back goes straight to whoever waits longest, so that no caller who asks
-    again at once is before the others.
+    A place that is given back goes straight to the caller that has waited longest: one that asks
+    again at once joins the end.
     """
 
     def __init__(self, count: int) -> None:
@@ -184,7 +184,7 @@ class _Places:
                 self._idle.append(place)
 
     def end_idle(self) -> None:
-        """End the workers that nobody uses."""
+        """End the unused workers."""
         with self._lock:
             idle, self._idle = self._idle, [None] * len(self._idle)
         for worker in filter(None, idle):
@@ -200,7 +200,7 @@ class _Worker:
 
     @property
     def is_gone(self) -> bool:
-        """Whether an idle worker, which says nothing unasked, has died."""
+        """Whether an idle worker, which sends nothing unasked, has died."""
         return bool(select.select([self._end], [], [], 0)[0])
 
     def has_greeted(self) -> bool:
@@ -215,12 +215,12 @@ class _Worker:
         self._end.settimeout(seconds)
         try:
             self._end.sendall(json.dumps(question).encode() + b"\n")
-            said = json.loads(self._lines.readline())
+            reply = json.loads(self._lines.readline())
         except TimeoutError:
             return {"status": "time_limit"}
         except (OSError, ValueError):
             return {"status": "worker_died", "message": "The worker and its parent process died."}
-        return said if isinstance(said, dict) else {}
+        return reply if isinstance(reply, dict) else {}
 
     def end(self) -> None:
         """End the worker, whatever it does."""
@@ -234,12 +234,12 @@ class _Forkserver:
     """The process that workers are forked from, at the other end of a socket."""
 
     def __init__(self, limits: GradingLimits) -> None:
-        self._control, other = socket.socketpair()
-        with other:
-            boot = _BOOT.format(descriptor=other.fileno(), caller=os.getpid(), limits=limits)
+        self._control, child_end = socket.socketpair()
+        with child_end:
+            boot = _BOOT.format(descriptor=child_end.fileno(), caller=os.getpid(), limits=limits)
             self.process = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", boot],
-                pass_fds=[other.fileno()],
+                pass_fds=[child_end.fileno()],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -247,13 +247,13 @@ class _Forkserver:
             )
         self._control.settimeout(_START_SECONDS)
         try:
-            said = self._control.recv(65_536)
+            message = self._control.recv(65_536)
         except OSError:
-            said = b""
-        if said != READY:
+            message = b""
+        if message != READY:
             self.close()
             raise GradingError(
-                "grading-workers-not-started", python=sys.executable, output=said.decode()
+                "grading-workers-not-started", python=sys.executable, output=message.decode()
             )
 
     def fork(self) -> _Worker:

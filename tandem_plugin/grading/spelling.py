@@ -238,7 +238,9 @@ def _ascii(text: str) -> str:
     text = "".join(map(_folded_character, text))
     for mark, raised in (("^", _SUPERSCRIPTS), ("_", _SUBSCRIPTS)):
         pieces = re.split(f"([{''.join(raised)}]+)", text)
-        pieces[1::2] = (f"{mark}{{{''.join(raised[one] for one in run)}}}" for run in pieces[1::2])
+        pieces[1::2] = (
+            f"{mark}{{{''.join(raised[character] for character in run)}}}" for run in pieces[1::2]
+        )
         text = "".join(pieces)
     pieces = _GROUP.split(text)
     pieces[::2] = (_RUN.sub(_in_text, piece) for piece in pieces[::2])

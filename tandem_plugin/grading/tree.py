@@ -52,7 +52,7 @@ SCALARS = frozenset(
 SETS = frozenset(("interval", "set", "cup", "cap", "minus", "reals", "empty"))
 """The kinds of sets of real numbers."""
 _TOLERANCE = Fraction(1, 10_000)
-"""Relative, against a measured gold: that of Qwen2.5-Math's evaluation (``numeric_equal``)."""
+"""Relative, against a measured gold, as in Qwen2.5-Math's evaluation (``numeric_equal``)."""
 TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 """Every sign, and the sign after its sides change places."""
 _MAX_BITS = 20_000
@@ -60,7 +60,7 @@ _MAX_FACTORIAL = 500
 
 
 def num(value: Fraction | int, place: int | None = None) -> Node:
-    """A number; ``place`` is that of its last decimal digit, where it was measured."""
+    """A number; ``place`` is the place of its last decimal digit, where it was measured."""
     return Node("num", (Fraction(value), place))
 
 
@@ -154,14 +154,14 @@ def parts_of(node: Node) -> Iterator[Node]:
     """A tree and all trees in it."""
     yield node
     for part in node.parts:
-        for one in part if type(part) is tuple else (part,):
-            if isinstance(one, Node):
-                yield from parts_of(one)
+        for child in part if type(part) is tuple else (part,):
+            if isinstance(child, Node):
+                yield from parts_of(child)
 
 
 def names_of(node: Node) -> frozenset[str]:
     """The names of all symbols in a tree."""
-    return frozenset(one.parts[0] for one in parts_of(node) if one.kind == "sym")
+    return frozenset(tree.parts[0] for tree in parts_of(node) if tree.kind == "sym")
 
 
 INVERSE = (Node("neg", (num(1),)), Node("sym", ("T",)))

@@ -20,7 +20,7 @@ _NUMERAL = re.compile(
     rf" ?(?(open)[)}}]) ?(?P<base>_.{{1,40}}|\(? ?(?:{_WRAP})? ?\(? ?base.{{1,20}})",
     re.ASCII,
 )
-"""Digits, of which a capital after F is never the first, and a base: ``_2``, ``\text{ base }2``."""
+"""Digits, whose first is no capital after F, and a base: ``_2``, ``\text{ base }2``."""
 _TEXT = re.compile(r"^\\text ?\{([^{}]*)\}$")
 _AROUND_BASE = re.compile(r"\\(?:text|mathrm|mathbf)(?![A-Za-z])|[{}()_]|(?<![A-Za-z])base")
 _PREFIXED = re.compile(rf"(?:{_WRAP})? ?(-? ?)0([xob])([0-9A-Fa-f]{{1,200}}) ?\}}?", re.ASCII)
@@ -43,10 +43,12 @@ def numeral(text: str) -> Node | None:
         return _based("".join(prefixed.group(1, 3)), _PREFIXES[prefixed[2]])
     if (match := _NUMERAL.fullmatch(_TEXT.sub(r"\1", text))) is None:
         return None
-    named = _AROUND_BASE.sub(" ", match["base"]).split()
-    if len(named) != 1:
+    base_words = _AROUND_BASE.sub(" ", match["base"]).split()
+    if len(base_words) != 1:
         return None
-    base = _BASES.get(named[0]) or (int(named[0]) if re.fullmatch(r"\d{1,2}", named[0]) else 0)
+    base = _BASES.get(base_words[0]) or (
+        int(base_words[0]) if re.fullmatch(r"\d{1,2}", base_words[0]) else 0
+    )
     return _based(match["digits"], base)
 
 
@@ -67,8 +69,8 @@ def _based(written: str, base: int) -> Node | None:
     digits = re.sub(r"[ ,{}-]", "", written).upper()
     if not 2 <= base <= 36 or any(int(d, 36) >= base for d in digits.replace(".", "")):
         return None
-    whole, _, part = digits.partition(".")
-    shown = f"{whole.lstrip('0') or '0'}.{part.rstrip('0')}".rstrip(".")
+    integer, _, part = digits.partition(".")
+    shown = f"{integer.lstrip('0') or '0'}.{part.rstrip('0')}".rstrip(".")
     return Node("based", (f"-{shown}" if "-" in written else shown, base))
 
 
@@ -99,7 +101,7 @@ _TIME = re.compile(
     re.ASCII,
 )
 _SECONDS = re.compile(r"(?=.*:0)\d{1,3}(?::\d\d){2}", re.ASCII)
-"""Hours, minutes and seconds, one of which begins with a zero as no term of a ratio does."""
+"""Hours, minutes and seconds: one begins with a zero, which no term of a ratio does."""
 
 
 def time_of_day(text: str) -> Node | None:

@@ -78,15 +78,15 @@ def check_schedule_class(schedule: object) -> None:
 def _check_on_numpy(schedule: type[Any]) -> None:
     """Try both steps on a batch of NumPy arrays, and on each of its rows alone."""
     for name, arguments in _reached(schedule):
-        given = tuple(array.copy() for array in arguments)
-        whole = _tried(schedule, name, given)
-        if any(a.tolist() != b.tolist() for a, b in zip(given, arguments, strict=True)):
+        copies = tuple(array.copy() for array in arguments)
+        batch_result = _tried(schedule, name, copies)
+        if any(a.tolist() != b.tolist() for a, b in zip(copies, arguments, strict=True)):
             raise ConfigError(
                 "schedule-modifies-arguments", schedule=schedule.__qualname__, name=name
             )
         for row in range(len(_DRAWS)):
-            alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in given))
-            if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in whole]:
+            alone = _tried(schedule, name, tuple(a[row : row + 1].copy() for a in copies))
+            if [a.tolist() for a in alone] != [a[row : row + 1].tolist() for a in batch_result]:
                 raise ConfigError(
                     "schedule-depends-on-batch", schedule=schedule.__qualname__, name=name
                 )
@@ -134,10 +134,10 @@ def _steps(schedule: type[Any]) -> Iterator[tuple[str, tuple[NDArray[Any], ...]]
 
 def _tried(schedule: type[Any], name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a step of the schedule with its default parameters returns."""
-    made, kinds = _made(schedule), _KINDS[name]
+    instance, kinds = _made(schedule), _KINDS[name]
     on = "NumPy arrays" if isinstance(arguments[0], np.ndarray) else "torch tensors"
     try:
-        result = getattr(made, name)(*arguments)
+        result = getattr(instance, name)(*arguments)
     except Exception as error:
         raise ConfigError(
             "schedule-failed",
@@ -175,7 +175,7 @@ def _made(schedule: type[Any]) -> Any:
 
 
 def _is_like(value: Any, kind: str, argument: Any) -> bool:
-    """Whether a value is an array of this type, of the library, shape and device of another."""
+    """Whether a value is an array of this type, in an argument's library, shape and device."""
     return (
         isinstance(value, type(argument))
         and str(value.dtype).removeprefix("torch.") == kind
@@ -203,13 +203,13 @@ def check_resolver_function(name: object, resolver: object, classes: object = ()
     check_classes(f"boundary resolver {name!r}", classes)
 
 
-def check_classes(what: str, classes: object) -> None:
+def check_classes(owner: str, classes: object) -> None:
     """Raise :class:`ConfigError` unless these can be the names of token classes, or are none."""
     if isinstance(classes, tuple) and all(isinstance(name, str) for name in classes):
         count = len(set(classes))
         if count == len(classes) and (count == 0 or 2 <= count <= MOST_CLASSES):
             return
-    raise ConfigError("token-classes-invalid", what=what, classes=classes, most=MOST_CLASSES)
+    raise ConfigError("token-classes-invalid", what=owner, classes=classes, most=MOST_CLASSES)
 
 
 def described_classes(classes: tuple[str, ...]) -> str:
@@ -219,11 +219,11 @@ def described_classes(classes: tuple[str, ...]) -> str:
     return f"the classes {', '.join(map(repr, classes))}" if classes else "boundaries"
 
 
-def _check_name(what: str, name: object) -> None:
+def _check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
-        raise ConfigError("plugin-name-invalid", name=name, what=what)
+        raise ConfigError("plugin-name-invalid", name=name, what=kind)
     if name == "off":
-        raise ConfigError("plugin-name-reserved", what=what)
+        raise ConfigError("plugin-name-reserved", what=kind)
 
 
 def check_table(
@@ -236,12 +236,12 @@ def check_table(
     """
     kinds, right = ((np.uint8, np.uint16), "uint8 or uint16") if classes else ((np.bool_,), "bools")
     if not isinstance(table, np.ndarray) or table.dtype not in kinds or table.shape != (size,):
-        found = _described(table)
+        description = _described(table)
         raise ConfigError(
             "resolver-result-invalid",
             name=name,
             provider=provider,
-            found=found,
+            found=description,
             right=right,
             size=size,
         )
@@ -254,6 +254,6 @@ def check_table(
             classes=classes,
         )
     # Classes are arithmetic's own type, so that no schedule's sum of them wraps around.
-    kept = table.astype(np.int64) if classes else table.copy()
-    kept.setflags(write=False)
-    return kept
+    frozen_table = table.astype(np.int64) if classes else table.copy()
+    frozen_table.setflags(write=False)
+    return frozen_table

@@ -107,21 +107,21 @@ class Catalogue:
         for entry in self.registrations:
             if entry.kind == kind and entry.name == name:
                 return entry
-        known = self.of_kind(kind)
+        names = self.of_kind(kind)
         broken = ""
         if self.broken:
             reasons = "; ".join(map(str, self.broken)).rstrip(".")
             broken = f" Plugins that could not be used: {reasons}."
         first, settings = re.split(r"[^\w-]", name, maxsplit=1)[0], ""
-        if kind == "schedule" and first in known:
+        if kind == "schedule" and first in names:
             settings = f" Parameters of {first!r} are settings of their own, such as p=0.5."
         raise ConfigError(
             "plugin-name-unknown",
             kind=kind,
             name=name,
             kinds=_PLURAL[kind],
-            known=", ".join(known),
-            meant=did_you_mean(name, known),
+            known=", ".join(names),
+            meant=did_you_mean(name, names),
             settings=settings,
             broken=broken,
         )
@@ -194,8 +194,12 @@ def build_catalogue(plugins: Iterable[Plugin]) -> Catalogue:
     breaks its contract is skipped entirely and listed in :attr:`Catalogue.broken`. Raises
     :class:`ConfigError` when a name is registered more than once.
     """
-    registrations = [Registration("schedule", one.name, one, BUILT_IN) for one in SCHEDULES]
-    registrations += [Registration("boundaries", *one, BUILT_IN) for one in _RESOLVERS.items()]
+    registrations = [
+        Registration("schedule", schedule.name, schedule, BUILT_IN) for schedule in SCHEDULES
+    ]
+    registrations += [
+        Registration("boundaries", *resolver, BUILT_IN) for resolver in _RESOLVERS.items()
+    ]
     broken = []
     for plugin in plugins:
         try:
@@ -213,8 +217,10 @@ def _check_names(registrations: Iterable[Registration]) -> None:
         providers[entry.kind, entry.name].append(entry.provider)
     for (kind, name), several in providers.items():
         if len(several) > 1:
-            both = " and by ".join(map(str, several))
-            raise ConfigError("plugin-name-ambiguous", kind=kind, name=name, providers=both)
+            providers_text = " and by ".join(map(str, several))
+            raise ConfigError(
+                "plugin-name-ambiguous", kind=kind, name=name, providers=providers_text
+            )
 
 
 @contextmanager
@@ -230,7 +236,7 @@ def using_plugins(
     """
     global _catalogue
     provider = Provider(distribution, version)
-    built = build_catalogue(_given(one, provider) for one in plugins)
+    built = build_catalogue(_given(plugin, provider) for plugin in plugins)
     if built.broken:
         raise ConfigError("plugin-unusable", reasons="; ".join(map(str, built.broken)))
     with _lock:
@@ -243,10 +249,10 @@ def using_plugins(
 
 
 def _installed() -> list[Plugin]:
-    found = entry_points(group=hookspecs.PROJECT)
+    entries = entry_points(group=hookspecs.PROJECT)
     plugins = [
         Plugin(entry.name, Provider(entry.dist.name, entry.dist.version), entry.load)
-        for entry in found
+        for entry in entries
         if entry.dist is not None  # it is that of an installed distribution
     ]
     return sorted(plugins, key=lambda plugin: (plugin.provider.distribution, plugin.name))
@@ -258,10 +264,10 @@ def _registrations(plugin: Plugin) -> list[Registration]:
     manager.add_hookspecs(hookspecs)
     manager.register(plugin.load(), name=plugin.name)
     manager.check_pending()
-    found: list[Registration] = []
+    registrations: list[Registration] = []
 
     def register(kind: Kind, name: str, value: Any, classes: tuple[str, ...]) -> None:
-        found.append(Registration(kind, name, value, plugin.provider, classes))
+        registrations.append(Registration(kind, name, value, plugin.provider, classes))
 
     def register_schedule(schedule: type[Any]) -> None:
         check_schedule_class(schedule)
@@ -275,9 +281,9 @@ def _registrations(plugin: Plugin) -> list[Registration]:
 
     manager.hook.register_schedules(register=register_schedule)
     manager.hook.register_boundaries(register=register_resolver)
-    if not found:
+    if not registrations:
         raise ConfigError("plugin-registers-nothing", hooks=" or ".join(HOOKS))
-    return found
+    return registrations
 
 
 def _reason(error: BaseException) -> str:

@@ -71,9 +71,9 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
 
 def _with_share(chosen: Any, parameters: Mapping[str, Any]) -> Any:
     """The schedule of a class, or with a share of responses alone of that class's extension."""
-    own = dict(parameters)
-    share = check_probability(ALONE, own.pop(ALONE, 0.0))
-    return class_with_share(chosen)(**own, alone=share) if share else chosen(**own)
+    settings = dict(parameters)
+    share = check_probability(ALONE, settings.pop(ALONE, 0.0))
+    return class_with_share(chosen)(**settings, alone=share) if share else chosen(**settings)
 
 
 def list_resolvers() -> dict[str, Callable[[Vocabulary], NDArray[Any]]]:
@@ -90,16 +90,16 @@ def resolver_for(schedule: Schedule, name: str | None) -> str:
     Raises :class:`ConfigError` for an unknown name, or if the schedule reads token classes that
     this resolver does not find, or the resolver finds classes that the schedule does not read.
     """
-    found = catalogue().find("boundaries", name or schedule.boundaries)
-    if found.classes != token_classes(schedule):
+    registration = catalogue().find("boundaries", name or schedule.boundaries)
+    if registration.classes != token_classes(schedule):
         raise ConfigError(
             "schedule-classes-differ",
             schedule=schedule.name,
             reads=described_classes(token_classes(schedule)),
-            resolver=found.name,
-            finds=described_classes(found.classes),
+            resolver=registration.name,
+            finds=described_classes(registration.classes),
         )
-    return found.name
+    return registration.name
 
 
 def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
@@ -108,24 +108,26 @@ def resolve_boundaries(name: str, vocabulary: Vocabulary) -> BoundarySet:
     Raises :class:`ConfigError` for an unknown name or a resolver that breaks its contract,
     :class:`TokenizerError` for a vocabulary the resolver cannot read.
     """
-    found = catalogue().find("boundaries", name)
+    registration = catalogue().find("boundaries", name)
     try:
-        table = found.value(vocabulary)
+        table = registration.value(vocabulary)
     except TandemError:
         raise
     except Exception as error:  # a plugin's
         raise TokenizerError(
             "resolver-failed",
             name=name,
-            provider=found.provider,
+            provider=registration.provider,
             source=vocabulary.source,
             error_type=type(error).__name__,
             error=error,
         ) from error
-    table = check_table(name, found.provider, table, len(vocabulary), len(found.classes))
-    return BoundarySet(name, table, found.classes)
+    table = check_table(
+        name, registration.provider, table, len(vocabulary), len(registration.classes)
+    )
+    return BoundarySet(name, table, registration.classes)
 
 
 def _schedule_class(name: str) -> type[Any]:
-    found: type[Any] = catalogue().find("schedule", name).value
-    return found
+    schedule_class: type[Any] = catalogue().find("schedule", name).value
+    return schedule_class

@@ -1,8 +1,8 @@
 """A share of the responses by the senior alone: the parameter ``alone``, which every schedule has.
 
-Whether a response is the senior's from beginning to end is decided by a draw of its own seed, which
-decides no position. A schedule with such a share is of a subclass of its own class with one more
-parameter; with a share of 0 it is of its own class, and nothing about it differs from the paper.
+Whether a response is the senior's from beginning to end is decided by a draw from a separate seed,
+which decides no position. A schedule with such a share is of a subclass with an additional
+parameter; with a share of 0 it keeps its class, and nothing about it differs from the paper.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plain_class(kind: type[Any]) -> type[Any]:
 @functools.cache
 def class_with_share(kind: Any) -> type[Any]:
     """A schedule's class with the parameter ``alone``: a frozen dataclass of the same name."""
-    made = make_dataclass(
+    extended = make_dataclass(
         kind.__name__,
         [(ALONE, float, 0.0)],
         bases=(_PartlyAlone, kind),
@@ -44,8 +44,8 @@ def class_with_share(kind: Any) -> type[Any]:
         frozen=True,
         slots=True,
     )
-    made.__module__, made.__qualname__ = kind.__module__, kind.__qualname__
-    return made
+    extended.__module__, extended.__qualname__ = kind.__module__, kind.__qualname__
+    return extended
 
 
 def _made_again(kind: Any, parameters: Mapping[str, Any]) -> Any:
@@ -72,7 +72,7 @@ class _PartlyAlone:
     def advance(
         self, author: Tensor, run: Tensor, is_boundary: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The schedule's own step, but for responses whose run says that the senior is alone."""
+        """The schedule's own step, except in responses that the senior writes alone."""
         alone = run == RUN_ALONE
         schedule: Any = super()
         author, next_run = schedule.advance(author, run * ~alone, is_boundary, u)

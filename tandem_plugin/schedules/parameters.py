@@ -55,7 +55,7 @@ def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
         annotations = get_type_hints(schedule)
     except Exception as error:
         raise ConfigError("schedule-types-unreadable", name=name, error=error) from error
-    found = []
+    parameters = []
     for field in fields(schedule):
         annotation = annotations[field.name]
         is_choice = get_origin(annotation) is Literal and all(
@@ -70,8 +70,8 @@ def schedule_signature(schedule: type[Any]) -> tuple[Parameter, ...]:
             )
         if field.default is MISSING or not field.init:
             raise ConfigError("schedule-parameter-without-default", field=field.name, name=name)
-        found.append(Parameter(field.name, annotation, field.default))
-    return tuple(found)
+        parameters.append(Parameter(field.name, annotation, field.default))
+    return tuple(parameters)
 
 
 def schedule_parameters(schedule: Schedule) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def typed(schedule: Any) -> Any:
     that was declared. Raises :class:`ConfigError` when a parameter is not of its declared type:
     booleans are not numbers, numbers are finite, and integers fit in 64 bits.
     """
-    given = schedule_parameters(schedule)
+    values = schedule_parameters(schedule)
     kind: Any = type(schedule)
-    plain = {p.name: _plain(p, given[p.name]) for p in schedule_signature(kind)}
-    if all(plain[name] is given[name] for name in plain):
+    plain = {p.name: _plain(p, values[p.name]) for p in schedule_signature(kind)}
+    if all(plain[name] is values[name] for name in plain):
         return schedule
     return replace(schedule, **plain)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tensor: TypeAlias = Any
-"""A NumPy array or a torch tensor. Schedules use operators only, so that one code serves both."""
+"""A NumPy array or a torch tensor. Schedules use operators only, and one code serves both."""
 
 
 @runtime_checkable
@@ -19,7 +19,7 @@ class Schedule(Protocol):
     A schedule is a frozen dataclass whose fields are its parameters. The state per response is the
     author of the current token and the run: the number of non-boundary tokens since the last
     redraw. Use only operators that NumPy arrays and torch tensors share (``< & | ~ + *`` and the
-    like), so that the engine on any device and the replay run the same code.
+    like), since the engine on any device and the replay run the same code.
 
     With a class variable ``classes``, a tuple of names, it is a schedule of token classes: its
     ``advance`` reads the class of token t, int64 ``[batch]``, where others read whether the token

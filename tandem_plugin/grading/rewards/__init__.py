@@ -16,23 +16,23 @@ def outcome_flags(grade: Grade) -> dict[str, float]:
 
 
 def prompt_of(extra_info: Any) -> str | None:
-    """The question among what a data set says about a row, or None."""
+    """The question among a row's further fields, or None."""
     if not isinstance(extra_info, dict):
         return None
     texts = (text_of(extra_info.get(name)) for name in ("question", "problem", "prompt"))
     return next((text for text in texts if text.strip()), None)
 
 
-def text_of(said: Any) -> str:
+def text_of(content: Any) -> str:
     """The text of a chat, a message, or a message's parts; empty where there is none."""
-    if hasattr(said, "tolist"):
-        said = said.tolist()
-    if isinstance(said, dict):
-        return text_of(said.get("content", said.get("text")))
-    if isinstance(said, list | tuple):
-        are_turns = any(isinstance(one, dict) and "role" in one for one in said)
-        return ("\n\n" if are_turns else "").join(map(text_of, said))
-    return said if isinstance(said, str) else ""
+    if hasattr(content, "tolist"):
+        content = content.tolist()
+    if isinstance(content, dict):
+        return text_of(content.get("content", content.get("text")))
+    if isinstance(content, list | tuple):
+        are_turns = any(isinstance(item, dict) and "role" in item for item in content)
+        return ("\n\n" if are_turns else "").join(map(text_of, content))
+    return content if isinstance(content, str) else ""
 
 
 def reward_file(framework: str) -> Path:

@@ -32,8 +32,8 @@ class Generated:
 
     def response_in(self, query: str) -> str | None:
         """The response, if a query is the text of this call; without special tokens."""
-        whole = [*self.prompt_ids, *self.response_ids]
-        if self.tokenizer.decode(whole, skip_special_tokens=False) != query:
+        token_ids = [*self.prompt_ids, *self.response_ids]
+        if self.tokenizer.decode(token_ids, skip_special_tokens=False) != query:
             return None
         text: str = self.tokenizer.decode(list(self.response_ids), skip_special_tokens=True)
         return text

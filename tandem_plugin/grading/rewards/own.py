@@ -43,7 +43,7 @@ class OwnReward:
 
     @classmethod
     def of(cls, text: str) -> OwnReward:
-        """That of ``FILE:FUNCTION``."""
+        """The reward of ``FILE:FUNCTION``."""
         file, _, function = text.rpartition(":")
         return cls(Path(file), function)
 
@@ -157,9 +157,9 @@ def own_rewards() -> OwnRewards:
     return OwnRewards.of(text)
 
 
-def problem_of(prompt: str | None, gold: Any, more: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The mapping that a function gets; more: what else the row has."""
-    return {**(more or {}), "prompt": prompt, "gold": gold}
+def problem_of(prompt: str | None, gold: Any, columns: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The mapping that a function gets; columns: the other fields of its row."""
+    return {**(columns or {}), "prompt": prompt, "gold": gold}
 
 
 @cache

@@ -33,5 +33,5 @@ def compute_score(
     row = {"data_source": data_source, **(extra_info if isinstance(extra_info, Mapping) else {})}
     problem = problem_of(prompt_of(extra_info), ground_truth, row)
     (score,), parts = OwnRewards.of(reward).scores([solution_str], [problem])
-    each = {f"reward_{name}": value for name, (value,) in parts.items()}
-    return {"score": score, "acc": score, **(each if len(each) > 1 else {})}
+    rewards = {f"reward_{name}": value for name, (value,) in parts.items()}
+    return {"score": score, "acc": score, **(rewards if len(rewards) > 1 else {})}

@@ -44,10 +44,10 @@ def math_reward(
         )
     rows = range(len(completions))
     golds = [answer_of({name: columns[name][row] for name in names}) for row in rows]
-    asked = [_prompt(prompts, extra_info, row) for row in rows]
+    questions = [_prompt(prompts, extra_info, row) for row in rows]
     graded = [row for row in rows if golds[row] is not None]
     grades = default_grader().grade_batch(
-        (said_in(completions[row]), golds[row], asked[row]) for row in graded
+        (said_in(completions[row]), golds[row], questions[row]) for row in graded
     )
     if log_metric is not None and grades:
         for outcome in OUTCOMES:
@@ -70,5 +70,5 @@ def said_in(completion: Any) -> str:
     if not isinstance(completion, list | tuple):
         return text_of(completion)
     turns = [turn for turn in completion if isinstance(turn, dict) and "role" in turn]
-    said = [turn for turn in turns if turn["role"] == "assistant"] if turns else [completion]
-    return text_of(said[-1]) if said else ""
+    replies = [turn for turn in turns if turn["role"] == "assistant"] if turns else [completion]
+    return text_of(replies[-1]) if replies else ""

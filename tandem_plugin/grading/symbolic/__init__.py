@@ -1,1 +1,1 @@
-"""What runs in worker processes: computer algebra on text that nobody vouches for."""
+"""What runs in worker processes: computer algebra on untrusted text."""

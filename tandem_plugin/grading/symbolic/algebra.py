@@ -51,43 +51,43 @@ def separation_bits(constant: Any) -> int:
     return math.ceil(4 * (bits + above) + GUARD_BITS)
 
 
-def _sizes(one: Any, roots: dict[Any, int]) -> tuple[float, float]:
+def _sizes(constant: Any, roots: dict[Any, int]) -> tuple[float, float]:
     """Binary logarithms of BFMSS's u and l; notes every root, and under None what is none."""
-    if one.is_Rational:
-        return math.log2(max(abs(int(one.p)), 1)), math.log2(int(one.q))
-    if one == sympy.I:
-        roots[one] = 2
+    if constant.is_Rational:
+        return math.log2(max(abs(int(constant.p)), 1)), math.log2(int(constant.q))
+    if constant == sympy.I:
+        roots[constant] = 2
         return 0.0, 0.0
-    if one.is_Add or one.is_Mul:
-        sizes = [_sizes(arg, roots) for arg in one.args]
+    if constant.is_Add or constant.is_Mul:
+        sizes = [_sizes(arg, roots) for arg in constant.args]
         below = sum(size[1] for size in sizes)
-        if one.is_Mul:
+        if constant.is_Mul:
             return sum(size[0] for size in sizes), below
         return max(u + below - v for u, v in sizes) + math.log2(len(sizes)), below
-    if one.is_Pow and one.exp.is_Rational:
-        above, below = _sizes(one.base, roots)
-        degree, times = int(one.exp.q), abs(int(one.exp.p))
+    if constant.is_Pow and constant.exp.is_Rational:
+        above, below = _sizes(constant.base, roots)
+        degree, times = int(constant.exp.q), abs(int(constant.exp.p))
         if degree > 1:
-            roots[one.base, degree] = degree
+            roots[constant.base, degree] = degree
             if above >= below:
                 above = (above + (degree - 1) * below) / degree
             else:
                 below = (below + (degree - 1) * above) / degree
-        if one.exp < 0:
+        if constant.exp < 0:
             above, below = below, above
         return times * above, times * below
     roots[None] = 1
-    value = evaluated(one, 64)
+    value = evaluated(constant, 64)
     size = abs(float(sympy.log(abs(value), 2))) if value is not None and value != 0 else 64.0
-    size += sum(sum(_sizes(arg, roots)) for arg in one.args if arg.is_number)
+    size += sum(sum(_sizes(arg, roots)) for arg in constant.args if arg.is_number)
     return size, size
 
 
-def evaluated(one: Any, precision: int) -> Any | None:
+def evaluated(constant: Any, precision: int) -> Any | None:
     """The finite complex number that a constant is, to so many bits, or None."""
     digits = int(precision * 0.30103) + 2
     try:
-        value = one.evalf(digits, maxn=4 * digits + 100)
+        value = constant.evalf(digits, maxn=4 * digits + 100)
     except FAILS:
         return None
     if not value.is_number or value.has(*NO_NUMBER):
@@ -162,7 +162,7 @@ def expression(node: Node) -> Any:
 
 
 def _folded(operation: Callable[[Any, Any], Any], flat: Callable[..., Any]) -> Callable[..., Any]:
-    """A sum or a product: flat, so that a long one is built at once; of matrices one by one."""
+    """A sum or a product: flat, which builds a long one at once; of matrices one by one."""
 
     def made(*values: Any) -> Any:
         if any(isinstance(value, sympy.MatrixBase) for value in values):
@@ -223,8 +223,8 @@ def _big(name: str, body: Node, variable: str, *bounds: Node) -> Any:
     index = sympy.Symbol(variable, integer=True)
     if low.is_number and high.is_number and high.is_finite and abs(high - low) > _MAX_TERMS:
         raise TooLargeError
-    made = sympy.summation if name == "sum" else sympy.product
-    result = made(inner.xreplace({symbol: index}), (index, low, high))
+    operator = sympy.summation if name == "sum" else sympy.product
+    result = operator(inner.xreplace({symbol: index}), (index, low, high))
     return result.args[0].expr if isinstance(result, sympy.Piecewise) else result  # converges
 
 
@@ -259,7 +259,7 @@ def solutions(node: Node) -> tuple[Any | None, Any]:
     unknowns = set().union(*(side.free_symbols for side in sides))
     if len(unknowns) != 1:
         raise UnknownError("A condition on several unknowns.")
-    found = sympy.S.Reals
-    for left, sign, right in zip(sides, signs, sides[1:], strict=False):
-        found = found.intersect(_RELATIONS[sign](left, right).as_set())
-    return unknowns.pop(), found
+    real_set = sympy.S.Reals
+    for left_side, sign, right in zip(sides, signs, sides[1:], strict=False):
+        real_set = real_set.intersect(_RELATIONS[sign](left_side, right).as_set())
+    return unknowns.pop(), real_set

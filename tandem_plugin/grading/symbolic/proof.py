@@ -72,9 +72,9 @@ def _expressions(gold: Node, answer: Node) -> Decision:
     place = measured_place(gold)
     if place is None:
         return Decision(False, "numeric")
-    wanted, given = _fraction(first), _fraction(second)
-    is_known = wanted is not None and given is not None
-    return Decision(is_known and rounds_to(given, wanted, place), "numeric")  # type: ignore[arg-type]
+    gold_value, answer_value = _fraction(first), _fraction(second)
+    is_known = gold_value is not None and answer_value is not None
+    return Decision(is_known and rounds_to(answer_value, gold_value, place), "numeric")  # type: ignore[arg-type]
 
 
 def are_equal(first: Any, second: Any) -> bool:
@@ -90,14 +90,14 @@ def are_equal(first: Any, second: Any) -> bool:
         return False
 
 
-def _names(one: Any) -> set[Any]:
+def _names(formula: Any) -> set[Any]:
     """Variables, and functions that nothing is known of."""
-    return one.free_symbols | one.atoms(AppliedUndef)  # type: ignore[no-any-return]
+    return formula.free_symbols | formula.atoms(AppliedUndef)  # type: ignore[no-any-return]
 
 
-def _fraction(one: Any) -> Fraction | None:
+def _fraction(constant: Any) -> Fraction | None:
     """A real constant to two hundred bits, or None."""
-    value = evaluated(one, 200) if not _names(one) else None
+    value = evaluated(constant, 200) if not _names(constant) else None
     if value is None or not value.is_real:
         return None
     exact = sympy.Rational(value)
@@ -109,8 +109,12 @@ def _is_rounded(shown: Node, answer: Node) -> bool:
     place = measured_place(shown) or 0
     while shown.kind in ("quantity", "percent"):
         shown = shown.parts[0]
-    wanted, given = _fraction(expression(shown)), _fraction(expression(answer))
-    return wanted is not None and given is not None and shows(wanted, given, place)
+    shown_value, answer_value = _fraction(expression(shown)), _fraction(expression(answer))
+    return (
+        shown_value is not None
+        and answer_value is not None
+        and shows(shown_value, answer_value, place)
+    )
 
 
 def _agree(first: Any, second: Any, names: set[Any]) -> bool:
@@ -120,7 +124,9 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
     is_complex = first.has(sympy.I) or second.has(sympy.I)
     bases = [_bases(side) for side in (first, second)]
     bits = GUARD_BITS + 4 * max(_literal_bits(first), _literal_bits(second))
-    exponents = (power.exp for one in (first, second) for power in one.atoms(sympy.Pow, sympy.exp))
+    exponents = (
+        power.exp for side in (first, second) for power in side.atoms(sympy.Pow, sympy.exp)
+    )
     powers = names & set().union(*(exponent.free_symbols for exponent in exponents))
     agreed = 0
     for attempt in range(_TRIES):
@@ -130,16 +136,20 @@ def _agree(first: Any, second: Any, names: set[Any]) -> bool:
         }
         for name in powers:  # a root with a large index costs seconds as an exact number
             point[name] = sympy.Float(point[name], int(bits * 0.30103) + 2)
-        one, other = (
+        first_value, second_value = (
             _value(side, None if is_complex else its_bases, point, bits)
             for side, its_bases in zip((first, second), bases, strict=True)
         )
-        if one is None or other is None:
-            if (one is None) != (other is None) and len(names) == 1:
+        if first_value is None or second_value is None:
+            if (first_value is None) != (second_value is None) and len(names) == 1:
                 return False  # they are not defined for the same numbers
             continue
-        is_exact = one.is_Rational and other.is_Rational
-        if not (one == other if is_exact else _is_tiny(one - other, one, other)):
+        is_exact = first_value.is_Rational and second_value.is_Rational
+        if not (
+            first_value == second_value
+            if is_exact
+            else _is_tiny(first_value - second_value, first_value, second_value)
+        ):
             return False
         agreed += 1
         if agreed == POINTS * 2:
@@ -153,17 +163,17 @@ def _random(draw: random.Random, sign: int) -> Any:
     return size * (sign or draw.choice((-1, 1)))
 
 
-def _bases(one: Any) -> list[Any]:
+def _bases(formula: Any) -> list[Any]:
     """Arguments that must not be negative for real values: of roots and logarithms."""
-    powers = one.atoms(sympy.Pow)
+    powers = formula.atoms(sympy.Pow)
     if any(power.exp.is_Integer and abs(power.exp) > 10_000 for power in powers):
         raise TooLargeError
     bases = [power.base for power in powers if not power.exp.is_Integer]
-    bases += [logarithm.args[0] for logarithm in one.atoms(sympy.log)]
+    bases += [logarithm.args[0] for logarithm in formula.atoms(sympy.log)]
     return [base for base in bases if base.free_symbols]
 
 
-def _value(one: Any, bases: list[Any] | None, point: dict[Any, Any], bits: int) -> Any | None:
+def _value(formula: Any, bases: list[Any] | None, point: dict[Any, Any], bits: int) -> Any | None:
     """The value at a point, exact where it is rational, else to so many bits; or None.
 
     bases: see ``_bases``; None where values may be complex.
@@ -172,7 +182,7 @@ def _value(one: Any, bases: list[Any] | None, point: dict[Any, Any], bits: int) 
         value = evaluated(base.xreplace(point), 64)
         if value is None or not value.is_real or value < 0:
             return None
-    value = one.xreplace(point)
+    value = formula.xreplace(point)
     if value.is_Rational:
         return value
     if value.has(*NO_NUMBER) or (value.has(sympy.I) and bases is not None):
@@ -181,18 +191,19 @@ def _value(one: Any, bases: list[Any] | None, point: dict[Any, Any], bits: int) 
     return value if value is not None and (bases is None or value.is_real) else None
 
 
-def _literal_bits(one: Any) -> int:
+def _literal_bits(formula: Any) -> int:
     """The size of the numbers that are written in an expression."""
     bits = sum(
-        int(atom.p).bit_length() + int(atom.q).bit_length() for atom in one.atoms(sympy.Rational)
-    ) + sum(abs(int(p.exp)) * 4 for p in one.atoms(sympy.Pow) if p.exp.is_Integer)
+        int(atom.p).bit_length() + int(atom.q).bit_length()
+        for atom in formula.atoms(sympy.Rational)
+    ) + sum(abs(int(p.exp)) * 4 for p in formula.atoms(sympy.Pow) if p.exp.is_Integer)
     return min(bits, MAX_PROOF_BITS)
 
 
 def _is_tiny(gap: Any, *values: Any) -> bool:
     """Whether a difference is none, to all but the last ten of the digits that were computed."""
     floats = [next(iter(value.atoms(sympy.Float)), None) for value in values]
-    bits = min(GUARD_BITS if one is None else one._prec for one in floats)
+    bits = min(GUARD_BITS if number is None else number._prec for number in floats)
     scale = max(abs(value) for value in values)
     return bool(abs(gap) <= scale * sympy.Float(2) ** -max(bits - 40, 53))
 
@@ -219,7 +230,7 @@ def _factor(first: Any, second: Any, names: set[Any]) -> Any | None:
     draw = random.Random(0)
     for _ in range(_TRIES):
         point = {name: _random(draw, 1) for name in sorted(names, key=str)}
-        values = [_value(one, _bases(one), point, GUARD_BITS) for one in (first, second)]
+        values = [_value(side, _bases(side), point, GUARD_BITS) for side in (first, second)]
         if not all(values):  # undefined there, or zero
             continue
         ratio = values[0] / values[1]  # type: ignore[operator]

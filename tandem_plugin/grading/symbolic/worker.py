@@ -195,7 +195,7 @@ _PAIRS = (
 def warm_up() -> None:
     """Compare pairs of every kind, before a fork and the seal.
 
-    SymPy imports modules and evaluates text of its own when it first integrates or solves, which
+    SymPy imports modules and evaluates its own text when it first integrates or solves, which
     the seal would block; workers inherit its caches.
     """
     for gold, answer in _PAIRS:

@@ -42,7 +42,7 @@ def main(descriptor: int, caller: int, memory_mb: int, seconds: float) -> None:
 
 
 class _ForkedWorker(NamedTuple):
-    """A child that only this process waits for, so that its id stays its own."""
+    """A child that only this process waits for, which keeps its id from reuse."""
 
     pid: int
     end: socket.socket
@@ -97,7 +97,7 @@ def _buried(worker: _ForkedWorker) -> None:
     _, status = os.waitpid(worker.pid, 0)
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     is_late = ended_by == signal.SIGPROF
-    said = {"status": "time_limit" if is_late else "worker_died", "signal": ended_by}
+    report = {"status": "time_limit" if is_late else "worker_died", "signal": ended_by}
     with worker.end, contextlib.suppress(OSError):
-        worker.end.sendall(json.dumps(said).encode() + b"\n")
+        worker.end.sendall(json.dumps(report).encode() + b"\n")
     os.close(worker.life)
