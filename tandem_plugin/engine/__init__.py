@@ -32,7 +32,7 @@ A step:
 
 - ``runners.v1`` and ``runners.v2``: keep every request's author, and post those of the next rows
 - ``step_authors``: passes them to the model, once per step
-- ``senior``: runs both models; ``streams``: the junior beside it on a CUDA stream of its own
+- ``senior``: runs both models; ``streams``: the junior on its own CUDA stream
 - ``heads``: gives each row the logits of its author
 - ``speculative``: all of this with drafts, in the order of ``speculative.step``
 

@@ -47,9 +47,9 @@ def check_sampling(params: Any, *, in_tandem: bool) -> None:
     if not in_tandem:
         return
     for name, nothing in _UNDRAFTED.items():
-        asked = getattr(params, name, nothing)
-        if asked != nothing and asked != []:
-            raise RequestError("sampling-depends-on-history", name=name, asked=asked)
+        value = getattr(params, name, nothing)
+        if value != nothing and value != []:
+            raise RequestError("sampling-depends-on-history", name=name, asked=value)
 
 
 _OWN_NAMES = {"tandem", TOKEN_LOG_NAME}
@@ -87,7 +87,7 @@ def check_request(vllm_config: Any, params: Any) -> ResolvedRequest | None:
 def _check_arrival(
     vllm_config: Any, extra_args: Mapping[str, Any], sent: Mapping[str, Any]
 ) -> None:
-    """Raise :class:`RequestError` for names that nobody reads, or that did not arrive.
+    """Raise :class:`RequestError` for names that have no reader, or that did not arrive.
 
     sent: what the client of a server sent. An endpoint that drops it would be answered by the
     senior alone.
@@ -98,7 +98,7 @@ def _check_arrival(
 
 
 def _check_names(vllm_config: Any, extra_args: Mapping[str, Any]) -> None:
-    """Raise :class:`RequestError` for a name that nobody reads, such as a misspelt ``tandem``.
+    """Raise :class:`RequestError` for a name without a reader, such as a misspelt ``tandem``.
 
     Where other parts of the engine may have names of their own, only those are rejected that
     resemble ``tandem`` or are a field of its.
@@ -151,7 +151,7 @@ def check_images(
     placeholders = placeholder_ids(vllm_config)
     if not placeholders:
         return
-    spans = [(one.mm_position.offset, one.mm_position.length) for one in features or ()]
+    spans = [(feature.mm_position.offset, feature.mm_position.length) for feature in features or ()]
     covered = {start + token for start, length in spans for token in range(length)}
     with _clients_error():
         for position, token_id in enumerate(token_ids):
@@ -263,8 +263,8 @@ def sample_params(params: Any, index: int) -> Any:
     if request is None:
         return params
     request = replace(request, seed=sample_seed(request.seed, index))
-    own = copy(params)
-    own.extra_args = {**params.extra_args, "tandem": request.to_wire()}
+    sample = copy(params)
+    sample.extra_args = {**params.extra_args, "tandem": request.to_wire()}
     if name := params.extra_args.get(TOKEN_LOG_NAME):
-        own.extra_args[TOKEN_LOG_NAME] = sample_name(name, index)
-    return own
+        sample.extra_args[TOKEN_LOG_NAME] = sample_name(name, index)
+    return sample

@@ -58,12 +58,12 @@ def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
     for name, value in list(vars(junior).items()):
         if isinstance(value, torch.Tensor) and value.is_meta:
             setattr(junior, name, getattr(senior, name))
-    for name, own in junior._modules.items():
+    for name, part in junior._modules.items():
         senior_part = senior._modules[name]
-        if own is None or senior_part is None:
+        if part is None or senior_part is None:
             continue
-        if own._modules or isinstance(own, attention):
-            _join(own, senior_part, attention)
+        if part._modules or isinstance(part, attention):
+            _join(part, senior_part, attention)
         else:
             junior._modules[name] = senior_part
 

@@ -20,7 +20,7 @@ class AdditionalConfig(UserDict[str, Any]):
     """An engine's ``additional_config``, hashed over the settings that compiled graphs depend on.
 
     vLLM hashes a whole ``dict`` into the key of its compilation cache, and calls ``compute_hash()``
-    of any other object. So another schedule, seed or record reuses the compiled graphs. Settings of
+    of any other object. A new schedule, seed or record reuses the compiled graphs. Settings of
     other plugins are hashed whole. Source: ``VllmConfig.compute_hash`` of vLLM 0.24 to 0.33.
     """
 
@@ -39,16 +39,16 @@ def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
     then crashes the engine. junior: its model configuration. Source: ``AllReduceFusionPass`` and
     ``get_fi_ar_workspace`` of vLLM 0.24 to 0.33.
     """
-    width, other = vllm_config.model_config.get_hidden_size(), junior.get_hidden_size()
+    width, junior_width = vllm_config.model_config.get_hidden_size(), junior.get_hidden_size()
     passes = vllm_config.compilation_config.pass_config
-    if width == other or not passes.fuse_allreduce_rms:
+    if width == junior_width or not passes.fuse_allreduce_rms:
         return
     passes.fuse_allreduce_rms = False
     logger.warning(
         "The hidden sizes of senior (%d) and junior (%d) differ, so "
         "fuse_allreduce_rms is disabled: its workspace fits only one of them.",
         width,
-        other,
+        junior_width,
     )
 
 
@@ -56,7 +56,7 @@ def keep_all_reduces_plain(vllm_config: Any, junior: Any) -> None:
 def keep_compile_ranges(vllm_config: Any) -> Iterator[None]:
     """Keep the senior's ranges of batch sizes that vLLM compiles for.
 
-    A configuration derived from another one recomputes them from its own model's hidden size, in
+    A derived configuration recomputes them from its own model's hidden size, in
     the compilation config that both share. Source: ``VllmConfig._set_compile_ranges``.
     """
     compilation = vllm_config.compilation_config

@@ -60,7 +60,7 @@ def resolve_requests(
             raise RequestError(
                 "prompt-params-count-differs", params=len(tandem_params), prompts=prompts
             )
-        return [_resolved(rules, one, 0, seeds) for one in tandem_params]
+        return [_resolved(rules, params, 0, seeds) for params in tandem_params]
     return [_resolved(rules, tandem_params, place, seeds) for place in range(prompts)]
 
 
@@ -108,13 +108,13 @@ NOTHING = SentRequest(None, None, 1)
 """For an unknown request."""
 
 
-def with_tandem(params: SamplingParams, asked: SentRequest) -> SamplingParams:
+def with_tandem(params: SamplingParams, request: SentRequest) -> SamplingParams:
     """Sampling parameters that carry the request to the engine."""
-    wire = "off" if asked.resolved is None else asked.resolved.request().to_wire()
+    wire = "off" if request.resolved is None else request.resolved.request().to_wire()
     params = params.clone()
     params.extra_args = {**(params.extra_args or {}), "tandem": wire}
-    if asked.name is not None:
-        params.extra_args[TOKEN_LOG_NAME] = asked.name
+    if request.name is not None:
+        params.extra_args[TOKEN_LOG_NAME] = request.name
     return params
 
 
@@ -153,7 +153,7 @@ class TandemCompletion(CompletionOutput):  # type: ignore[misc]  # vllm is untyp
 def signed_completion(
     completion: CompletionOutput,
     prompt_ids: Sequence[int],
-    asked: SentRequest,
+    request: SentRequest,
     token_bytes: TokenBytes,
     scores: Mapping[str, NDArray[np.float32]],
 ) -> TandemCompletion:
@@ -162,16 +162,16 @@ def signed_completion(
     prompt_ids: the tokens that were sent as the prompt. scores: by the name of a sample, float32
     ``[length, 3]``: senior's log p, junior's log p, and overlap of each token.
     """
-    given = {one.name: getattr(completion, one.name) for one in fields(completion)}
+    values = {field.name: getattr(completion, field.name) for field in fields(completion)}
     ids = list(completion.token_ids)
-    if asked.resolved is None:
+    if request.resolved is None:
         authored = authored_text(ids, [SENIOR] * len(ids), token_bytes)
-        return TandemCompletion(**given, authored=authored)
-    rule, seed = asked.resolved.rule, sample_seed(asked.resolved.seed, completion.index)
-    authorship = rule.replay_rest(asked.resolved.prefix(prompt_ids), ids, seed)
-    columns = scores[asked.names[completion.index]].T if asked.names else [None] * 3
+        return TandemCompletion(**values, authored=authored)
+    rule, seed = request.resolved.rule, sample_seed(request.resolved.seed, completion.index)
+    authorship = rule.replay_rest(request.resolved.prefix(prompt_ids), ids, seed)
+    columns = scores[request.names[completion.index]].T if request.names else [None] * 3
     return TandemCompletion(
-        **given,
+        **values,
         authorship=authorship,
         tandem_seed=seed,
         tandem_fingerprint=rule.fingerprint,

@@ -53,22 +53,22 @@ def composite_class(name: str) -> type[nn.Module]:
         "_senior": senior_class,
         "_tandem_mode": speculative if drafts else lockstep,
     }
-    own = speculative.members() if drafts else lockstep.members()
+    members = speculative.members() if drafts else lockstep.members()
     inherited = hybrid.members(senior_class) | images.members(senior_class)
-    return type(name, (senior_class,), common | inherited | own)
+    return type(name, (senior_class,), common | inherited | members)
 
 
 def _get_model_state_cls(self: Any) -> type[Any]:
     """Model Runner V2 calls this for its state class: the senior's own, extended by authors."""
-    own = _senior_state(self)
-    return type("Tandem" + own.__name__, (self._tandem_mode.state_class(), own), {})
+    state = _senior_state(self)
+    return type("Tandem" + state.__name__, (self._tandem_mode.state_class(), state), {})
 
 
 def _senior_state(self: Any) -> type[Any]:
     """The model state class that vLLM would have chosen for the senior alone."""
     if hasattr(self._senior, "get_model_state_cls"):
-        own: type[Any] = self._senior.get_model_state_cls(self)
-        return own
+        state: type[Any] = self._senior.get_model_state_cls(self)
+        return state
     if hybrid.state_kinds(self):
         from vllm.v1.worker.gpu.model_states.mamba_hybrid import MambaHybridModelState as Kind
     else:
@@ -86,9 +86,9 @@ def _load_weights(self: Any, weights: Iterable[Weight], *arguments: Any, **optio
     check_may_load(self)
     self.tandem_measures.finish()
     check_cpu_weights(self)
-    named = _by_first_name(self, weights)
+    weights_of_senior = _by_first_name(self, weights)
     with plain_convolutions(self):
-        loaded = self._senior.load_weights(self, named, *arguments, **options)
+        loaded = self._senior.load_weights(self, weights_of_senior, *arguments, **options)
     pack_cpu_weights_anew(self, loaded)
     return loaded
 

@@ -40,14 +40,16 @@ logger = logging.getLogger(__name__)
 
 
 def _check_beside(additional_config: Mapping[str, Any], config: TandemConfig) -> None:
-    """Raise :class:`ConfigError` for settings of tandem beside tandem's own place."""
+    """Raise :class:`ConfigError` for settings of tandem outside their place."""
     settings = {*TandemConfig.model_fields, *parameter_names(config.schedule)}
     names = [str(name) for name in additional_config if name != "tandem"]
     if ours := [name for name in names if name in settings or resembles_tandem(name)]:
         raise ConfigError("settings-beside-tandem", names=", ".join(ours))
 
 
-def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
+def create_tandem_config(
+    create: Callable[..., Any], args: Any, *arguments: Any, **options: Any
+) -> Any:
     """Check the engine arguments, add what tandem needs, and make vLLM's configuration of them.
 
     Raises :class:`ConfigError` or :class:`EngineError` before anything is loaded.
@@ -86,7 +88,7 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
         revisions = (args.revision, args.code_revision) if is_own else (None, None)
         speculative.ask_for_drafts(args, config, junior, *revisions)
 
-    vllm_config = create(args, *rest, **options)
+    vllm_config = create(args, *arguments, **options)
 
     wrap_offline_beam_search()
     wrap_bodies()
@@ -119,14 +121,14 @@ def create_tandem_config(create: Callable[..., Any], args: Any, *rest: Any, **op
 
 
 def _announcement(senior: str, junior: str, rules: TandemRules) -> str:
-    """One line that says which two models an engine runs, and how."""
+    """One line that names the two models of an engine and how they run."""
     config, rule = rules.config, rules.default
     label = junior_label(junior, config.junior_quantization)
-    named = {} if config.junior_name == label else {"junior_name": config.junior_name}
+    junior_name = {} if config.junior_name == label else {"junior_name": config.junior_name}
     settings = {
         "senior": senior,
         "junior": label,
-        **named,
+        **junior_name,
         "mode": config.mode,
         "schedule": rule.schedule.name,
         **schedule_parameters(rule.schedule),

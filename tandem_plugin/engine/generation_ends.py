@@ -1,7 +1,7 @@
 """The token ids that end generation: those of the senior, and of the junior where they differ.
 
-vLLM ends a request at the senior's ids. A junior that was trained to end with another one, such as
-a chat model beside a base model, would write it and never be stopped.
+vLLM ends a request at the senior's ids. A junior that was trained to end with a different one,
+such as a chat model with a base model, would write it and never be stopped.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     listed = [listed] if isinstance(listed, int) else listed or []
     if not isinstance(listed, list) or not all(type(end) is int for end in listed):
         raise EngineError("generation-end-invalid", model=model.model, ends=listed)
-    own = getattr(tokenizer, "eos_token_id", None)
-    return frozenset([*listed, *([] if own is None else [own])])
+    tokenizer_end = getattr(tokenizer, "eos_token_id", None)
+    return frozenset([*listed, *([] if tokenizer_end is None else [tokenizer_end])])
 
 
 def reconciled(
@@ -93,7 +93,7 @@ def reconciled(
     pair: Pair,
     within: frozenset[int] = frozenset(),
 ) -> frozenset[int]:
-    """The ids to stop at besides the senior's, so that either model can end a response.
+    """The ids to stop at besides the senior's, by which either model can end a response.
 
     The junior's end counts if it is a special token that the senior does not write within a
     response: an ordinary token would cut the senior's text. senior, junior: the ends of each.
@@ -108,17 +108,17 @@ def reconciled(
             ends=_named(senior, vocabulary),
             size=shared,
         )
-    own = junior - senior
-    added = {i for i in own if i < shared and i in vocabulary.special and i not in within}
-    if own and not added and not junior & reachable:
+    unshared = junior - senior
+    added = {i for i in unshared if i < shared and i in vocabulary.special and i not in within}
+    if unshared and not added and not junior & reachable:
         raise EngineError(
             "generation-ends-differ",
             junior=pair.junior,
-            ends=_named(own, vocabulary),
+            ends=_named(unshared, vocabulary),
             model=pair.senior,
             expected=_named(reachable, vocabulary),
         )
-    _say(added, own - added, bool(reachable or added), vocabulary, pair)
+    _say(added, unshared - added, bool(reachable or added), vocabulary, pair)
     return frozenset(added)
 
 
@@ -150,8 +150,8 @@ def _say(
 def _named(ids: Iterable[int], vocabulary: Vocabulary) -> str:
     """The ids and their tokens, for a message."""
     pieces = vocabulary.pieces
-    named = (f"{i} ({pieces[i]!r})" if i < len(pieces) else str(i) for i in sorted(ids))
-    return ", ".join(named) or "none"
+    tokens = (f"{i} ({pieces[i]!r})" if i < len(pieces) else str(i) for i in sorted(ids))
+    return ", ".join(tokens) or "none"
 
 
 def ids_within_responses(tokenizer: Any, vocabulary: Vocabulary) -> frozenset[int]:
@@ -164,12 +164,12 @@ def ids_within_responses(tokenizer: Any, vocabulary: Vocabulary) -> frozenset[in
     answered = [*turns, {"role": "assistant", "content": "An answer", **thought}]
     try:
         prompt = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        whole = tokenizer.apply_chat_template(answered, tokenize=False)
+        text = tokenizer.apply_chat_template(answered, tokenize=False)
     except Exception:  # no template, or one that takes other messages
         return frozenset()
-    pairs = enumerate(zip(prompt, whole, strict=False))
+    pairs = enumerate(zip(prompt, text, strict=False))
     same = next((i for i, (a, b) in pairs if a != b), len(prompt))
     if "A question" not in prompt[:same]:
         return frozenset()
-    begin = whole[same:].partition("An answer")[0]
+    begin = text[same:].partition("An answer")[0]
     return frozenset(i for i in vocabulary.special if vocabulary.pieces[i] in begin)

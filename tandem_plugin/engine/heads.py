@@ -103,7 +103,7 @@ class Heads:
         return self._without_placeholders(in_seniors_ids(logits, self._vocabulary))
 
     def _without_placeholders(self, logits: torch.Tensor) -> torch.Tensor:
-        """A response with a placeholder would ask the trainer's forward pass for another image."""
+        """A response with a placeholder needs one more image in the trainer's forward pass."""
         if self._placeholders is None:
             return logits
         return logits.index_fill_(1, self._placeholders, -torch.inf)

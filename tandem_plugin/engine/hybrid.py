@@ -1,4 +1,4 @@
-"""Seniors, and juniors, that keep recurrent states beside the paged KV cache of attention.
+"""Seniors, and juniors, that keep recurrent states in addition to the paged KV cache of attention.
 
 The state of a layer (Mamba, gated delta net, short convolution) takes one page of the pool that
 also holds keys and values. vLLM asks the class of the engine's model how large states are, and how
@@ -58,14 +58,14 @@ def _state_copies(self: Any, mamba_types: set[Any]) -> Mapping[Any, Any]:
 
     Source: both model runners of vLLM 0.29 to 0.33, in cache mode "align".
     """
-    found: dict[Any, Any] = {}
+    copies: dict[Any, Any] = {}
     models = [(self, self._senior)]
     if junior := getattr(self, "junior", None):  # that of a speculative engine has no states
         models.append((junior, type(junior)))
     for model, kind in models:
-        if own := mamba_types & state_kinds(model):
-            found |= kind.get_mamba_state_copy_funcs(own)
-    return found
+        if types := mamba_types & state_kinds(model):
+            copies |= kind.get_mamba_state_copy_funcs(types)
+    return copies
 
 
 def state_kinds(model: nn.Module) -> set[Any]:

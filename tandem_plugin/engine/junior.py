@@ -260,14 +260,14 @@ def _as_checkpoint(senior: Any, vllm_config: Any) -> dict[str, Any]:
     }
 
 
-def with_overrides(overrides: Any, more: dict[str, Any]) -> Any:
+def with_overrides(overrides: Any, additions: dict[str, Any]) -> Any:
     """Overrides of a model's configuration, a mapping or a function, and more of them."""
     if overrides is None or isinstance(overrides, dict):
-        return {**(overrides or {}), **more}
+        return {**(overrides or {}), **additions}
 
     def override(hf_config: Any) -> Any:
         hf_config = overrides(hf_config)
-        hf_config.update(more)
+        hf_config.update(additions)
         return hf_config
 
     return override

@@ -19,24 +19,24 @@ def kept_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     from their weights (a quantised MLA's ``W_UV``, a kernel's workspace): each of their storages is
     one tensor of bytes. Call this before KV caches are allocated.
     """
-    kept = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     device = next(model.parameters()).device
-    known = {tensor.untyped_storage().data_ptr() for tensor in kept.values()}
+    pointers = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
     for tensor in tensors_of(model):
         storage = tensor.untyped_storage()
-        if storage.device != device or not storage.nbytes() or storage.data_ptr() in known:
+        if storage.device != device or not storage.nbytes() or storage.data_ptr() in pointers:
             continue
-        known.add(storage.data_ptr())
-        kept[f"storage.{len(known)}"] = torch.empty(0, dtype=torch.uint8, device=device).set_(
+        pointers.add(storage.data_ptr())
+        tensors[f"storage.{len(pointers)}"] = torch.empty(0, dtype=torch.uint8, device=device).set_(
             storage
         )
-    return kept
+    return tensors
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
     """Every tensor that a model's layers hold, under any attribute; some appear more than once.
 
-    Other models, configurations and process groups that a layer refers to are none of its own.
+    Other models, configurations and process groups that a layer refers to are not among them.
     """
     seen: set[int] = set()
     for module in model.modules():

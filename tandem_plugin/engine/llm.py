@@ -133,8 +133,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> list[str]:
         """As ``vllm.LLM.enqueue``, in tandem; :meth:`wait_for_completion` gives the outputs."""
         prompts = _listed(prompts, _is_one_prompt)
-        params, asked = self._in_tandem(sampling_params, tandem, len(prompts))
-        return self._noted(super().enqueue(prompts, params, **options), asked)
+        params, requests = self._in_tandem(sampling_params, tandem, len(prompts))
+        return self._noted(super().enqueue(prompts, params, **options), requests)
 
     def enqueue_chat(
         self,
@@ -147,8 +147,8 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
     ) -> list[str]:
         """As ``vllm.LLM.enqueue_chat``, in tandem."""
         messages = _listed(messages, _is_one_conversation)
-        params, asked = self._in_tandem(sampling_params, tandem, len(messages))
-        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), asked)
+        params, requests = self._in_tandem(sampling_params, tandem, len(messages))
+        return self._noted(super().enqueue_chat(messages, params, use_tqdm, **options), requests)
 
     def wait_for_completion(
         self,
@@ -203,48 +203,58 @@ class TandemLLM(LLM):  # type: ignore[misc]  # vllm is untyped here
         """Sampling parameters of each prompt with its tandem request, fingerprint included."""
         if params is None:
             params = self.get_default_sampling_params()
-        each = list(params) if isinstance(params, Sequence) else [params] * prompts
-        if len(each) != prompts:
-            raise RequestError("sampling-params-count-differs", params=len(each), prompts=prompts)
-        if any("tandem" in (one.extra_args or {}) for one in each):
+        prompt_params = list(params) if isinstance(params, Sequence) else [params] * prompts
+        if len(prompt_params) != prompts:
+            raise RequestError(
+                "sampling-params-count-differs", params=len(prompt_params), prompts=prompts
+            )
+        if any("tandem" in (prompt_param.extra_args or {}) for prompt_param in prompt_params):
             if tandem_params is not None:
                 raise RequestError("request-tandem-twice")
-            tandem_params = [(one.extra_args or {}).get("tandem") for one in each]
+            tandem_params = [
+                (prompt_param.extra_args or {}).get("tandem") for prompt_param in prompt_params
+            ]
         resolved = resolve_requests(self.tandem_rules, tandem_params, prompts, self._seeds)
-        asked = [self._as_sent(one, what) for one, what in zip(each, resolved, strict=True)]
-        return [with_tandem(one, what) for one, what in zip(each, asked, strict=True)], asked
+        requests = [
+            self._as_sent(prompt_param, request)
+            for prompt_param, request in zip(prompt_params, resolved, strict=True)
+        ]
+        return [
+            with_tandem(prompt_param, request)
+            for prompt_param, request in zip(prompt_params, requests, strict=True)
+        ], requests
 
     def _as_sent(self, params: SamplingParams, resolved: ResolvedRequest | None) -> SentRequest:
         if self._scores is None or resolved is None:
             return SentRequest(resolved, None, params.n)
         return SentRequest(resolved, self._scores.new_name(), params.n)
 
-    def _noted(self, names: list[str], asked: list[SentRequest]) -> list[str]:
-        self._requests.update(zip(map(_external, names), asked, strict=True))
+    def _noted(self, names: list[str], requests: list[SentRequest]) -> list[str]:
+        self._requests.update(zip(map(_external, names), requests, strict=True))
         return names
 
     def _forget(self, names: Iterable[str]) -> None:
         """Forget requests that will produce no output."""
         gone = [self._requests.pop(name, NOTHING) for name in names]
         if self._scores is not None:
-            self._scores.forget(name for one in gone for name in one.names)
+            self._scores.forget(name for request in gone for name in request.names)
 
     def _sign(self, outputs: Sequence[RequestOutput]) -> None:
         """Attach the replayed authorship to each output."""
-        asked = [self._requests.pop(output.request_id, NOTHING) for output in outputs]
+        requests = [self._requests.pop(output.request_id, NOTHING) for output in outputs]
         scores: dict[str, NDArray[np.float32]] = {}
         if self._scores is not None:
             lengths = {
-                one.names[completion.index]: len(completion.token_ids)
-                for output, one in zip(outputs, asked, strict=True)
+                request.names[completion.index]: len(completion.token_ids)
+                for output, request in zip(outputs, requests, strict=True)
                 for completion in output.outputs
-                if one.names
+                if request.names
             }
             scores = self._scores.fetch(lengths)
-        for output, one in zip(outputs, asked, strict=True):
+        for output, request in zip(outputs, requests, strict=True):
             output.outputs = [
                 signed_completion(
-                    completion, output.prompt_token_ids, one, self._token_bytes, scores
+                    completion, output.prompt_token_ids, request, self._token_bytes, scores
                 )
                 for completion in output.outputs
             ]

@@ -32,7 +32,7 @@ from tandem_plugin.patching.versions import running_version
 from tandem_plugin.unsupported import Option, check_supported
 
 _OVERRIDES = ("hf_overrides", "hf_config_path")
-"""Options that give an engine another configuration of the senior than its checkpoint's."""
+"""Options that change the senior's configuration from its checkpoint's."""
 
 
 def check_before_start(tandem: TandemConfig, senior: str | None, option: Option) -> None:
@@ -79,7 +79,7 @@ _OF_OTHER_INPUTS = ("vision_config", "audio_config", "thinker_config", "vision_t
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """What a checkpoint's ``config.json`` says of its model, by the names of ``ModelConfig``."""
+    """What a checkpoint's ``config.json`` has about its model, by the names of ``ModelConfig``."""
 
     model: str
     architectures: tuple[str, ...]
@@ -111,7 +111,7 @@ class LocalModel:
         types = text.get("layer_types")
         has_states = architecture in TESTED_HYBRIDS or any(key in text for key in _OF_STATES)
         if isinstance(types, list):
-            has_states = any(one not in _ATTENTION for one in types)
+            has_states = any(layer_type not in _ATTENTION for layer_type in types)
         return cls(
             model,
             (architecture,),

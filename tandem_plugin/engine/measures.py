@@ -47,8 +47,8 @@ def token_scores(senior: torch.Tensor, junior: torch.Tensor, tokens: torch.Tenso
         senior.gather(1, column) - senior_norm,
         junior.gather(1, column) - junior_norm,
         *(
-            one.sum(dim=-1, keepdim=True, dtype=torch.float64)
-            for one in (smaller, entropy, divergence)
+            terms.sum(dim=-1, keepdim=True, dtype=torch.float64)
+            for terms in (smaller, entropy, divergence)
         ),
     ]
     return torch.cat(scores, dim=1).float()
@@ -82,7 +82,7 @@ def totals(scores: torch.Tensor, authors: torch.Tensor, written: torch.Tensor) -
         [
             senior.sum().double(),
             total(senior, -junior_log_prob),
-            *(total(senior, one) for one in of_senior),
+            *(total(senior, values) for values in of_senior),
             junior.sum().double(),
             total(junior, -senior_log_prob),
         ]
@@ -178,13 +178,13 @@ class Measures:
 
     def take(self) -> KeptStates | None:
         """Take the hidden states kept for this step; None if it is not measured."""
-        kept, self._kept = self._kept, None
-        return kept
+        states, self._kept = self._kept, None
+        return states
 
     @torch.inference_mode()
-    def add(self, kept: KeptStates, rows: SampledRows) -> None:
+    def add(self, states: KeptStates, rows: SampledRows) -> None:
         """Measure a step's rows, without waiting for the device."""
-        scores = self._scores(kept, rows.tokens)
+        scores = self._scores(states, rows.tokens)
         if scores is None:
             return
         if self._sums is None:
@@ -204,19 +204,19 @@ class Measures:
         self.finish()
         return {} if self.token_log is None else self.token_log.take(names)
 
-    def _scores(self, kept: KeptStates, tokens: torch.Tensor) -> torch.Tensor | None:
+    def _scores(self, states: KeptStates, tokens: torch.Tensor) -> torch.Tensor | None:
         """float32 ``[rows, 5]``, in chunks of rows: vLLM's profiling does not see this memory."""
         assert self._heads is not None
         senior_head, junior_head = self._heads
-        found = []
+        chunks = []
         for start in range(0, len(tokens), self._rows):
             part = slice(start, start + self._rows)
-            senior = senior_head(kept.senior[part].contiguous())
-            junior = junior_head(kept.junior[part].contiguous())
+            senior = senior_head(states.senior[part].contiguous())
+            junior = junior_head(states.junior[part].contiguous())
             if senior is None or junior is None:
                 return None
-            found.append(token_scores(senior, junior, tokens[part]))
-        return torch.cat(found) if found else None
+            chunks.append(token_scores(senior, junior, tokens[part]))
+        return torch.cat(chunks) if chunks else None
 
 
 def _nothing() -> None:
@@ -229,9 +229,9 @@ _measures: WeakValueDictionary[str, Measures] = WeakValueDictionary()
 
 def measures_of(vllm_config: Any) -> Measures:
     """The measures of one engine in this process, shared by model, runner and RPC."""
-    found = _measures.get(vllm_config.instance_id)
-    if found is None:
+    measures = _measures.get(vllm_config.instance_id)
+    if measures is None:
         vocabulary = int(vllm_config.model_config.get_vocab_size())
-        found = Measures(engine_rules(vllm_config).config, vocabulary)
-        _measures[vllm_config.instance_id] = found
-    return found
+        measures = Measures(engine_rules(vllm_config).config, vocabulary)
+        _measures[vllm_config.instance_id] = measures
+    return measures

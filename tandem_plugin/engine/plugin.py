@@ -55,13 +55,13 @@ def wrap_engine_config() -> None:
     """
     from vllm.engine.arg_utils import EngineArgs
 
-    def wrapper(create: Callable[..., Any], args: Any, *rest: Any, **options: Any) -> Any:
+    def wrapper(create: Callable[..., Any], args: Any, *arguments: Any, **options: Any) -> Any:
         if not asks_for_tandem(args.additional_config):
             _check_spelling(args.additional_config)
-            return create(args, *rest, **options)
+            return create(args, *arguments, **options)
         from tandem_plugin.engine.configure import create_tandem_config
 
-        return create_tandem_config(create, args, *rest, **options)
+        return create_tandem_config(create, args, *arguments, **options)
 
     wrap_once(EngineArgs, "create_engine_config", wrapper)
 
@@ -112,13 +112,13 @@ def _refuse(error: Exception) -> None:
         return  # nothing to hook in this vLLM: adapters detect an engine without tandem
     create = EngineArgs.create_engine_config
 
-    def refused(args: EngineArgs, *rest: object, **options: object) -> object:
+    def refused(args: EngineArgs, *arguments: object, **options: object) -> object:
         if isinstance(args.additional_config, Mapping) and "tandem" in args.additional_config:
             raise RuntimeError(
                 "The engine enables tandem, but tandem-plugin could not be activated in this "
                 f"vLLM: {type(error).__name__}: {error}. Use a tested vLLM version "
                 "(tandem doctor names them), or remove tandem from additional_config."
             ) from error
-        return create(args, *rest, **options)
+        return create(args, *arguments, **options)
 
     EngineArgs.create_engine_config = refused

@@ -44,10 +44,10 @@ class AuthorshipRecord:
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
-    def write(self, request: AuthoredRequest, more: Mapping[str, Any] | None = None) -> None:
+    def write(self, request: AuthoredRequest, columns: Mapping[str, Any] | None = None) -> None:
         """Append one request and flush its line to disk.
 
-        more: further fields of its line.
+        columns: further fields of its line.
         """
         before = request.rule.replay(request.prefix, request.seed)
         row = {
@@ -61,6 +61,6 @@ class AuthorshipRecord:
             row["tandem_junior"] = self._junior
         if request.prefix:
             row["tandem_prefix_length"] = len(request.prefix)
-        row.update(more or {})
+        row.update(columns or {})
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()

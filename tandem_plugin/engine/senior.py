@@ -1,4 +1,4 @@
-"""The senior of an engine in lockstep: its own vLLM class, which holds the junior beside it.
+"""The senior of an engine in lockstep: its own vLLM class, which also holds the junior.
 
 The senior's parameters keep their plain names, so frameworks find the model that they expect. The
 junior is kept outside ``named_parameters()``, so no weight sync, dummy initialisation or
@@ -99,7 +99,7 @@ def _forward(
     The senior's half is copied before the junior runs: under piecewise CUDA graphs, what a model
     returns lies in memory that the other one's graphs overwrite. Source: the weak reference to the
     last piece's output in vLLM's ``vllm/compilation/cuda_graph.py``. In a graph of the whole step
-    the passes may run beside each other.
+    the passes may run concurrently.
     """
     run_junior = _junior_pass(self, input_ids, positions, inputs_embeds)
     run_senior = functools.partial(
@@ -109,8 +109,8 @@ def _forward(
     )
     self.tandem_has_run = True
     if self.tandem_junior_stream is not None and is_capturing():
-        both: torch.Tensor = self.tandem_junior_stream.both(run_senior, run_junior)
-        return both
+        hidden_states: torch.Tensor = self.tandem_junior_stream.both(run_senior, run_junior)
+        return hidden_states
     senior = run_senior()
     rows, width = senior.shape
     hidden: torch.Tensor = senior.new_empty(rows, width + self.tandem_junior_width)

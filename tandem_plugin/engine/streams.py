@@ -1,4 +1,4 @@
-"""The junior's pass on a CUDA stream of its own, beside the senior's, where a graph holds a step.
+"""The junior's pass on a separate CUDA stream, where a graph holds a step.
 
 In lockstep the two passes of a step need nothing of each other until the heads, and at small
 batches one pass leaves bandwidth of the device idle. A whole step that vLLM captures in a CUDA
@@ -23,7 +23,7 @@ from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_o
 logger = logging.getLogger(__name__)
 
 _BACKENDS = ("FLASH_ATTN", "TRITON_ATTN", "CPU_ATTN")
-"""Attention backends that write nothing beside a builder's own buffers. FlashInfer's builders share
+"""Attention backends that write only a builder's own buffers. FlashInfer's builders share
 one workspace."""
 
 Pass = Callable[[], torch.Tensor]
@@ -81,13 +81,13 @@ def junior_stream(vllm_config: Any, senior: Any, junior: Any) -> JuniorStream | 
     return JuniorStream(vllm_config.device_config.device)
 
 
-def _shared(what: str, name: str, rejects: Callable[[Any, Option], bool]) -> Unsupported:
-    return Row(name, rejects, "junior-stream-unsupported", fields={"what": what})
+def _shared(feature: str, name: str, rejects: Callable[[Any, Option], bool]) -> Unsupported:
+    return Row(name, rejects, "junior-stream-unsupported", fields={"what": feature})
 
 
-def _of_either(what: str, rejects: Callable[[Any], bool]) -> tuple[Unsupported, ...]:
+def _of_either(feature: str, rejects: Callable[[Any], bool]) -> tuple[Unsupported, ...]:
     return tuple(
-        _shared(what, model, lambda model, _: bool(rejects(model)))
+        _shared(feature, model, lambda model, _: bool(rejects(model)))
         for model in ("senior", "junior")
     )
 
@@ -137,7 +137,7 @@ def _attention(model: Any) -> list[Any]:
 
 @functools.cache
 def _separate(backend: type[Any]) -> type[Any]:
-    """A backend under another name, by which vLLM's runners tell attention groups apart.
+    """A backend under a different name, by which vLLM's runners tell attention groups apart.
 
     Source: ``full_cls_name()``, in ``initialize_attn_backend`` and V2's ``init_attn_backend``.
     """
@@ -154,7 +154,7 @@ def _check_metadata() -> None:
             "junior-stream-unsupported", what="attention that is planned in parts of a batch"
         )
     by_model: dict[bool, set[int]] = {True: set(), False: set()}
-    for name, one in metadata.items():
-        by_model[name.startswith("junior.")].add(id(one))
+    for name, layer_metadata in metadata.items():
+        by_model[name.startswith("junior.")].add(id(layer_metadata))
     if not all(by_model.values()) or by_model[True] & by_model[False]:
         raise EngineError("junior-stream-unsupported", what="an attention group of both models")

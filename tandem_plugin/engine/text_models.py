@@ -9,7 +9,7 @@ from tandem_plugin.files.unified import TEXT_CLASSES, text_weight
 from tandem_plugin.patching.wrapping import wrap_once
 
 _OF_BOTH = ("architectures", "tie_word_embeddings", "quantization_config", "head_dtype")
-"""What a unified checkpoint's config says of its text model beside its text config."""
+"""What a unified checkpoint's config has about its text model outside its text config."""
 
 
 def keep_text_config(model: Any) -> Any:
@@ -36,7 +36,7 @@ def read_text_weights(architecture: str) -> None:
         from vllm import ModelRegistry
 
         def load(load: Any, model: Any, weights: Any, *arguments: Any, **options: Any) -> Any:
-            named = ((text_weight(name), weight) for name, weight in weights)
-            return load(model, (one for one in named if one[0]), *arguments, **options)
+            renamed = ((text_weight(name), weight) for name, weight in weights)
+            return load(model, (weight for weight in renamed if weight[0]), *arguments, **options)
 
         wrap_once(ModelRegistry.models[architecture].load_model_cls(), "load_weights", load)

@@ -60,8 +60,8 @@ class TokenLog:
         for name in names:
             tokens = self._tokens.pop(name, None)
             if tokens is not None:
-                whole = next(i for i in range(len(tokens) + 1) if i not in tokens)
-                taken[name] = [tokens[i] for i in range(whole)]
+                length = next(i for i in range(len(tokens) + 1) if i not in tokens)
+                taken[name] = [tokens[i] for i in range(length)]
         return taken
 
     def _copy(self) -> None:
@@ -116,10 +116,10 @@ def scores_of(
     workers: each worker's answer. Raises :class:`EngineError` if no worker has every token's.
     """
     # Asynchronous scheduling may have measured one token beyond the end of a response.
-    found = next((by_name[name] for by_name in workers if name in by_name), ())[:length]
-    if len(found) < length:
-        raise EngineError("partner-logprobs-incomplete", length=length, measured=len(found))
-    return np.array(found, dtype=np.float32).reshape(length, 3)
+    scores = next((by_name[name] for by_name in workers if name in by_name), ())[:length]
+    if len(scores) < length:
+        raise EngineError("partner-logprobs-incomplete", length=length, measured=len(scores))
+    return np.array(scores, dtype=np.float32).reshape(length, 3)
 
 
 def sample_name(name: str, index: int) -> str:

@@ -69,22 +69,22 @@ def check_vocabularies(vllm_config: Any, junior: str) -> None:
 
 def first_difference(senior: Vocabulary, junior: Vocabulary) -> int | None:
     """The first id whose token, or the text it stands for, differs; None if none does."""
-    for left, right in ((senior.pieces, junior.pieces), (senior.texts(), junior.texts())):
-        if left != right:
-            pairs = enumerate(zip(left, right, strict=False))
-            return next((i for i, (a, b) in pairs if a != b), min(len(left), len(right)))
+    for first, right in ((senior.pieces, junior.pieces), (senior.texts(), junior.texts())):
+        if first != right:
+            pairs = enumerate(zip(first, right, strict=False))
+            return next((i for i, (a, b) in pairs if a != b), min(len(first), len(right)))
     return None
 
 
 def harmless_differences(senior: Vocabulary, junior: Vocabulary) -> Iterator[str]:
     """What differs between two tokenizers with the same tokens, as ends of a sentence."""
     for text, ids in senior.encodings.items():
-        other = junior.encodings.get(text, ids)
-        if other != ids:
+        junior_ids = junior.encodings.get(text, ids)
+        if junior_ids != ids:
             yield (
-                f"encode {text!r} differently ({len(other)} and {len(ids)} tokens): they normalise "
-                "or split text in different ways. The senior's encodes all prompts, which the "
-                "junior then sees in a form that it was not trained on."
+                f"encode {text!r} differently ({len(junior_ids)} and {len(ids)} tokens): they "
+                "normalise or split text in different ways. The senior's encodes all prompts, "
+                "which the junior then sees in a form that it was not trained on."
             )
             break
     if differing := senior.special ^ junior.special:
@@ -96,12 +96,12 @@ def harmless_differences(senior: Vocabulary, junior: Vocabulary) -> Iterator[str
 
 
 def other_frames(senior: Any, junior: Any) -> Iterator[str]:
-    """That one tokenizer begins or ends texts with other special tokens than the other does."""
+    """Whether the tokenizers add different special tokens to a text, as an end of a sentence."""
     if senior is None:
         return
     added = [
-        {*one.encode(PLAIN)}.difference(one.encode(PLAIN, add_special_tokens=False))
-        for one in (senior, junior)
+        {*tokenizer.encode(PLAIN)}.difference(tokenizer.encode(PLAIN, add_special_tokens=False))
+        for tokenizer in (senior, junior)
     ]
     if added[0] != added[1]:
         yield (

@@ -56,10 +56,10 @@ class EngineView:
 
     def __call__(self, name: str) -> Any:
         """The value by its name."""
-        first, _, rest = name.partition(".")
+        first, _, attribute = name.partition(".")
         if first in ("tandem", "vllm", "senior", "junior", "config"):
             value = getattr(self, first)
-            return option_of(value)(rest) if rest else value
+            return option_of(value)(attribute) if attribute else value
         return self.argument(name)
 
 
@@ -504,8 +504,10 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
     )
     check_supported((*KINDS["junior"], _GRAPHS["junior"], *IMAGES, *STATES), view)
     parallel = vllm_config.parallel_config
-    senior, other = (AttentionShape.of(model, parallel) for model in (view.senior, junior))
-    check_attention_shapes(senior, other, str(current_platform.device_name), vllm.__version__)
+    senior, junior_shape = (AttentionShape.of(model, parallel) for model in (view.senior, junior))
+    check_attention_shapes(
+        senior, junior_shape, str(current_platform.device_name), vllm.__version__
+    )
     check_supported(_EXPERTS, view)
 
 
@@ -516,7 +518,7 @@ class AttentionShape(NamedTuple):
     kv_heads: int
     head_size: int
     is_latent: bool
-    """Whether it is multi-head latent attention, which has another kind of cache."""
+    """Whether it is multi-head latent attention, which has a different kind of cache."""
 
     @classmethod
     def of(cls, model: Any, parallel: Any) -> AttentionShape:

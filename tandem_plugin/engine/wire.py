@@ -1,4 +1,4 @@
-"""What crosses processes: names that one process writes and another looks up, and counters.
+"""What crosses processes: names that one process writes and a second looks up, and counters.
 
 Trainers read these without torch and without vLLM.
 """
@@ -87,11 +87,11 @@ class DraftStats:
 
     def since(self, earlier: DraftStats) -> DraftStats:
         """The increase over an engine's earlier counters; all of them after a restart."""
-        more = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
-        return self if min(more.values()) < 0 else DraftStats(**more)
+        increases = {name: count - getattr(earlier, name) for name, count in self.to_row().items()}
+        return self if min(increases.values()) < 0 else DraftStats(**increases)
 
-    def __add__(self, other: DraftStats) -> DraftStats:
-        return DraftStats(**{name: n + getattr(other, name) for name, n in self.to_row().items()})
+    def __add__(self, addend: DraftStats) -> DraftStats:
+        return DraftStats(**{name: n + getattr(addend, name) for name, n in self.to_row().items()})
 
     def to_row(self) -> dict[str, int]:
         """The counters, for JSON."""
@@ -130,12 +130,12 @@ class MeasureSums:
 
     def since(self, earlier: MeasureSums) -> MeasureSums:
         """The increase over an engine's earlier sums; everything if the engine was restarted."""
-        more = {name: total - getattr(earlier, name) for name, total in self.to_row().items()}
-        fewer = min(more["senior_tokens"], more["junior_tokens"]) < 0
-        return self if fewer else MeasureSums(**more)
+        increases = {name: total - getattr(earlier, name) for name, total in self.to_row().items()}
+        fewer = min(increases["senior_tokens"], increases["junior_tokens"]) < 0
+        return self if fewer else MeasureSums(**increases)
 
-    def __add__(self, other: MeasureSums) -> MeasureSums:
-        return MeasureSums(**{name: x + getattr(other, name) for name, x in self.to_row().items()})
+    def __add__(self, addend: MeasureSums) -> MeasureSums:
+        return MeasureSums(**{name: x + getattr(addend, name) for name, x in self.to_row().items()})
 
     def to_row(self) -> dict[str, float]:
         """The sums, for JSON."""

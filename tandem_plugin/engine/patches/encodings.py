@@ -24,8 +24,8 @@ def drop_encodings_with_prefixes() -> None:
 
 
 def _wrap_reset(core: ModuleType) -> None:
-    def reset(reset: Callable[..., bool], engine: Any, *rest: Any, **options: Any) -> bool:
-        done = reset(engine, *rest, **options)
+    def reset(reset: Callable[..., bool], engine: Any, *arguments: Any, **options: Any) -> bool:
+        done = reset(engine, *arguments, **options)
         additional = engine.vllm_config.additional_config
         if asks_for_tandem(additional) and additional["tandem"].get("images"):
             engine.reset_encoder_cache()

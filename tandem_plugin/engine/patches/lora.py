@@ -62,12 +62,12 @@ def keep_adapters_to_their_requests() -> None:
         weights: Any,
         output: Any,
         indices: Any,
-        *rest: Any,
+        *arguments: Any,
         **options: Any,
     ) -> Any:
         # What is shrunk to zero is zero when it is expanded, whichever slot expands it.
         adapted = inputs.masked_fill((indices < 0).unsqueeze(1), 0)
-        return shrink(adapted, weights, output, indices, *rest, **options)
+        return shrink(adapted, weights, output, indices, *arguments, **options)
 
     for module in (lora_ops, punica_cpu):
         wrap_once(module, "bgmv_shrink", wrapper)

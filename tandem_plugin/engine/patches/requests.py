@@ -27,7 +27,7 @@ def wrap_request_admission() -> None:
         request_id: str,
         prompt: Any,
         params: Any,
-        *rest: Any,
+        *arguments: Any,
         **options: Any,
     ) -> Any:
         if asks_for_tandem(processor.vllm_config.additional_config):
@@ -43,7 +43,7 @@ def wrap_request_admission() -> None:
 
             resolved = check_request(processor.vllm_config, params)
             check_input(resolved, grows=bool(options.get("resumable")))
-            request = process(processor, request_id, prompt, params, *rest, **options)
+            request = process(processor, request_id, prompt, params, *arguments, **options)
             token_ids = request.prompt_token_ids
             check_prompt(processor.vllm_config, token_ids)
             check_images(processor.vllm_config, resolved, token_ids or (), request.mm_features)
@@ -55,13 +55,13 @@ def wrap_request_admission() -> None:
             from tandem_plugin.engine.admission import check_settings_are_read
 
             check_settings_are_read()
-        return process(processor, request_id, prompt, params, *rest, **options)
+        return process(processor, request_id, prompt, params, *arguments, **options)
 
     wrap_once(InputProcessor, "process_inputs", wrapper)
 
 
 def wrap_samples() -> None:
-    """Give each sample of a request with n > 1 a tandem seed of its own.
+    """Give each sample of a request with n > 1 its own tandem seed.
 
     Touches: ``ParentRequest.get_child_info``, where vLLM splits a request into n, in the front-end
     process. Versions: 0.27 to 0.32. Why: samples with one seed would share their authors. Goes
@@ -104,10 +104,10 @@ def wrap_offline_beam_search() -> None:
     wrap_once(BeamSearchOfflineMixin, "beam_search", _refuse_beams)
 
 
-def _refuse_beams(search: Callable[..., Any], owner: Any, *rest: Any, **options: Any) -> Any:
+def _refuse_beams(search: Callable[..., Any], owner: Any, *arguments: Any, **options: Any) -> Any:
     engine = getattr(owner, "engine_client", None) or owner.llm_engine
     if asks_for_tandem(engine.vllm_config.additional_config):
         from tandem_plugin.engine.admission import refuse_beam_search
 
         refuse_beam_search()
-    return search(owner, *rest, **options)
+    return search(owner, *arguments, **options)

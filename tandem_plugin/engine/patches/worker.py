@@ -48,13 +48,13 @@ def let_workers_tell_of_measures() -> None:
 
 
 def _worker_measures(worker: Any) -> dict[str, float]:
-    found: dict[str, float] = _measures(worker).sums().to_row()
-    return found
+    sums: dict[str, float] = _measures(worker).sums().to_row()
+    return sums
 
 
 def _worker_token_scores(worker: Any, names: Sequence[str]) -> dict[str, list[list[float]]]:
-    found: dict[str, list[list[float]]] = _measures(worker).take_tokens(names)
-    return found
+    scores: dict[str, list[list[float]]] = _measures(worker).take_tokens(names)
+    return scores
 
 
 def _worker_ends(worker: Any) -> list[int]:

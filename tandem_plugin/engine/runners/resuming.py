@@ -30,12 +30,12 @@ def fill_draws(rows: Sequence[NDArray[np.float64]], requests: Sequence[Resumed])
 
     rows: float64, contiguous, each as long as the request may need.
     """
-    whole = [
+    draws = [
         np.empty(len(request.prefix) + len(row)) if request.prefix else row
         for row, request in zip(rows, requests, strict=True)
     ]
-    draw_into(whole, [request.seed for request in requests])
-    for row, drawn, request in zip(rows, whole, requests, strict=True):
+    draw_into(draws, [request.seed for request in requests])
+    for row, drawn, request in zip(rows, draws, requests, strict=True):
         if request.prefix:
             row[:] = drawn[len(request.prefix) :]
 

@@ -87,7 +87,7 @@ class BatchAuthors:
         return request
 
     def move(self, source: int, target: int) -> None:
-        """Move a request to another row, replacing the one there."""
+        """Move a request to a row, replacing the one there."""
         self.remove(target)
         slot = self._slot_of_row.pop(source, None)
         if slot is not None:
@@ -111,23 +111,25 @@ class BatchAuthors:
         for rule, members in self._slots_of_rule.items():
             slots = np.array(members, dtype=np.int64)
             self._take_in_tokens(rule, slots)
-            own = self._row[slots]
+            places = self._row[slots]
             try:
-                authors[own] = self._author[slots]
+                authors[places] = self._author[slots]
             except IndexError as error:
-                raise EngineError("request-row-missing", row=int(own.max()), rows=rows) from error
+                raise EngineError(
+                    "request-row-missing", row=int(places.max()), rows=rows
+                ) from error
         return authors
 
     def written(self) -> list[Written]:
         """The tokens generated since the last :meth:`next_authors`, before any row moves."""
-        found = []
+        written = []
         for slots in self._slots_of_rule.values():
             for slot in slots:
                 request, position = self._request(slot), int(self._position[slot])
                 if len(request.output) == position + 1:
                     author = bool(self._written[slot, position])
-                    found.append(Written(int(self._row[slot]), request, position, author))
-        return found
+                    written.append(Written(int(self._row[slot]), request, position, author))
+        return written
 
     def _place(self, slot: int, row: int) -> None:
         self._slot_of_row[row] = slot

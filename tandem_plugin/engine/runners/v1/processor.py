@@ -92,20 +92,22 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
 
         Called before any row moves, or when the sums are requested.
         """
-        kept = self._measures.take()
-        if kept is None:
+        states = self._measures.take()
+        if states is None:
             return
-        found = self._authors.written()
-        rows = self._to_device([one.row for one in found])
-        kept = KeptStates(kept.senior.index_select(0, rows), kept.junior.index_select(0, rows))
-        sampled = SampledRows(
-            tokens=self._to_device([one.request.output[one.position] for one in found]),
-            authors=self._to_device([one.author for one in found]).bool(),
-            written=torch.ones(len(found), dtype=torch.bool, device=self._device),
-            positions=self._to_device([one.position for one in found]),
-            names=[one.request.name for one in found],
+        written = self._authors.written()
+        rows = self._to_device([token.row for token in written])
+        states = KeptStates(
+            states.senior.index_select(0, rows), states.junior.index_select(0, rows)
         )
-        self._measures.add(kept, sampled)
+        sampled = SampledRows(
+            tokens=self._to_device([token.request.output[token.position] for token in written]),
+            authors=self._to_device([token.author for token in written]).bool(),
+            written=torch.ones(len(written), dtype=torch.bool, device=self._device),
+            positions=self._to_device([token.position for token in written]),
+            names=[token.request.name for token in written],
+        )
+        self._measures.add(states, sampled)
 
     def _to_device(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64).to(self._device, non_blocking=True)

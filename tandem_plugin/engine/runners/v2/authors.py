@@ -184,14 +184,29 @@ class DeviceAuthors:
         self._entered.clear()
         if not entered:
             return
-        slot_requests, requests = [one for one, _ in entered], [request for _, request in entered]
-        rows = [self._draws.host[one.first : one.first + one.limit] for one in slot_requests]
+        slot_requests, requests = (
+            [slot_request for slot_request, _ in entered],
+            [request for _, request in entered],
+        )
+        rows = [
+            self._draws.host[slot_request.first : slot_request.first + slot_request.limit]
+            for slot_request in slot_requests
+        ]
         fill_draws(rows, requests)
         walks = walk_all(requests)
-        for (one, request), walk in zip(entered, walks, strict=True):
-            place, last = one.first + len(request.output), one.first + one.limit - 1
-            one.author = walk.author
-            self._staged[one.slot] = (walk.author, walk.run, place, one.first, last)
+        for (slot_request, request), walk in zip(entered, walks, strict=True):
+            place, last = (
+                slot_request.first + len(request.output),
+                slot_request.first + slot_request.limit - 1,
+            )
+            slot_request.author = walk.author
+            self._staged[slot_request.slot] = (
+                walk.author,
+                walk.run,
+                place,
+                slot_request.first,
+                last,
+            )
         if self._record is not None:
             self._record = self._grown(self._record)
             lengths = [len(request.prefix) for request in requests]
@@ -200,8 +215,8 @@ class DeviceAuthors:
 
     def _grown(self, record: torch.Tensor) -> torch.Tensor:
         """The record, with one entry per draw."""
-        more = len(self._draws.host) - len(record)
-        return torch.cat([record, record.new_zeros(more)]) if more else record
+        missing = len(self._draws.host) - len(record)
+        return torch.cat([record, record.new_zeros(missing)]) if missing else record
 
     def _write_record(
         self,
@@ -211,11 +226,11 @@ class DeviceAuthors:
     ) -> None:
         """Record the authors of the tokens that each slot's request already has."""
         places = [
-            one.first + np.arange(len(authors))
-            for one, authors in zip(slot_requests, written, strict=True)
+            slot_request.first + np.arange(len(authors))
+            for slot_request, authors in zip(slot_requests, written, strict=True)
         ]
-        where, who = np.concatenate(places), np.concatenate(written)
-        record.index_copy_(0, self._to_device(where), self._to_device(who))
+        where, authors_written = np.concatenate(places), np.concatenate(written)
+        record.index_copy_(0, self._to_device(where), self._to_device(authors_written))
 
     def of(self, slots: torch.Tensor) -> torch.Tensor:
         """Who writes the next token of these slots: bool ``[slots]``, true = senior.
@@ -226,10 +241,10 @@ class DeviceAuthors:
 
     def in_tandem(self, slots: torch.Tensor) -> torch.Tensor:
         """Which of these slots hold a tandem request: bool ``[slots]``."""
-        found = torch.zeros_like(self._author)
+        is_tandem = torch.zeros_like(self._author)
         for group in self._groups.values():
-            found = found | self._mask_of(group)
-        return found.index_select(0, slots)
+            is_tandem = is_tandem | self._mask_of(group)
+        return is_tandem.index_select(0, slots)
 
     def lengths(self, slots: torch.Tensor) -> torch.Tensor:
         """Number of tokens written by the requests in these slots: int64, shaped like ``slots``."""
@@ -249,8 +264,8 @@ class DeviceAuthors:
         # index_select and scatter_: half the time of indexing on a CPU.
         fresh = self._fresh.zero_().scatter_(0, slots.long(), num_sampled > 0)
         if self._record is not None:
-            kept = self._record.index_select(0, self._place)
-            self._record.scatter_(0, self._place, torch.where(fresh, self._author, kept))
+            recorded = self._record.index_select(0, self._place)
+            self._record.scatter_(0, self._place, torch.where(fresh, self._author, recorded))
         self._place = torch.minimum(self._place + fresh, self._last_place)
         u = self._draws.view.index_select(0, self._place)
         tokens = last_tokens * fresh  # arbitrary where no token was sampled
@@ -299,9 +314,9 @@ class DeviceAuthors:
         return group.mask
 
     def _class_table(self, rule: Rule) -> torch.Tensor:
-        known = rule.boundaries.table[: self._vocabulary]
-        table = np.zeros(self._vocabulary, dtype=known.dtype)
-        table[: known.size] = known
+        classes = rule.boundaries.table[: self._vocabulary]
+        table = np.zeros(self._vocabulary, dtype=classes.dtype)
+        table[: classes.size] = classes
         return self._to_device(table)
 
     def _to_device(self, values: NDArray[Any]) -> torch.Tensor:

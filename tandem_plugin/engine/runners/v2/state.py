@@ -35,8 +35,8 @@ class AuthorsState:
     max_model_len: int
     device: torch.device
 
-    def __init__(self, vllm_config: Any, model: Any, *rest: Any, **options: Any) -> None:
-        super().__init__(vllm_config, model, *rest, **options)  # type: ignore[call-arg]
+    def __init__(self, vllm_config: Any, model: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(vllm_config, model, *arguments, **options)  # type: ignore[call-arg]
         self._rules = engine_rules(vllm_config)
         record, junior = self._rules.config.record, self._rules.config.junior_name
         self._record = AuthorshipRecord(record, junior) if record else None
@@ -118,13 +118,13 @@ class AuthorsState:
         return super().prepare_inputs(input_batch, req_states)  # type: ignore[misc]
 
     def postprocess_state(
-        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *rest: Any, **options: Any
+        self, idx_mapping: torch.Tensor, num_sampled: torch.Tensor, *arguments: Any, **options: Any
     ) -> None:
         self.model.tandem_step_authors.settle()
-        super().postprocess_state(idx_mapping, num_sampled, *rest, **options)  # type: ignore[misc]
-        if (kept := self.model.tandem_measures.take()) is not None:
+        super().postprocess_state(idx_mapping, num_sampled, *arguments, **options)  # type: ignore[misc]
+        if (states := self.model.tandem_measures.take()) is not None:
             rows = self._sampled_rows(idx_mapping.long(), num_sampled)
-            self.model.tandem_measures.add(kept, rows)
+            self.model.tandem_measures.add(states, rows)
         last_tokens = self._req_states.last_sampled_tokens[:, 0]
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
 
@@ -235,11 +235,11 @@ NO_END = End(0)
 def ends_of(ends: Sequence[End]) -> NDArray[np.int64]:
     """Each row's limit and stop tokens, padded with -1: int64 ``[rows, 1 + stops]``."""
     most = max((len(end.stops) for end in ends), default=0)
-    found = np.full((len(ends), 1 + most), -1, dtype=np.int64)
+    table = np.full((len(ends), 1 + most), -1, dtype=np.int64)
     for row, end in enumerate(ends):
-        found[row, 0] = end.limit
-        found[row, 1 : 1 + len(end.stops)] = end.stops
-    return found
+        table[row, 0] = end.limit
+        table[row, 1 : 1 + len(end.stops)] = end.stops
+    return table
 
 
 def within(ends: torch.Tensor, positions: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
