@@ -21,7 +21,7 @@ SOUND_ESTIMATORS = ("grpo", "rloo", "maxrl", "reinforce++")
 
 SOUND_LOSSES = (
     *("regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_is", "dppo"),
-    "importance_sampling",
+    *("importance_sampling", "clip_cov", "kl_cov"),
 )
 
 UNPROVEN = {

@@ -15,13 +15,17 @@ pytest.importorskip("skyrl", reason="SkyRL is not installed")
 from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch  # noqa: E402
 from skyrl.backends.skyrl_train.utils.ppo_utils import PolicyLossRegistry  # noqa: E402
 from skyrl.train.config import AlgorithmConfig  # noqa: E402
-from skyrl.train.config.config import OffPolicyCorrectionConfig  # noqa: E402
+from skyrl.train.config.config import (  # noqa: E402
+    ClipCovConfig,
+    KLCovConfig,
+    OffPolicyCorrectionConfig,
+)
 from skyrl.train.trainer import RayPPOTrainer  # noqa: E402
 
 from tandem_skyrl.start import SOUND_ESTIMATORS, SOUND_LOSSES  # noqa: E402
 from tandem_skyrl.trainer import TandemTrainer  # noqa: E402
 
-ROWS, LENGTH, MICRO, LONGEST = 8, 10, 2, 16
+ROWS, LENGTH, MICRO, LONGEST = 8, 10, 4, 16
 GROUPS = ["0"] * 4 + ["1"] * 4
 LENGTHS = [10, 4, 1, 7, 10, 5, 8, 3]
 REWARDS = [1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 0.25]
@@ -89,6 +93,7 @@ def skyrls(config: AlgorithmConfig, batch: dict[str, Any]) -> Any:
     loss_function = PolicyLossRegistry.get(config.policy_loss_type)
     for start in range(0, ROWS, MICRO):
         part = slice(start, start + MICRO)
+        torch.manual_seed(start)  # clip_cov draws
         loss, _ = loss_function(
             now[part],
             batch["old"][part],
@@ -147,15 +152,58 @@ def loops(config: AlgorithmConfig, batch: dict[str, Any]) -> Any:
     """The same gradient, one token of the senior's after another."""
     now = batch["now"].clone().requires_grad_()
     total: Any = 0
-    for i, advantage in enumerate(loop_advantages(config.advantage_estimator, batch)):
+    advantages = loop_advantages(config.advantage_estimator, batch)
+    advantages = [a * weight(config, batch, i) for i, a in enumerate(advantages)]
+    chosen = by_covariance(config, batch, advantages)
+    for i, a in enumerate(advantages):
         own = tokens(batch, i)
-        a = advantage * weight(config, batch, i)
         mean = sum(now[i, j] - batch["old"][i, j] for j in own) / max(len(own), 1)
         for j in own:
-            rollout = batch["rollout"][i, j]
-            total = total + one_token(config, now[i, j], batch["old"][i, j], rollout, a, mean)
+            old, rollout = batch["old"][i, j], batch["rollout"][i, j]
+            if (i, j) not in chosen:
+                total = total + one_token(config, now[i, j], old, rollout, a, mean)
+            elif config.policy_loss_type == "kl_cov":
+                kl = config.kl_cov.ppo_kl_coef * (now[i, j] - old).abs()
+                total = total + kl - (now[i, j] - old).exp() * a
     total.backward()
     return now.grad
+
+
+def by_covariance(
+    config: AlgorithmConfig, batch: dict[str, Any], advantages: list[float]
+) -> set[tuple[int, int]]:
+    """The senior's tokens that ``clip_cov`` leaves out and ``kl_cov`` pulls back."""
+    name, chosen = config.policy_loss_type, set()
+    for start in range(0, ROWS, MICRO) if name in ("clip_cov", "kl_cov") else ():
+        places = [(i, j) for i in range(start, start + MICRO) for j in tokens(batch, i)]
+        if not places:
+            continue
+        mean = sum(advantages[i] for i, _ in places) / len(places)
+        mean_now = sum(float(batch["now"][place]) for place in places) / len(places)
+        covariance = {
+            place: (advantages[place[0]] - mean) * (float(batch["now"][place]) - mean_now)
+            for place in places
+        }
+        if name == "kl_cov":
+            count = max(1, int(len(places) * config.kl_cov.kl_cov_frac))
+            chosen |= set(sorted(places, key=lambda place: -covariance[place])[:count])
+            continue
+        settings, clipped = config.clip_cov, set()
+        for i, j in places:
+            ratio = math.exp(batch["now"][i, j] - batch["old"][i, j])
+            if -advantages[i] * min(max(ratio, 0.8), 1.2) > -advantages[i] * ratio:
+                clipped.add((i, j))
+        candidates = [
+            place
+            for place in places
+            if settings.clip_cov_lb < covariance[place] < settings.clip_cov_ub
+            and place not in clipped
+        ]
+        torch.manual_seed(start)
+        order = torch.randperm(len(candidates)).tolist() if candidates else []
+        count = max(int(settings.clip_ratio * len(places)), 1)
+        chosen |= {candidates[number] for number in order[:count]}
+    return chosen
 
 
 def one_token(
@@ -164,7 +212,9 @@ def one_token(
     name, ratio, of_rollout = config.policy_loss_type, (log_prob - old).exp(), log_prob - rollout
     if name == "gspo":
         ratio = (log_prob - log_prob.detach() + mean.detach()).exp()
-    if name in ("regular", "dual_clip", "gspo"):
+    if name == "kl_cov":
+        return -ratio * a
+    if name in ("regular", "dual_clip", "gspo", "clip_cov"):
         value = -torch.min(ratio * a, ratio.clamp(0.8, 1.2) * a)
         if name == "dual_clip" and a < 0:
             return torch.min(torch.tensor(-a * config.clip_ratio_c), value)
@@ -189,6 +239,21 @@ def one_token(
     return -ratio * a
 
 
+COVARIANCES = {
+    "clip_cov": ClipCovConfig(clip_ratio=0.3, clip_cov_lb=0.0005, clip_cov_ub=0.05),
+    "kl_cov": KLCovConfig(kl_cov_frac=0.3),
+}
+"""With SkyRL's own, a batch as small as this one leaves no token out."""
+
+
+@pytest.mark.parametrize("loss", COVARIANCES)
+def test_covariance_chooses_some_of_the_seniors_tokens(loss: str) -> None:
+    batch = made_batch()
+    config = AlgorithmConfig(policy_loss_type=loss, max_seq_len=LONGEST, **COVARIANCES)
+    chosen = by_covariance(config, batch, [0.02 * a for a in loop_advantages("grpo", batch)])
+    assert 3 <= len(chosen) < batch["mask"].sum() / 2
+
+
 @pytest.mark.parametrize("estimator", SOUND_ESTIMATORS)
 @pytest.mark.parametrize("loss", SOUND_LOSSES)
 def test_gradient_is_that_of_the_seniors_tokens(loss: str, estimator: str) -> None:
@@ -199,6 +264,7 @@ def test_gradient_is_that_of_the_seniors_tokens(loss: str, estimator: str) -> No
             loss_reduction=reduction,
             policy_loss_type=loss,
             max_seq_len=LONGEST,
+            **COVARIANCES,
         )
         found, expected = skyrls(config, batch), loops(config, batch)
         assert expected.abs().max() > 1e-4, reduction
@@ -230,6 +296,7 @@ def test_no_gradient_depends_on_the_juniors_tokens(correction: str) -> None:
     for loss in SOUND_LOSSES:
         config = AlgorithmConfig(
             policy_loss_type=loss,
+            **COVARIANCES,
             off_policy_correction=OffPolicyCorrectionConfig(**CORRECTIONS[correction]),
         )
         found = skyrls(config, batch)

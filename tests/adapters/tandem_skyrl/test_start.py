@@ -121,7 +121,7 @@ SUPPORT = "generator.inference_engine.enable_return_sample_support_set"
             "trainer.algorithm.advantage_estimator",
         ),
         (
-            ["trainer.algorithm.policy_loss_type=kl_cov"],
+            ["trainer.algorithm.policy_loss_type=cross_entropy"],
             {},
             "trainer-setting-untested",
             "trainer.algorithm.policy_loss_type",
