@@ -185,7 +185,8 @@ def _selection(runner: str, rows: int, steps: int) -> Callable[[], float]:
 
     prepared = torch.zeros((0, 1), dtype=torch.bfloat16)
     model_config = SimpleNamespace(get_hidden_size=lambda: HIDDEN, get_vocab_size=lambda: 1)
-    model = SimpleNamespace(compute_logits=compute_logits, config=SimpleNamespace(vocab_size=1))
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=1))
+    model = SimpleNamespace(compute_logits=compute_logits, config=config)
     heads = Heads(
         model,
         model,

@@ -36,7 +36,13 @@ class _Place(NamedTuple):
 
     @property
     def in_number(self) -> bool:
-        return self.length > 0 and self.marker[self.length - 1] == DIGITS
+        return self.digits > 0
+
+    @property
+    def digits(self) -> int:
+        """How many digits of a number end here; 0 behind one as well."""
+        in_number = self.length > 0 and self.marker[self.length - 1] == DIGITS
+        return self.marker[: self.length].count(DIGITS) if in_number else 0
 
     @property
     def past_number(self) -> bool:
@@ -63,11 +69,23 @@ class Automaton:
     """The state that follows: ``[kinds, states]``."""
     modes: NDArray[np.int64]
     """The mode of each state, ascending: ``[states]``."""
-    counts: NDArray[np.bool_]
-    """Whether the text before a state ends in a number of a marker: ``[states]``."""
-    keeps_number: NDArray[np.bool_]
-    """Whether the number last read still belongs to a marker in each state: ``[states]``."""
+    digits: NDArray[np.int64]
+    """How many digits of a marker's number the text before each state ends in: ``[states]``."""
+    past_number: NDArray[np.bool_]
+    """Whether the beginning of a marker that each state stands in has a number: ``[states]``."""
+    has_number: NDArray[np.bool_]
+    """Whether the marker that led to each state's mode has a number: ``[states]``."""
     kind_of_byte: bytes
+
+    @property
+    def counts(self) -> NDArray[np.bool_]:
+        """Whether the text before each state ends in a number of a marker: ``[states]``."""
+        return self.digits > 0
+
+    @property
+    def keeps_number(self) -> NDArray[np.bool_]:
+        """Whether the number last read still belongs to a marker in each state: ``[states]``."""
+        return self.past_number | self.has_number
 
     @property
     def size(self) -> int:
@@ -127,10 +145,11 @@ def automaton_of(modes: Sequence[Mapping[Marker, int]]) -> Automaton:
         samples=tuple(bytes([byte]) for byte in bytes_of_kind),
         table=np.array(moves, dtype=np.int64).T.copy(),
         modes=np.array([state.mode for state in states], dtype=np.int64),
-        counts=np.array([any(place.in_number for place in state.places) for state in states]),
-        keeps_number=np.array(
-            [s.has_number or any(place.past_number for place in s.places) for s in states]
+        digits=np.array(
+            [max((place.digits for place in state.places), default=0) for state in states]
         ),
+        past_number=np.array([any(place.past_number for place in s.places) for s in states]),
+        has_number=np.array([state.has_number for state in states]),
         kind_of_byte=kind_of_byte,
     )
 

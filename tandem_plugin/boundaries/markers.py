@@ -42,27 +42,29 @@ class Markers:
     """
 
     def __init__(self, modes: Mapping[str, Mapping[str, str]]) -> None:
-        self._modes = tuple(modes)
+        self.modes: tuple[str, ...] = tuple(modes)
         for markers in modes.values():
             for marker, target in markers.items():
                 if target not in modes:
                     raise ConfigError("marker-mode-unknown", marker=marker, mode=target)
-        self._automaton = automaton_of(
+        self.automaton = automaton_of(
             [
-                {_parsed(marker): self._modes.index(target) for marker, target in markers.items()}
+                {_parsed(marker): self.modes.index(target) for marker, target in markers.items()}
                 for markers in modes.values()
             ]
         )
-        self._effects = _effects(self._automaton)
-        self._numbers = list(_numbers()) if self._automaton.has_numbers else []
-        names = [*map(_name, self._effects.texts), *(f"{{{number}}}" for number in self._numbers)]
+        self._effects = _effects(self.automaton)
+        self.numbers: list[str] = list(_numbers()) if self.automaton.has_numbers else []
+        """The numbers that are tokens, if markers have any: their classes are the last ones."""
+        names = [*map(_name, self._effects.texts), *(f"{{{number}}}" for number in self.numbers)]
         if len(names) > MOST_CLASSES:
             raise ConfigError("markers-too-many", classes=len(names), most=MOST_CLASSES)
         self.classes: tuple[str, ...] = tuple(names)
         """The names of the classes: each is the shortest text that does what its tokens do; a
         number that is a token is ``{12}``. Class 0 does nothing."""
-        self._state_bits = max(1, (self._automaton.size - 1).bit_length())
-        self.bits = self._state_bits + (10 if self._numbers else 0)
+        self.place_bits = max(1, (self.automaton.size - 1).bit_length())
+        """A state of the automaton is less than ``2**place_bits``."""
+        self.bits = self.place_bits + (10 if self.numbers else 0)
         """A state is less than ``2**bits``."""
 
     def table(self, vocabulary: Vocabulary) -> NDArray[np.uint16]:
@@ -73,7 +75,7 @@ class Markers:
         """
         texts = vocabulary.texts()
         for token_id, text in enumerate(texts):
-            if self._automaton.splits_number(text):
+            if self.automaton.splits_number(text):
                 raise TokenizerError(
                     "marker-number-in-token",
                     source=vocabulary.source,
@@ -89,68 +91,68 @@ class Markers:
 
         state, token_class: int64, arrays or tensors of one shape. Returns int64 of that shape.
         """
-        if not self._numbers:
-            return self._steps((token_class << self._state_bits) | state)
-        place = state & ((1 << self._state_bits) - 1)
-        step = self._steps((token_class << self._state_bits) | place)
+        if not self.numbers:
+            return self._steps((token_class << self.place_bits) | state)
+        place = state & ((1 << self.place_bits) - 1)
+        step = self._steps((token_class << self.place_bits) | place)
         # The number so far times a power of ten, or 0, and the digits of this token.
         return (state - place) * (step >> self.bits) + (step & ((1 << self.bits) - 1))
 
     def in_mode(self, state: Any, mode: str) -> Any:
         """Whether texts are in this mode: bool, of the shape of ``state``."""
-        first, stop = self._automaton.states_of(self._modes.index(mode))
-        place = state & ((1 << self._state_bits) - 1) if self._numbers else state
+        first, stop = self.automaton.states_of(self.modes.index(mode))
+        place = state & ((1 << self.place_bits) - 1) if self.numbers else state
         if first == 0:  # a comparison less, in every step
             return place < stop
-        return place >= first if stop == self._automaton.size else (place >= first) & (place < stop)
+        return place >= first if stop == self.automaton.size else (place >= first) & (place < stop)
 
     def number(self, state: Any) -> Any:
         """The number of the marker that led to each text's mode: int64, 0 without a number.
 
         In a mode that has numbered markers, only until the text writes a number.
         """
-        return state >> self._state_bits if self._numbers else state * 0
+        return state >> self.place_bits if self.numbers else state * 0
 
     def _class_of(self, text: bytes) -> int:
-        if self._numbers and text.isdigit() and len(text) <= MOST_DIGITS:
+        if self.numbers and text.isdigit() and len(text) <= MOST_DIGITS:
             return len(self._effects.texts) + self._number_places[text.decode()]
         return self._effects.of(text)
 
     def _check_spelled(self, source: str, table: NDArray[np.uint16]) -> None:
         """Raise :class:`TokenizerError` if no tokens of these classes lead to one of the modes."""
-        moves = self._moves[np.unique(table)]
+        moves = self.moves[np.unique(table)]
         reached = {0}
         fresh = [0]
         while fresh:
             following = set(moves[:, fresh].ravel().tolist()) - reached
             reached |= following
             fresh = list(following)
-        for place, mode in enumerate(self._modes):
-            first, stop = self._automaton.states_of(place)
+        for place, mode in enumerate(self.modes):
+            first, stop = self.automaton.states_of(place)
             if reached.isdisjoint(range(first, stop)):
                 raise TokenizerError("marker-never-spelled", source=source, mode=mode)
 
     @cached_property
     def _number_places(self) -> dict[str, int]:
-        return {number: place for place, number in enumerate(self._numbers)}
+        return {number: place for place, number in enumerate(self.numbers)}
 
     @cached_property
-    def _moves(self) -> NDArray[np.int64]:
-        """The state after a token of each class: ``[classes, states]``."""
-        rows = [self._automaton.effect(number.encode()) for number in self._numbers]
+    def moves(self) -> NDArray[np.int64]:
+        """The automaton's state after a token of each class: int64 ``[classes, states]``."""
+        rows = [self.automaton.effect(number.encode()) for number in self.numbers]
         return np.array([*self._effects.moves, *rows], dtype=np.int64)
 
     @cached_property
     def _steps(self) -> Lookup:
         """By class and state: the state that follows, the digits of a number and its factor."""
-        automaton, moves = self._automaton, self._moves
+        automaton, moves = self.automaton, self.moves
         factor, digits = automaton.keeps_number[moves].astype(np.int64), moves * 0
-        for row, number in enumerate(self._numbers, start=len(self._effects.texts)):
+        for row, number in enumerate(self.numbers, start=len(self._effects.texts)):
             counts = automaton.counts[moves[row]]
             digits[row] = counts * int(number)
             factor[row] *= np.where(counts, automaton.counts * 10 ** len(number), 1)
-        steps = moves | (digits << self._state_bits) | (factor << (self._state_bits + 10))
-        padded = np.zeros((len(steps), 1 << self._state_bits), dtype=np.int64)
+        steps = moves | (digits << self.place_bits) | (factor << (self.place_bits + 10))
+        padded = np.zeros((len(steps), 1 << self.place_bits), dtype=np.int64)
         padded[:, : automaton.size] = steps
         return Lookup(padded)
 

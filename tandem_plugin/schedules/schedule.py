@@ -12,6 +12,10 @@ Tensor: TypeAlias = Any
 """A NumPy array or a torch tensor. Schedules use operators only, and one code serves both."""
 
 
+_TOGETHER = 64
+"""Number of tokens whose arrays are turned to time first at once, to fit a cache."""
+
+
 @runtime_checkable
 class Schedule(Protocol):
     """Decides the author of each token, for a batch of responses at once.
@@ -82,19 +86,26 @@ def step_through(
     same shape, 0 at the first position.
     """
     batch, time = token_class.shape
-    # Time first, so that each step reads and writes one contiguous row.
-    classes, drawn = np.ascontiguousarray(token_class.T), np.ascontiguousarray(u.T)
-    authors = np.empty((time + 1, batch), dtype=np.bool_)
-    runs = np.zeros((time + 1, batch), dtype=np.int64)
-    author, run = schedule.start(drawn[0]), runs[0]
-    authors[0] = author
+    authors = np.empty((batch, time + 1), dtype=np.bool_)
+    runs = np.zeros((batch, time + 1), dtype=np.int64)
+    author, run = schedule.start(np.ascontiguousarray(u[:, 0])), runs[:, 0].copy()
+    authors[:, 0] = author
     going = [batch] * time if lengths is None else _longer_than(lengths, time)
-    for t, rows in enumerate(going):
-        if rows < len(run):  # these responses end here
-            author, run = author[:rows], run[:rows]
-        author, run = schedule.advance(author, run, classes[t, :rows], drawn[t + 1, :rows])
-        authors[t + 1, :rows], runs[t + 1, :rows] = author, run
-    return np.ascontiguousarray(authors.T), np.ascontiguousarray(runs.T)
+    for start in range(0, time, _TOGETHER):
+        stop = min(start + _TOGETHER, time)
+        # Time first, so that each step reads and writes contiguous rows.
+        classes = np.ascontiguousarray(token_class[:, start:stop].T)
+        drawn = np.ascontiguousarray(u[:, start + 1 : stop + 1].T)
+        next_authors = np.empty((stop - start, batch), dtype=np.bool_)
+        next_runs = np.empty((stop - start, batch), dtype=np.int64)
+        for t, rows in enumerate(going[start:stop]):
+            if rows < len(run):  # these responses end here
+                author, run = author[:rows], run[:rows]
+            author, run = schedule.advance(author, run, classes[t, :rows], drawn[t, :rows])
+            next_authors[t, :rows], next_runs[t, :rows] = author, run
+        authors[:, start + 1 : stop + 1] = next_authors.T
+        runs[:, start + 1 : stop + 1] = next_runs.T
+    return authors, runs
 
 
 def tokens_since(is_boundary: NDArray[np.bool_]) -> NDArray[np.int64]:

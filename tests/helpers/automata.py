@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin import BoundarySet
+from tandem_plugin.boundaries.marked_parts import marked_parts
+from tandem_plugin.boundaries.markers import Markers
 from tandem_plugin.rules import Rule
 from tandem_plugin.schedules import Lookup
 
@@ -66,6 +68,36 @@ def classes_of_ids(number: int, size: int) -> BoundarySet:
 def automaton_rule(number: int, size: int, p: float = 0.5) -> Rule:
     schedule = AutomatonSchedule(number, p)
     return Rule(schedule, classes_of_ids(number + 1, size), f"automaton {number} {size} {p}")
+
+
+CALLS = Markers({"text": {"<{n}>": "called"}, "called": {}})
+
+
+@dataclass(frozen=True, slots=True)
+class CallingSchedule:
+    """The junior writes what ``<n>`` calls for."""
+
+    name: ClassVar[str] = "calling"
+    boundaries: ClassVar[str] = "calling"
+    classes: ClassVar[tuple[str, ...]] = CALLS.classes
+
+    most: int = 5
+    calls: int = 30
+
+    def start(self, u: Any) -> Any:
+        return u >= 0
+
+    def advance(self, author: Any, run: Any, token_class: Any, u: Any) -> tuple[Any, Any]:
+        run = marked_parts(CALLS, "called", self.most, self.calls).advance(run, token_class)
+        return run >= 0, run
+
+
+def calling_rule(size: int) -> Rule:
+    """Token ids that open a call, close it, or are a number; every fourth is other text."""
+    text = [CALLS.classes.index(name) for name in ("<", "{7}", ">", "a")]
+    table = np.resize(np.array(text, dtype=np.int64), size)
+    boundaries = BoundarySet("calling", table, CALLS.classes)
+    return Rule(CallingSchedule(), boundaries, f"calling {size}")
 
 
 def authors_by_loop(

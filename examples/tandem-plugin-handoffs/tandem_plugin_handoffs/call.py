@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tandem_plugin.boundaries.marked_parts import MarkedParts, marked_parts
 from tandem_plugin.boundaries.markers import Markers
 from tandem_plugin.schedules import Tensor
-from tandem_plugin_handoffs.limits import COUNTER_BITS, check_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,7 @@ class CallSchedule:
     """The most calls in a response."""
 
     def __post_init__(self) -> None:
-        check_limit("most", self.most)
-        check_limit("calls", self.calls)
+        self._parts()
 
     def start(self, u: Tensor) -> Tensor:
         return u >= 0
@@ -39,13 +38,8 @@ class CallSchedule:
     def advance(
         self, author: Tensor, run: Tensor, token_class: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Run: the state of the senior's text, the tokens left of a call, and the calls so far."""
-        bits, one_call = self.markers.bits, 2**COUNTER_BITS
-        counters = (run >> bits) + author - 1  # where the junior writes, a token less is left
-        text = self.markers.advance(run & (2**bits - 1), token_class) * author
-        is_called = self.markers.in_mode(text, "called")
-        may_call = counters < self.calls * one_call  # where the senior writes, none is left
-        number = self.markers.number(text) * (is_called & may_call)
-        number = number - (number - self.most) * (number > self.most)
-        counters = counters + number + (number > 0) * one_call
-        return counters & (one_call - 1) == 0, text * ~is_called | (counters << bits)
+        run = self._parts().advance(run, token_class)
+        return run >= 0, run
+
+    def _parts(self) -> MarkedParts:
+        return marked_parts(self.markers, "called", self.most, self.calls)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tandem_plugin.boundaries.markers import Markers
-from tandem_plugin.schedules import Tensor, check_choice
-from tandem_plugin_handoffs.limits import LARGEST, check_limit
+from tandem_plugin.schedules import Tensor, check_choice, check_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class ThinkSchedule:
 
     def __post_init__(self) -> None:
         check_choice("thinker", self.thinker, ("senior", "junior"))
-        check_limit("most", self.most)
+        check_count("most", self.most)
 
     def start(self, u: Tensor) -> Tensor:
         return u >= 0 if self.thinker == "senior" else u < 0
@@ -37,10 +36,10 @@ class ThinkSchedule:
     def advance(
         self, author: Tensor, run: Tensor, token_class: Tensor, u: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Run: the state of the text, and the tokens so far, counted up to ``most``."""
+        """Run: the state of the text, and the tokens so far."""
         bits = self.markers.bits
         text = self.markers.advance(run & (2**bits - 1), token_class)
-        written = (run >> bits) + ((run >> bits) < LARGEST)
+        written = (run >> bits) + 1
         is_thinking = self.markers.in_mode(text, "thinking") & (written < self.most)
         author = is_thinking if self.thinker == "senior" else ~is_thinking
         return author, text | (written << bits)

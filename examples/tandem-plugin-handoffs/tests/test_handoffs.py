@@ -170,14 +170,11 @@ def test_a_part_that_is_never_closed_ends_at_its_limit() -> None:
 
 
 @pytest.mark.parametrize("name", ["call", "fenced", "think"])
-def test_limits_fit_the_run_and_others_are_rejected(name: str) -> None:
-    largest = tandem_plugin_handoffs.limits.LARGEST
-    assert rules(name, most=largest).default
-    for most in (0, -1, largest + 1, True, 1.5):
+def test_other_limits_are_rejected(name: str) -> None:
+    assert rules(name, most=1024).default
+    for most in (0, -1, 2**40, True, 1.5):
         with pytest.raises(ConfigError):
             rules(name, most=most)
-    markers = tandem_plugin_handoffs.CallSchedule.markers
-    assert markers.bits + 2 * tandem_plugin_handoffs.limits.COUNTER_BITS < 63
 
 
 @pytest.mark.parametrize("name", ["call", "fenced", "think"])

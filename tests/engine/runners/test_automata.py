@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from automata import authors_by_loop, automaton_rule
+from automata import authors_by_loop, automaton_rule, calling_rule
 from host_memory import host_memory
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -123,6 +124,58 @@ def test_a_run_of_another_schedule_does_not_reach_a_table() -> None:
         assert device.recorded(slot_request, 300) == expected
 
 
+def test_calls_have_the_authors_of_a_plain_loop() -> None:
+    """Token id mod 4 is ``<``, ``7``, ``>`` or other text; five tokens follow a call, at most."""
+    rows, length = 24, 400
+    tokens = np.random.default_rng(4).integers(0, IDS, (rows, length))
+    tokens[:, ::5] = 0
+    tokens[:, 1::5] = 1
+    tokens[::2, 2::5] = 2
+    expected = []
+    for row in tokens.tolist():
+        authors, left, calls, text = [], 0, 0, ""
+        for token in row:
+            authors.append(left == 0)
+            text += "<7>a"[token % 4]
+            if left:
+                left, text = left - 1, ""
+            elif re.search("<7{1,3}>$", text) and calls < 30:
+                left, calls = 5, calls + 1
+        expected.append(authors)
+    rules = [calling_rule(IDS), automaton_rule(5, IDS)]
+    for mixed in (rules[:1], rules):
+        host, device = written_by_both_runners(mixed, tokens)
+        chained = drafted(mixed, tokens, np.random.default_rng(5))
+        for row in range(0, rows, len(mixed)):
+            assert host[row] == device[row] == chained[row] == expected[row]
+            replayed = mixed[0].replay(tokens[row].tolist(), row).senior.tolist()
+            assert replayed == expected[row]
+    assert 0.2 < np.mean(expected) < 0.8
+
+
+def test_a_slot_that_another_schedule_left_does_not_reach_a_table() -> None:
+    """Its run is larger than any state, and is written anew with the next requests only."""
+    automaton, size = automaton_rule(3, IDS), 4
+    every = Rule(
+        make_schedule("handover", {}), BoundarySet("every", np.ones(IDS, dtype=bool)), "every"
+    )
+    device = DeviceAuthors(size, IDS, CPU, host_memory, record=True)
+    slots = [device.add(slot, (automaton, every)[slot % 2], slot, [], 300) for slot in range(size)]
+    device.write_staged()
+    tokens = torch.from_numpy(np.random.default_rng(1).integers(0, IDS, (300, size)))
+    all_slots, ones = torch.arange(size), torch.ones(size, dtype=torch.int32)
+    for t, column in enumerate(tokens):
+        device.advance(all_slots, ones, column)
+        if t == 200:
+            for slot in (1, 3):
+                device.remove(slots[slot])
+        if t == 250:
+            device.write_staged()
+    for slot in (0, 2):
+        expected = automaton.replay(tokens[:, slot].tolist(), slot).senior.tolist()
+        assert device.recorded(slots[slot], 300) == expected
+
+
 class Operations(TorchDispatchMode):
     """The names of the operations that tensors go through."""
 
@@ -139,13 +192,16 @@ WAITS = {"_local_scalar_dense", "nonzero", "_to_copy", "unique2", "masked_select
 """Operations for which the host waits for a device, or that copy to or from it."""
 
 
-def test_no_step_of_token_classes_waits_for_the_device() -> None:
+@pytest.mark.parametrize(
+    "rules", [[automaton_rule(0, IDS), automaton_rule(1, IDS)], [calling_rule(IDS)]]
+)
+def test_no_step_of_token_classes_waits_for_the_device(rules: list[Rule]) -> None:
     with Operations() as known:
         torch.ones(1).item()
     assert known.names & WAITS
     authors = ChainAuthors(4, IDS, CPU, host_memory, record=True)
     for slot in range(4):
-        authors.add(slot, automaton_rule(slot % 2, IDS), slot, [], 50)
+        authors.add(slot, rules[slot % len(rules)], slot, [], 50)
     authors.write_staged()
     every, tokens = torch.arange(4), torch.tensor([3, 0, 7, 7])
     authors.advance(every, torch.ones(4, dtype=torch.int32), tokens)  # copies the tables
@@ -154,5 +210,5 @@ def test_no_step_of_token_classes_waits_for_the_device() -> None:
         authors.advance(every, torch.ones(4, dtype=torch.int32), tokens)
         authors.chain_authors(tokens[:, None].expand(4, DRAFTS))
         authors.advance(every, torch.full((4,), 2), tokens)
-    assert "take" in recorded.names
+    assert "index_select" in recorded.names
     assert not recorded.names & WAITS

@@ -285,10 +285,12 @@ class DeviceAuthors:
         next position. moving: bool ``[size]``, the slots with a last token; None for all.
         """
         chosen_author, chosen_run = author, run
+        # A slot that was left keeps its run until that of the next request is written.
+        several = len(self._groups) > 1 or bool(self._staged)
         for rule, group in self._groups.items():
             mask = self._mask_of(group)
             # A table of transitions has no entries for the runs of other schedules.
-            own_run = run * mask if rule.boundaries.classes else run
+            own_run = run * mask if several and rule.boundaries.classes else run
             next_author, next_run = rule.schedule.advance(
                 author, own_run, group.token_class.index_select(0, tokens), u
             )
