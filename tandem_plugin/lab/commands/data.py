@@ -44,7 +44,7 @@ def prepare(
     ],
     to: Annotated[
         Literal["verl", "openrlhf", "trl", "skyrl"],
-        typer.Option(help="The trainer; trl and skyrl read verl's format."),
+        typer.Option(help="The trainer. skyrl, and trl without images, read verl's format."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder.")],
     heldout: Annotated[int, typer.Option(min=0, help="Number of problems to hold out.")] = 0,
@@ -115,6 +115,9 @@ def prepare(
     counts = prepared.rows.items()
     rows = {name: f"{count:,} rows  {prepared.files[name]}" for name, count in counts}
     duplicates = f"{prepared.contents['duplicates']:,}"
+    images = prepared.contents.get("images")
+    if images:
+        rows["images"] = f"{images:,}"
     print_fields({**rows, "duplicates": duplicates, "manifest": str(prepared.manifest)})
     for line in _notes(problems, prepared):
         echo(line)
@@ -128,6 +131,7 @@ def _result(prepared: Prepared) -> dict[str, Any]:
     )
     return {
         **{name: prepared.contents[name] for name in noticed},
+        **({"images": prepared.contents["images"]} if "images" in prepared.contents else {}),
         "files": {name: str(path) for name, path in prepared.files.items()},
         "replaced": prepared.replaced,
         "manifest": str(prepared.manifest),

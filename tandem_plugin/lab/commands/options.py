@@ -48,8 +48,8 @@ FieldsOption = Annotated[
     typer.Option(
         "--field",
         metavar="PART=FIELD",
-        help="Where the rows have a part of the problem: problem, messages, answer or choices, as "
-        "in problem=question or answer=meta.final. Can be repeated.",
+        help="Where the rows have a part of the problem: problem, messages, answer, choices or "
+        "images, as in problem=question or answer=meta.final. Can be repeated.",
     ),
 ]
 MapOption = Annotated[
@@ -58,7 +58,8 @@ MapOption = Annotated[
         "--map",
         metavar="FILE:FUNCTION",
         help="A Python function from a row to its parts, for what --field cannot say: a dict with "
-        "problem or messages, answer, and choices if it has any; None leaves the row out.",
+        "problem or messages, answer, and choices and images if it has any; None leaves the row "
+        "out.",
     ),
 ]
 

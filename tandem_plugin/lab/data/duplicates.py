@@ -44,9 +44,11 @@ def spelling_of(problem: Problem) -> str:
     """A problem's letters and digits, equal for all spellings of one problem.
 
     It has no spaces but between numbers, no signs and no case; composed and decomposed letters are
-    one; and it has no sentence on how to answer. What differs in its TeX is a near duplicate.
+    one; and it has no sentence on how to answer. What differs in its TeX is a near duplicate. The
+    pictures of a problem are part of it, by their pixels.
     """
-    return _NOT_BETWEEN_DIGITS.sub("", " ".join(_plain_words(problem)))
+    text = _NOT_BETWEEN_DIGITS.sub("", " ".join(_plain_words(problem)))
+    return "\n".join([text, *_pictures(problem)])
 
 
 def near_duplicates(
@@ -55,7 +57,8 @@ def near_duplicates(
     """The held-out problems that are nearly one of the training set, in their order.
 
     Compared are the words that :func:`spelling_of` compares, three in a row; a likeness is the
-    share of these that both have, and at least :data:`LEAST_LIKENESS`.
+    share of these that both have, and at least :data:`LEAST_LIKENESS`. Problems with other pictures
+    are other problems, since the same question is often asked of many.
     """
     of_heldout = [set(_shingles(_plain_words(problem))) for problem in heldout]
     index: dict[Words, list[int]] = {}
@@ -67,11 +70,17 @@ def near_duplicates(
         shingles = set(_shingles(_plain_words(problem)))
         shared = Counter(place for shingle in shingles for place in index.get(shingle, ()))
         for place, count in shared.items():
+            if _pictures(problem) != _pictures(heldout[place]):
+                continue
             likeness = count / (len(shingles) + len(of_heldout[place]) - count)
             best[place] = max(best.get(place, (0.0, 0)), (likeness, -problem.row))
     for place, (likeness, row) in sorted(best.items()):
         if likeness >= LEAST_LIKENESS:
             yield NearDuplicate(heldout[place].row, -row, round(likeness, 3))
+
+
+def _pictures(problem: Problem) -> list[str]:
+    return [picture.digest for picture in problem.images]
 
 
 def _shingles(words: Words) -> Iterable[Words]:

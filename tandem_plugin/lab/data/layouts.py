@@ -18,7 +18,9 @@ from tandem_plugin.lab.data.rows import NeedsAnswer, Row, RowError
 
 QUESTION_FIELDS = ("problem", "question", "prompt", "messages", "input")
 """Where the rows of the schema, of public sets and of the trainers have their text or chat."""
-PARTS = ("problem", "messages", "answer", "choices")
+IMAGE_FIELDS = ("images", "image")
+"""Where verl, TRL and public sets have pictures."""
+PARTS = ("problem", "messages", "answer", "choices", "images")
 """The parts of a row; ``messages`` is a problem that is a chat."""
 _TRAINERS = ("data_source", "ability", "extra_info", "env_class", "datasource")
 """The trainers' columns besides prompt and answer."""
@@ -45,8 +47,8 @@ class Layout:
     """Which fields of a data set's records are the parts of a row.
 
     Without ``fields`` and ``convert`` a record has its problem in one of ``QUESTION_FIELDS``, its
-    answer in one of :data:`~tandem_plugin.grading.golds.ANSWER_FIELDS`, and its choices, if any, in
-    ``choices``.
+    answer in one of :data:`~tandem_plugin.grading.golds.ANSWER_FIELDS`, its choices, if any, in
+    ``choices``, and its images in one of ``IMAGE_FIELDS``.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Layout:
             raise LayoutError(f"This is a {kind}, not an object with a problem and an answer.")
         if self.convert is not None:
             return self._converted(record)
+        images = None if self.is_named else self._images(record)
         record = {name: value for name, value in record.items() if is_present(value)}
         question = self._question(record)
         name = self.fields.get("choices")
@@ -80,7 +83,7 @@ class Layout:
         if answer is None and golds == "required":
             looked = self.fields.get("answer") or f"any of {', '.join(ANSWER_FIELDS)}"
             raise LayoutError(f"It has no answer in {looked}.")
-        return Row(question, answer, choices, unread)
+        return Row(question, answer, choices, unread, images)
 
     def record(self) -> dict[str, Any]:
         """What a manifest notes."""
@@ -107,7 +110,19 @@ class Layout:
         problems = [parts[name] for name in ("problem", "messages") if is_present(parts.get(name))]
         if len(problems) != 1:
             raise RowError(f"{self.source} returned not one of problem and messages.")
-        return Row(problems[0], answer_of(parts, "answer"), parts.get("choices"))
+        answer, images = answer_of(parts, "answer"), parts.get("images")
+        return Row(problems[0], answer, parts.get("choices"), images=images)
+
+    def _images(self, record: Mapping[str, Any]) -> Any:
+        """The pictures of a record: an empty list if its fields have none, None without a field."""
+        if (name := self.fields.get("images")) is not None:
+            value = value_at(record, name)
+            return value if value is not None and is_present(value) else []
+        fields = [name for name in IMAGE_FIELDS if name in record]
+        values = [value for name in fields if is_present(value := record[name]) and value != 0]
+        if len(values) > 1:
+            raise LayoutError(f"Its {' and its '.join(fields)} both have pictures.")
+        return values[0] if values else [] if fields else None
 
     def _question(self, record: Mapping[str, Any]) -> Any:
         field = self.fields.get("problem") or self.fields.get("messages")
@@ -121,27 +136,34 @@ class Layout:
             raise LayoutError(f"It has no problem in any of {looked}; it has {names[:_MOST]}.")
         first, *others = questions
         if not self.is_named:
-            _check_whole(record, first, others)
+            _check_whole(record, first, others, "images" not in self.fields)
         return questions[first]
 
     def _unread(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The fields that no row is made of, the trainers' own aside."""
         if self.is_named:
             return ()
-        names = {"problem": QUESTION_FIELDS, "answer": ANSWER_FIELDS, "choices": ("choices",)}
+        names = {"problem": QUESTION_FIELDS, "answer": ANSWER_FIELDS, "choices": ("choices",),
+                 "images": IMAGE_FIELDS}  # fmt: skip
         read = {"problem" if part == "messages" else part: (name,)
                 for part, name in self.fields.items()}  # fmt: skip
         heads = {name.partition(".")[0] for part in (names | read).values() for name in part}
         return tuple(str(name) for name in record if name not in heads and name not in _TRAINERS)
 
 
-def _check_whole(record: Mapping[str, Any], field: str, others: Sequence[str]) -> None:
-    """Raise :class:`LayoutError` for a second problem, or a field that may belong to the first."""
+def _check_whole(
+    record: Mapping[str, Any], field: str, others: Sequence[str], has_images: bool
+) -> None:
+    """Raise :class:`LayoutError` for a second problem, or a field that may belong to the first.
+
+    has_images: whether the record's images are read from ``IMAGE_FIELDS``.
+    """
     for name in others:
         if _plain(record[field]) != _plain(record[name]):
             raise LayoutError(f"Its {field} and its {name} differ.")
     for name, value in record.items():
-        if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False):
+        is_read = has_images and name in IMAGE_FIELDS
+        if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False) and not is_read:
             raise LayoutError(f"Its field {name} may be part of the problem.")
 
 

@@ -30,11 +30,12 @@ from tandem_plugin.lab.data.problem import (
     Problem,
     ProblemSet,
     PromptTemplate,
+    with_parts,
 )
 
 Trainer: TypeAlias = Literal["verl", "openrlhf", "trl", "skyrl"]
-"""TRL and SkyRL read verl's files."""
-Form: TypeAlias = Literal["verl", "openrlhf"]
+"""TRL and SkyRL read verl's files, but TRL those with images in a form of its own."""
+Form: TypeAlias = Literal["verl", "openrlhf", "trl"]
 _MOST_GOLD = 200
 """Characters of a gold in the manifest."""
 
@@ -70,9 +71,9 @@ def prepare(
     The folder has one preparation: see :func:`tandem_plugin.lab.data.folder.preparing`. The files
     that the problems were read from are never overwritten.
 
-    verl, TRL, SkyRL: Parquet with chat messages. OpenRLHF: JSONL with chat messages in ``input``,
-    for ``--data.apply_chat_template``. draws_rows: see :func:`split`. protocol: the manifest's
-    record of the protocol.
+    verl, TRL, SkyRL: Parquet with chat messages, and a column of images if any problem has some.
+    OpenRLHF: JSONL with chat messages in ``input``, for ``--data.apply_chat_template``. draws_rows:
+    see :func:`split`. protocol: the manifest's record of the protocol.
 
     The manifest has the version of this package; ``source``: the name, the files' SHA-256 and the
     fields or function that they were read with; ``checksums`` of what was written; ``seed`` of the
@@ -82,12 +83,12 @@ def prepare(
     same split), ``contradictions`` (the same text with other golds), ``unread_fields`` and
     ``without_box`` (prompts that ask for the answer in a form other than a box).
 
-    Raises :class:`DataError` if no problems would be left to train on, :class:`OutputError` if a
-    file cannot be written.
+    Raises :class:`DataError` if no problems would be left to train on, or for images if the trainer
+    cannot train on them in tandem; :class:`OutputError` if a file cannot be written.
     """
     template = template or PromptTemplate()
+    form = form_of(trainer, problems)
     parts, duplicates = split(problems.problems, heldout, seed, draws_rows)
-    form: Form = "openrlhf" if trainer == "openrlhf" else "verl"
     names = {name: f"{name}{_FORMS[form][0]}" for name in parts}
     inputs = problems.origin.files if problems.origin else ()
     check_outputs({"problems": inputs}, out / MANIFEST, *(out / name for name in names.values()))
@@ -118,6 +119,18 @@ def prepare(
     )
 
 
+def form_of(trainer: Trainer, problems: ProblemSet) -> Form:
+    """The form in which a trainer reads problems; :class:`DataError` if it cannot read images."""
+    if not any(problem.images for problem in problems.problems):
+        return "openrlhf" if trainer == "openrlhf" else "verl"
+    if trainer == "verl" or trainer == "trl":
+        return trainer
+    raise DataError("images-unprepared", name=problems.name, trainer=_NAMES[trainer])
+
+
+_NAMES = {"openrlhf": "OpenRLHF", "skyrl": "SkyRL"}
+
+
 def _made_of(
     problems: ProblemSet, parts: Mapping[str, Sequence[Problem]], template: PromptTemplate
 ) -> dict[str, Any]:
@@ -127,6 +140,7 @@ def _made_of(
         "tandem_plugin": __version__,
         "source": problems.origin.record() if problems.origin else None,
         "rows": {name: len(part) for name, part in parts.items()},
+        **({"images": images} if (images := _counted_images(problems)) else {}),
         "checksums": {name: checksum(part) for name, part in parts.items()},
         "template": template.template,
         "instruction": template.instruction,
@@ -182,7 +196,8 @@ def split(
 ) -> tuple[dict[str, list[Problem]], int]:
     """Problems by split, in their order, and how many repeat an earlier one.
 
-    Which problems are held out depends only on the seed and their words, not on their order.
+    Which problems are held out depends only on the seed, their words and their pictures, not on
+    their order.
     Spellings of one problem (:func:`~tandem_plugin.lab.data.duplicates.spelling_of`) are never on
     both sides, so slightly more may be held out. draws_rows: hold out the rows that pandas'
     ``DataFrame.sample`` draws with that seed instead, as the paper's release does; spellings of one
@@ -203,7 +218,7 @@ def split(
         train = [problem for row, problem in enumerate(problems) if row not in out]
         return {"train": train, "heldout": [problems[row] for row in rows]}, duplicates
     order = {
-        spelling: min(_digest(f"{seed}\n{' '.join(words_of(problem))}") for problem in group)
+        spelling: min(_digest("\n".join([str(seed), *_drawn_by(problem)])) for problem in group)
         for spelling, group in groups.items()
     }
     drawn = set(sorted(order, key=order.__getitem__)[:heldout])
@@ -214,19 +229,38 @@ def split(
     }, duplicates
 
 
+def _drawn_by(problem: Problem) -> list[str]:
+    """What decides, with the seed, whether a problem is held out."""
+    return [" ".join(words_of(problem)), *_digests(problem)]
+
+
 def _contradictions(problems: Sequence[Problem]) -> int:
-    """How many problems have other golds than the first one of the same text."""
-    first: dict[str, set[str]] = {}
+    """How many problems have other golds than the first one of the same text and pictures."""
+    first: dict[tuple[str, ...], set[str]] = {}
     return sum(
-        first.setdefault(problem.text, set(problem.golds)) != set(problem.golds)
+        first.setdefault((problem.text, *_digests(problem)), set(problem.golds))
+        != set(problem.golds)
         for problem in problems
     )
 
 
+def _counted_images(problems: ProblemSet) -> int:
+    return sum(len(problem.images) for problem in problems.problems)
+
+
+def _digests(problem: Problem) -> list[str]:
+    return [picture.digest for picture in problem.images]
+
+
 def checksum(problems: Sequence[Problem]) -> str:
-    """SHA-256 of problems and golds."""
+    """SHA-256 of problems, golds, and the pixels of images."""
     rows = [
-        [[dict(turn) for turn in problem.messages], list(problem.golds)] for problem in problems
+        [
+            [dict(turn) for turn in problem.messages],
+            list(problem.golds),
+            *([_digests(problem)] if problem.images else []),
+        ]
+        for problem in problems
     ]
     return _digest(json.dumps(rows, sort_keys=True, ensure_ascii=True))
 
@@ -245,16 +279,27 @@ def _labels(problems: Sequence[Problem]) -> list[str | None] | list[list[str]]:
 def _write_verl(
     source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
 ) -> None:
+    _write_table(_rows(source, name, problems, template), name, problems, path)
+
+
+def _write_trl(
+    source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
+) -> None:
+    """verl's rows, but with prompts in parts: TRL puts its images before a prompt of text."""
+    rows = _rows(source, name, problems, template)
+    for row, problem in zip(rows, problems, strict=True):
+        row["prompt"] = with_parts(row["prompt"], bool(problem.images))
+    _write_table(rows, name, problems, path)
+
+
+def _rows(
+    source: str, name: str, problems: Sequence[Problem], template: PromptTemplate
+) -> list[dict[str, Any]]:
     """``reward_model.ground_truth`` is as :func:`_labels` says.
 
     ``extra_info.problem`` is the prompt as text, for rewards that look for copied answers.
     """
-    try:
-        import pyarrow as arrow
-        from pyarrow.parquet import write_table
-    except ModuleNotFoundError:
-        raise DataError("verl-parquet-needs-pyarrow") from None
-    rows = [
+    return [
         {
             "data_source": source,
             "prompt": (messages := template.messages(problem)),
@@ -269,8 +314,28 @@ def _write_verl(
         }
         for index, (problem, label) in enumerate(zip(problems, _labels(problems), strict=True))
     ]
+
+
+_IMAGES = {"info": {"features": {"images": {"_type": "Sequence", "feature": {"_type": "Image"}}}}}
+"""By which Hugging Face's ``datasets`` decodes the column: without it, rows have bytes."""
+
+
+def _write_table(
+    rows: Sequence[dict[str, Any]], name: str, problems: Sequence[Problem], path: Path
+) -> None:
+    """Write rows, and the column ``images`` if the set has any."""
+    try:
+        import pyarrow as arrow
+        from pyarrow.parquet import write_table
+    except ModuleNotFoundError:
+        raise DataError("verl-parquet-needs-pyarrow") from None
     try:
         table = arrow.Table.from_pylist(rows)
+        if any(problem.images for problem in problems):
+            files = [[{"bytes": i.content, "path": None} for i in p.images] for p in problems]
+            kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
+            table = table.append_column("images", arrow.array(files, arrow.list_(kind)))
+            table = table.replace_schema_metadata({"huggingface": json.dumps(_IMAGES)})
     except (arrow.ArrowException, UnicodeEncodeError) as error:
         raise DataError("parquet-unwritable", name=name, error=error) from error
     write_table(table, path)
@@ -289,6 +354,7 @@ def _write_openrlhf(
 _Write: TypeAlias = Callable[[str, str, Sequence[Problem], Path, PromptTemplate], None]
 _FORMS: Mapping[Form, tuple[str, _Write]] = {
     "verl": (".parquet", _write_verl),
+    "trl": (".parquet", _write_trl),
     "openrlhf": (".jsonl", _write_openrlhf),
 }
 """The ending of the files, and the function that writes one."""

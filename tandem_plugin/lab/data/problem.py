@@ -11,6 +11,7 @@ from typing import Any
 
 from tandem_plugin.errors import DataError, did_you_mean
 from tandem_plugin.lab.data.instructions import says_how_to_answer
+from tandem_plugin.lab.data.pictures import PLACE, Picture
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 """Requests a final answer in a box; the paper does so without giving the wording."""
@@ -38,6 +39,9 @@ class Problem:
     """Never empty, unless the reader allows missing answers."""
     raw: str | None = None
     """The text as its row has it, white space included; None for a chat."""
+    images: tuple[Picture, ...] = ()
+    """One for each :data:`~tandem_plugin.lab.data.pictures.PLACE` in the turns, in their order.
+    Without images, that is text."""
 
     @property
     def text(self) -> str:
@@ -159,6 +163,23 @@ _TEX = re.compile(r"(?:\\[A-Za-z]+\s*|[\^_])(?:\[\w*\])?(?:\{\w*\})+")
 def _names(template: str) -> list[str]:
     """The names in a template's braces, without the arguments of TeX commands."""
     return re.findall(r"\{(\w+)\}", _TEX.sub("", template))
+
+
+def with_parts(messages: Sequence[Message], images: bool) -> list[dict[str, Any]]:
+    """A chat of texts as processors and TRL take it: each turn's content in parts.
+
+    images: whether it has images, so that :data:`PLACE` stands for one.
+    """
+    return [{**turn, "content": _parts(turn["content"], images)} for turn in messages]
+
+
+def _parts(text: str, images: bool) -> list[dict[str, str]]:
+    pieces = re.split(f"({re.escape(PLACE)})", text) if images else [text]
+    return [
+        {"type": "image"} if images and piece == PLACE else {"type": "text", "text": piece}
+        for piece in pieces
+        if piece
+    ]
 
 
 def prompt_ids(

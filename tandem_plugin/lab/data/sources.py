@@ -64,7 +64,8 @@ def read_problems(
         return replace(problems, origin=Origin(source, _digests(files)))
     is_hub, file = is_hub_source(source), Path(source)
     records = read_hub(HubSource.parse(source)) if is_hub else read_records(file)
-    problems = problems_of(records, source, bad_rows, golds, layout)
+    folder = None if is_hub else file.parent
+    problems = problems_of(records, source, bad_rows, golds, layout, folder)
     name = source.rpartition("/")[2] if is_hub else file.stem or source
     files = [] if is_hub else [file]
     origin = Origin(source if is_hub else file.name, _digests(files), layout.record())
@@ -101,12 +102,13 @@ def problems_of(
     bad_rows: Literal["stop", "skip"] = "stop",
     golds: NeedsAnswer = "required",
     layout: Layout = _KNOWN,
+    folder: Path | None = None,
 ) -> ProblemSet:
     """The problems of numbered records.
 
     bad_rows: ``stop`` at the first invalid row, or ``skip`` and record them all. golds: whether a
-    row without an answer is invalid; one whose answer is no gold always is. Raises
-    :class:`DataError`, also where no row is a problem.
+    row without an answer is invalid; one whose answer is no gold always is. folder: where paths of
+    images begin; None rejects paths. Raises :class:`DataError`, also where no row is a problem.
     """
     problems: list[Problem] = []
     bad: list[BadRow] = []
@@ -120,7 +122,7 @@ def problems_of(
             if row is None:
                 bad.append(BadRow(number, f"{layout.source} leaves it out."))
                 continue
-            problems.append(problem_of(number, row, golds))
+            problems.append(problem_of(number, row, golds, folder))
             unread.update(row.unread)
         except RowError as error:
             if isinstance(error, LayoutError) and not problems:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin._version import __version__
-from tandem_plugin.errors import DataError
+from tandem_plugin.errors import ConfigError, DataError
 from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.lab.data import Layout, PromptTemplate, layout_of, prepare, read_problems
 from tandem_plugin.lab.data.folder import file_digest, read_manifest
@@ -65,7 +65,8 @@ class RunData:
     def prepare(self) -> None:
         """Write the files, if they are not there; raises :class:`DataError` as :func:`prepare`.
 
-        Also raises it where a prepared file was changed afterwards.
+        Also raises it where a prepared file was changed afterwards, and :class:`ConfigError` for
+        images that are off in the recipe.
         """
         if not self.is_prepared:
             _write(self)
@@ -171,6 +172,8 @@ def _origin(recipe: Recipe, base: Path, source: str, ending: str) -> dict[str, A
         "template": template.template,
         "instruction": template.instruction,
         "format": ending,
+        # Each trainer has a form of its own for these.
+        **({"images": recipe.trainer} if recipe.tandem.get("images") else {}),
         "tandem-plugin": __version__,
     }
 
@@ -190,9 +193,12 @@ def _write(data: RunData) -> None:
     """The call of the data's own package; everything else here is names and digests."""
     origin = data.origin
     problems = read_problems(data.source, golds=origin["golds"], layout=data.layout)
+    trainer = origin.get("images")
+    if trainer is None and any(problem.images for problem in problems.problems):
+        raise ConfigError("prompt-images-off", trainer="the recipe")
     prepare(
         problems,
-        "openrlhf" if origin["format"] == "jsonl" else "verl",
+        trainer or ("openrlhf" if origin["format"] == "jsonl" else "verl"),
         data.folder,
         heldout=origin["heldout"],
         template=PromptTemplate(origin["template"], origin["instruction"]),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_pictures import picture, stored
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.data import INSTRUCTION, Problem
 from tandem_plugin.lab.data.duplicates import near_duplicates, spelling_of, words_of
+from tandem_plugin.lab.data.pictures import read_picture
 from tandem_plugin.lab.data.preparation import split
 
 
@@ -67,6 +70,29 @@ def test_spellings_that_a_reader_takes_for_one_problem_are_one(text: str):
 
 
 DIFFERENT = ("What is 1 + 23?", "What is 12 + 3?", "What is 123?", "What is x + 23?", "Is 1 23?")
+
+
+def test_one_question_of_two_pictures_is_two_problems():
+    """As in sets of figures, of which most ask to find x."""
+    light, dark = (read_picture(stored(picture(size=(n, 8)))) for n in (8, 9))
+    of = lambda row, *images: replace(problem("<image>Find x.", row), images=images)  # noqa: E731
+    assert spelling_of(of(1, light)) != spelling_of(of(2, dark)) != spelling_of(of(2, dark, dark))
+    assert spelling_of(of(1, light)) == spelling_of(of(2, light))
+    long = replace(problem(PROBLEM, 1), images=(light,))
+    near = replace(problem(PROBLEM.replace(r"\frac", r"\dfrac"), 2), images=(light,))
+    assert len([*near_duplicates([long], [near])]) == 1
+    assert not [*near_duplicates([long], [replace(near, images=(dark,))])]
+
+
+def test_held_out_pictures_do_not_depend_on_their_order():
+    images = [read_picture(stored(picture(size=(n, 8)))) for n in range(8, 28)]
+    problems = [replace(problem("<image>Find x.", n), images=(i,)) for n, i in enumerate(images)]
+    parts, duplicates = split(problems, 5, seed=1)
+    turned, _ = split(problems[::-1], 5, seed=1)
+    other, _ = split(problems, 5, seed=2)
+    rows = lambda parts: {p.row for p in parts["heldout"]}  # noqa: E731
+    assert duplicates == 0
+    assert rows(parts) == rows(turned) != rows(other)
 
 
 def test_other_problems_are_others():

@@ -5,11 +5,13 @@ Everything else is rejected with its first rows, and with the options that say h
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_pictures import picture, stored
 from refused import refused
 from typer.testing import CliRunner
 
@@ -23,6 +25,7 @@ from tandem_plugin.lab.data import (
     load_named,
     read_problems,
 )
+from tandem_plugin.lab.data.sources import problems_of
 from tandem_plugin.lab.evaluation.inputs import read_benchmark
 from tandem_plugin.lab.rollouts.run import prompt_of
 
@@ -102,7 +105,8 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
     "Alpaca": ({"instruction": "Solve.", "input": "2x = 4"}, "Its field instruction"),
     "MMLU-Pro": ({"question": "Which?", "options": ["x", "y"]}, "Its field options"),
     "a system message": ({"system": "Be kind.", "prompt": "Add."}, "Its field system"),
-    "images": ({"problem": "<image>Find x.", "images": [{"bytes": "x"}]}, "Its field images"),
+    "two fields of images": ({"problem": "Find x.", "image": "x", "images": ["x"]}, "both have"),
+    "images by another name": ({"problem": "Find x.", "figure": "x.png"}, "Its field figure"),
     "MMMU": ({"problem": "Find x.", "image_1": {"bytes": "x"}}, "Its field image_1"),
     "audio": ({"problem": "What is said?", "Audio": "a.wav"}, "Its field Audio"),
     "tools": ({"prompt": [USER], "tools": [{"name": "f"}]}, "Its field tools"),
@@ -324,6 +328,50 @@ def test_a_prepared_file_is_read_back_with_nothing_left(tmp_path: Path):
     prepared = read_problems(tmp_path / "out" / "train.jsonl")
     assert [problem.golds for problem in prepared.problems] == [("B",), ("1",)]
     assert prepared.unread == {}
+
+
+IMAGE = "data:image/png;base64," + base64.b64encode(stored(picture())).decode()
+
+
+FIND = {"type": "text", "text": "Find x."}
+IN_COLUMN = {"type": "image", "text": None}
+IN_CHAT = {"type": "image_url", "image_url": {"url": IMAGE}}
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ({"problem": "<image>Find x.", "images": [{"bytes": None, "path": "a.png"}]}, []),
+        ({"problem": "Find x.", "image": IMAGE, "images": None}, []),
+        ({"problem": "Find x.", "seen": {"all": [IMAGE]}}, ["images=seen.all"]),
+        ({"prompt": [{"role": "user", "content": [IN_COLUMN, FIND]}], "images": [IMAGE]}, []),
+        ({"prompt": [{"role": "user", "content": [IN_CHAT, FIND]}]}, []),
+    ],
+)
+def test_images_stand_where_trainers_and_public_sets_have_them(
+    record: dict[str, Any], fields: list[str], tmp_path: Path
+):
+    (tmp_path / "a.png").write_bytes(stored(picture()))
+    file = write(tmp_path, {**record, "answer": 3})
+    problems = read_problems(file, layout=layout_of(fields))
+    (problem,) = problems.problems
+    assert problem.text == "<image>Find x."
+    assert [image.content for image in problem.images] == [stored(picture())]
+    assert problems.unread == {}
+
+
+def test_a_function_returns_images_and_hub_rows_read_no_files(tmp_path: Path):
+    (tmp_path / "a.png").write_bytes(stored(picture()))
+    code = "def read(row): return {'problem': row['q'], 'answer': row['a'], 'images': row['p']}"
+    (tmp_path / "rows.py").write_text(code)
+    layout = layout_of(source=f"{tmp_path / 'rows.py'}:read")
+    row = {"q": "Which <image> is <image>?", "a": "3", "p": ["a.png", "a.png"]}
+    source = write(tmp_path, row)
+    (problem,) = read_problems(source, layout=layout).problems
+    assert len(problem.images) == 2
+    with refused("problem-row-invalid") as error:
+        problems_of([(1, row)], "hub/set", layout=layout)
+    assert "Its image 1 is in a file" in str(error.value)
 
 
 def test_named_sets_are_their_texts_and_answers_whatever_else_their_rows_have(tmp_path: Path):

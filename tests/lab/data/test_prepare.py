@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_pictures import picture, stored
 from refused import refused
 from typer.testing import CliRunner
 
@@ -23,7 +25,8 @@ from tandem_plugin.lab.data import (
     read_problems,
 )
 from tandem_plugin.lab.data.duplicates import words_of
-from tandem_plugin.lab.data.preparation import Trainer, split
+from tandem_plugin.lab.data.pictures import read_picture
+from tandem_plugin.lab.data.preparation import Trainer, checksum, split
 
 
 def asked(row: int, text: str, *golds: str) -> Problem:
@@ -50,6 +53,73 @@ def test_verl_reads_parquet_with_chat_and_gold(tmp_path: Path):
             "problem": f"Add 1 and 2.\n{INSTRUCTION}",
         },
     }
+
+
+def a_set_with_images() -> ProblemSet:
+    images = [read_picture(stored(picture(size=(n, 8)))) for n in (8, 9)]
+    return ProblemSet(
+        "figures",
+        (
+            replace(asked(1, "Is <image> like <image>?", "no"), images=tuple(images)),
+            replace(asked(2, "<image>Find x.", "3"), images=(images[0],)),
+            asked(3, "What does <image> mean in HTML?", "nothing"),
+        ),
+    )
+
+
+@pytest.mark.parametrize("trainer", ["verl", "trl"])
+def test_images_are_kept_as_the_trainers_data_sets_have_them(tmp_path: Path, trainer: Trainer):
+    datasets = pytest.importorskip("datasets")
+    problems = a_set_with_images()
+    prepared = prepare(problems, trainer, tmp_path)
+    files = str(prepared.files["train"])
+    rows = datasets.load_dataset("parquet", data_files=files, split="train",
+                                 cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    sizes = [[image.size for image in row["images"]] for row in rows]  # decoded, as PIL's
+    assert sizes == [[(8, 8), (9, 8)], [(8, 8)], []]
+    assert (prepared.contents["images"], prepared.contents["trainer"]) == (3, trainer)
+    content = rows[0]["prompt"][0]["content"]
+    if trainer == "verl":
+        assert content == f"Is <image> like <image>?\n{INSTRUCTION}"
+    else:
+        texts = [part.get("text") for part in content if part["type"] == "text"]
+        assert [part["type"] for part in content] == ["text", "image", "text", "image", "text"]
+        assert texts == ["Is ", " like ", f"?\n{INSTRUCTION}"]
+        (only,) = rows[2]["prompt"][0]["content"]
+        assert only["text"].startswith("What does <image> mean")
+    # As tandem eval reads it, but for the place in a text that has no image.
+    read = read_problems(prepared.files["train"], bad_rows="skip")
+    assert [p.images for p in read.problems[:2]] == [p.images for p in problems.problems[:2]]
+    assert read.problems[1].text == f"<image>Find x.\n{INSTRUCTION}"
+
+
+def test_other_pixels_are_another_checksum_and_texts_have_their_own(tmp_path: Path):
+    pytest.importorskip("pyarrow")
+    problems = a_set_with_images()
+    first, *rest = problems.problems
+    turned = replace(first, images=first.images[::-1])
+    sums = {
+        checksum([first, *rest]),
+        checksum([turned, *rest]),
+        checksum([replace(first, images=()), *rest]),
+    }
+    assert len(sums) == 3
+    prepared = prepare(a_set(3), "trl", tmp_path)
+    assert prepared.contents["trainer"] == "verl"
+    assert "images" not in prepared.contents
+
+
+@pytest.mark.parametrize(("trainer", "name"), [("openrlhf", "OpenRLHF"), ("skyrl", "SkyRL")])
+def test_trainers_without_images_in_tandem_get_none(tmp_path: Path, trainer: Trainer, name: str):
+    with refused("images-unprepared", name="figures", trainer=name):
+        prepare(a_set_with_images(), trainer, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reading_images_needs_pillow(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with refused("images-need-pillow"):
+        read_picture(b"x")
 
 
 def test_several_golds_make_a_column_of_lists_for_verl(tmp_path: Path):

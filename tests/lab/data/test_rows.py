@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from made_pictures import picture, stored
 
 from tandem_plugin.grading import grade
 from tandem_plugin.lab.data.problem import Problem
@@ -84,7 +85,7 @@ UNASKABLE: tuple[tuple[Row, str], ...] = (
     (Row([{"text": "x"}]), "neither text nor chat"),
     (Row(["Add."]), "neither text nor chat"),
     (Row([{**USER, "tool_calls": [1]}]), "has tool_calls"),
-    (Row([{"role": "user", "content": [{"type": "image", "image": "x"}]}]), "type image"),
+    (Row([{"role": "user", "content": [{"type": "audio", "audio": "x"}]}]), "type audio"),
     (Row([{"role": "user", "content": ["x"]}]), "type None"),
     (Row("Add.", None), "It has no answer."),
     (Row("Add.", ["3", ""]), "A gold answer is empty"),
@@ -122,3 +123,60 @@ def test_an_answer_is_needed_for_grading_alone():
     assert problem_of(1, Row("Add.", None, ["x", "y"]), "optional").golds == ()
     with pytest.raises(RowError):
         problem_of(1, Row("Add.", {}), "optional")
+
+
+def shown(*parts: Any) -> list[dict[str, Any]]:
+    named = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in parts]
+    return [{"role": "user", "content": named}]
+
+
+HERE, PIXELS = {"type": "image"}, stored(picture())
+THERE = {"type": "image", "image": PIXELS}
+
+
+@pytest.mark.parametrize(
+    ("asked", "images", "text", "count"),
+    [
+        ("Add.", PIXELS, "<image>Add.", 1),
+        ("Add.", [PIXELS, PIXELS], "<image><image>Add.", 2),
+        ("Add <image> and <image>.", [PIXELS, PIXELS], "Add <image> and <image>.", 2),
+        (shown("Add ", HERE, "."), [PIXELS], "Add <image>.", 1),
+        (shown("Add ", THERE, "."), None, "Add <image>.", 1),
+        (shown("Add ", {"type": "image", "image": None, "text": None}), [PIXELS], "Add <image>", 1),
+        (shown({"type": "image_url", "image_url": {"url": PIXELS}}), None, "<image>", 1),
+        ("Add <image>.", None, "Add <image>.", 0),  # a set of texts, about HTML perhaps
+        ("Add.", [], "Add.", 0),
+    ],
+)
+def test_every_image_has_its_place_in_the_text(asked: Any, images: Any, text: str, count: int):
+    problem = problem_of(1, Row(asked, 3, images=images))
+    assert (problem.text, len(problem.images)) == (text, count)
+
+
+def test_images_without_a_place_stand_where_trl_puts_them():
+    chat = [SYSTEM, USER, {"role": "assistant", "content": "3"}, USER]
+    problem = problem_of(1, Row(chat, 3, images=[PIXELS]))
+    contents = [turn["content"] for turn in problem.messages]
+    assert contents == ["Be kind.", "<image>Add.", "3", "Add."]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (Row("<image><image>", 3, images=[PIXELS]), "<image> 2 times, and 1 images"),
+        (Row("<image>", 3, images=[PIXELS, PIXELS]), "<image> 1 times, and 2 images"),
+        (Row("<image>", 3, images=[]), "<image> 1 times, and 0 images"),
+        (Row(shown(HERE), 3), "<image> 1 times, and 0 images"),
+        (Row(shown(THERE, "<image>"), 3), "<image> 2 times, and 1 images"),
+        (Row(shown(THERE, HERE), 3), "not all in its chat"),
+        (Row(shown(THERE), 3, images=[PIXELS]), "not all in its chat"),
+        (Row("Add.", 3, images=[PIXELS, PIXELS[:-30]]), "Its image 2 cannot be decoded"),
+        (Row("Add.", 3, images=["https://nowhere.invalid/a.png"]), "nothing is fetched"),
+        (Row("Add.", 3, images=[None]), "Its image 1 is None"),
+        (Row(shown({"type": "image_url", "image_url": {}}), 3), "and 0 images"),
+    ],
+)
+def test_a_row_without_as_many_good_images_as_places_is_rejected(row: Row, reason: str):
+    with pytest.raises(RowError) as caught:
+        problem_of(1, row)
+    assert reason in str(caught.value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_pictures import picture, stored
 from refused import refused
 
 from tandem_plugin.lab.recipes.data import ORIGIN, RunData, data_of, source_of
@@ -65,6 +67,27 @@ def test_another_option_is_another_folder(name: str, value: Any, tmp_path: Path)
     assert first.folder != second.folder
     if name == "heldout":
         assert (second.validation is None) is (value == 0)
+
+
+def test_images_are_prepared_for_the_recipes_own_trainer_once_they_are_on(tmp_path: Path) -> None:
+    from pyarrow.parquet import read_table
+
+    url = "data:image/png;base64," + base64.b64encode(stored(picture())).decode()
+    source = tmp_path / "figures.jsonl"
+    rows = [{"problem": f"<image>Find {n}.", "answer": n, "images": [url]} for n in range(4)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    contents = {}
+    for trainer in ("verl", "trl"):
+        data = made(tmp_path, source, trainer=trainer, tandem={"images": True})
+        row = read_table(data.train).to_pylist()[0]
+        assert [image["bytes"] for image in row["images"]] == [stored(picture())]
+        contents[trainer] = row["prompt"][0]["content"]
+    assert contents["verl"].startswith("<image>Find")
+    assert [part["type"] for part in contents["trl"]] == ["image", "text"]
+    with refused("images-unprepared", trainer="OpenRLHF"):
+        made(tmp_path, source, trainer="openrlhf", tandem={"images": True})
+    with refused("prompt-images-off"):
+        made(tmp_path, source)
 
 
 @pytest.mark.parametrize(
