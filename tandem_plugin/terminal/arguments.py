@@ -56,9 +56,15 @@ def assignments(option: str, arguments: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def home_of(path: str | None) -> str | None:
-    """A path with ``~`` expanded, which shells leave as it is if it is quoted or follows =."""
-    return path and os.path.expanduser(path)
+def with_home(argument: str) -> str:
+    """A word of a command line with ``~`` expanded at its beginning, or after its first ``=``.
+
+    Shells leave it as it is if it is quoted or follows ``=``.
+    """
+    name, equals, value = argument.partition("=")
+    if equals:
+        return name + equals + os.path.expanduser(value)
+    return os.path.expanduser(argument)
 
 
 def rows_of_stdin(ctx: typer.Context, source: _Given) -> _Given:

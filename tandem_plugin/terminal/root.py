@@ -22,6 +22,7 @@ from tandem_plugin.errors import (
     printable,
     validation_reason,
 )
+from tandem_plugin.terminal.arguments import with_home
 from tandem_plugin.terminal.output import INTERRUPTED, print_error
 from tandem_plugin.variables import check_variables
 
@@ -78,10 +79,15 @@ class TandemGroup(TyperGroup):
 
 
 class TandemCommand(TyperCommand):
-    """A command that rejects an option which takes one value and is given two."""
+    """A command that expands ``~`` in its words, and rejects an option that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As of typer, which would take the last value; raises :class:`ConfigError`."""
+        """As of typer, which would take the last value of an option; raises :class:`ConfigError`.
+
+        What follows ``--`` belongs to another program, and stays as it is.
+        """
+        end = args.index("--") if "--" in args else len(args)
+        args = [*map(with_home, args[:end]), *args[end:]]
         parser = self.make_parser(ctx)
         single: list[Any] = [option for option in self.params if _takes_one_value(option)]
         for option in single:

@@ -237,10 +237,10 @@ def test_filters_search_and_order_choose_what_is_shown_and_summed(page: Any, bro
     assert whole["reward, mean"] == "0.667 of 3"
     assert whole["senior share"] == f"{100 * 19 / 34:.1f} %"
     assert whole["spans each"] == "3.8"
-    choose(browser, "reward", "=1")
+    choose(browser, "reward", "1")
     assert listed(browser) == ["0, sample 0", "1, sample 0"]
     assert summary(browser)["responses"] == "2 of 4"
-    choose(browser, "problem", "1")
+    choose(browser, "problem", "rollouts.jsonl:3")
     assert texts(browser) == ["three Apples"]
     choose(browser, "reward", "")
     choose(browser, "problem", "")
@@ -254,6 +254,7 @@ def test_filters_search_and_order_choose_what_is_shown_and_summed(page: Any, bro
     assert elements(browser, "#none")[0].is_displayed()
     choose(browser, "text", "")
     choose(browser, "sort", "share up")
+    assert texts(browser) == ["two pears"], "after a sort, the first is open"
     assert listed(browser) == ["0, sample 1", "1, sample 0", "0, sample 0", "2, sample 0"]
     choose(browser, "sort", "reward down")
     assert listed(browser) == ["0, sample 0", "1, sample 0", "0, sample 1", "2, sample 0"]
@@ -402,7 +403,7 @@ def test_address_leads_to_one_response_by_its_file_and_line(page: Any, browser: 
     press(browser, "n")
     assert address(browser) == f"#{name}.jsonl:2"
     link = browser.current_url
-    choose(browser, "reward", "=0")
+    choose(browser, "reward", "0")
     assert texts(browser) == ["response 0"]
     browser.execute_script(f"location.hash = '#' + encodeURIComponent({name!r} + '.jsonl:32')")
     time.sleep(0.1)
@@ -424,6 +425,199 @@ def test_address_leads_to_one_response_by_its_file_and_line(page: Any, browser: 
     assert browser.execute_script("return window.pwned") is None
 
 
+def test_filters_are_in_the_address_and_a_link_carries_them(page: Any, browser: Any):
+    rows = [
+        row("right", [1] * 5, problem=0, reward=1.0, outcome="correct", finish_reason="stop"),
+        row("cut off", [0] * 7, problem=0, reward=0.0, outcome="incorrect", finish_reason="length"),
+        row("wrong", [1, 0] * 2 + [1], problem=1, reward=0.0, outcome="incorrect", step=3),
+        row("wrong, too", [1] * 10, problem=1, reward=0.0, outcome="incorrect", step=3),
+    ]
+    page(rows)
+    here = browser.current_url
+    choose(browser, "outcome", "incorrect")
+    choose(browser, "end", "none")
+    assert texts(browser, ".row .facts")[0] == "5 tokens, senior 60.0 %, no signal"
+    choose(browser, "share", "0.6..0.7")
+    choose(browser, "sort", "tokens down")
+    choose(browser, "text", "r&o=n ?")
+    assert listed(browser) == []
+    assert address(browser) == (
+        "#?text=r&o=n+?&outcome=incorrect&end=none&share=0.6..0.7&sort=tokens+down"
+    )
+    link = browser.current_url
+    choose(browser, "text", "WRONG")
+    assert listed(browser) == ["1, step 3, sample 0"]
+    browser.get("about:blank")
+    browser.get(link)
+    wait(browser)
+    field = "return document.getElementById(arguments[0]).value"
+    assert browser.execute_script(field, "text") == "r&o=n ?"
+    assert browser.execute_script(field, "sort") == "tokens down"
+    assert listed(browser) == []
+    places = {
+        "signal=without+signal": ["wrong", "wrong, too"],
+        "signal=with+signal": ["right", "cut off"],
+        "end=truncated": ["cut off"],
+        "share=0.5..1": ["right", "wrong", "wrong, too"],  # the upper end of all shares is in it
+        "share=0.55..0.95": ["wrong"],
+        "problem=rollouts.jsonl:2": ["right", "cut off"],  # any response names its problem
+        "reward=no+such&step=17": ["right", "cut off", "wrong", "wrong, too"],
+        "step=3&reward=0": ["wrong", "wrong, too"],
+    }
+    for query, shown in places.items():
+        browser.execute_script("location.hash = arguments[0]", f"#?{query}")
+        time.sleep(0.1)
+        wait(browser)
+        read = []
+        for place in range(len(listed(browser))):
+            click_row(browser, place)
+            read += texts(browser)
+        assert read == shown, query
+    browser.get("about:blank")
+    browser.get(f"{here}#rollouts.jsonl%3A4?outcome=incorrect")
+    wait(browser)
+    assert texts(browser) == ["wrong, too"]
+    assert summary(browser)["responses"] == "3 of 4"
+
+
+def test_after_a_sort_the_first_row_is_open_and_in_sight(page: Any, browser: Any):
+    page([row("x" * (i + 1), problem=i) for i in range(400)])
+    choose(browser, "sort", "tokens down")
+    assert texts(browser) == ["x" * 400]
+    assert listed(browser)[0] == "399, sample 0"
+    assert browser.execute_script("return document.getElementById('list').scrollTop") == 0
+
+
+@pytest.fixture
+def opened_runs(browser: Any, byte_tokenizer: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Make the page of several runs of dumps, by their names and steps, and open it."""
+
+    def opened(**runs: dict[int, list[dict[str, Any]]]) -> Any:
+        folders = [tmp_path / "runs" / name / "rollouts" for name in runs]
+        for folder, steps in zip(folders, runs.values(), strict=True):
+            folder.mkdir(parents=True)
+            for step, rows in steps.items():
+                lines = "".join(json.dumps(response) + "\n" for response in rows)
+                (folder / f"{step}.jsonl").write_text(lines)
+        arguments = ["view", *map(str, folders), "--tokenizer", str(byte_tokenizer)]
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, done.output
+        page = folders[0].with_suffix(".html")
+        if len(runs) > 1:
+            page = tmp_path / "runs" / ("-and-".join(runs) + ".html")
+        browser.get(page.as_uri())
+        wait(browser)
+        return browser
+
+    return opened
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_two_runs_are_side_by_side_on_the_same_prompt(opened_runs: Any, browser: Any, width: int):
+    resize(browser, width)
+
+    def answers(run: str, step: int, rewards: tuple[float, ...]) -> list[dict[str, Any]]:
+        return [
+            row(f"{run} {step} {prompt} {k}", input=f"prompt {prompt}", score=reward)
+            for prompt in range(2)
+            for k, reward in enumerate(rewards)
+        ]
+
+    opened_runs(
+        grpo={step: answers("grpo", step, (0.0, 0.0)) for step in (1, 2)},
+        tandem={2: answers("tandem", 2, (1.0, 0.0, 1.0)), 10: answers("tandem", 10, (1.0,))},
+    )
+    assert texts(browser, ".column > .run") == ["grpo", "tandem"]
+    assert texts(browser, ".column > .facts") == [
+        "2 samples, reward, mean 0.000",
+        "no response to this prompt",
+    ]
+    choose(browser, "step", "2")
+    assert texts(browser, ".column:first-child .text") == ["grpo 2 0 0", "grpo 2 0 1"]
+    assert texts(browser, ".column:last-child .text") == [f"tandem 2 0 {k}" for k in range(3)]
+    left, right = (column.rect for column in elements(browser, ".column"))
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    figures = [text for text in texts(browser, "#summary dl") if "without signal" in text]
+    assert len(figures) == 1, "only one run has groups without signal"
+    assert "groups without signal2" in figures[0]
+    press(browser, "n")
+    assert texts(browser, ".column .text")[0] == "grpo 2 1 0", "the next prompt"
+    choose(browser, "run", "tandem")
+    assert len(listed(browser)) == 6
+    assert texts(browser, ".open .text") == ["tandem 2 0 0"]
+    press(browser, "s")
+    assert texts(browser) == ["tandem 2 0 0"]
+    assert address(browser) == "#tandem/2.jsonl:1?run=tandem&step=2"
+    wide = "return document.documentElement.scrollWidth <= window.innerWidth"
+    assert browser.execute_script(wide) is True
+
+
+def test_curves_show_each_step_and_a_click_goes_there(opened_runs: Any, browser: Any):
+    from selenium.webdriver import ActionChains, Keys
+
+    def answers(step: int) -> list[dict[str, Any]]:
+        return [
+            row(
+                f"step {step}", [1] * 6 + [0] * (len(f"step {step}") - 6), input="p", score=step / 8
+            )
+        ]
+
+    opened_runs(alone={step: answers(step) for step in (0, 2, 4, 8)})
+    svg = elements(browser, "#curves svg")[0]
+    points = elements(browser, "#curves polyline")[0].get_attribute("points")
+    assert [place.split(",") for place in points.split()] == [
+        ["0", "38"], ["25", "29"], ["50", "20"], ["100", "2"],
+    ]  # fmt: skip
+    caption = texts(browser, "#curves figcaption")
+    assert caption == ["reward 0.000 to 1.000", f"senior share {100 * 6 / 6:.1f} % to 100.0 %"]
+    ActionChains(browser).move_to_element_with_offset(svg, 0, 0).click().perform()
+    wait(browser)
+    assert texts(browser) == ["step 4"]
+    assert "Step 4: reward 0.500, senior share 100.0 %" in texts(browser, ".said")[0]
+    assert address(browser) == "#4.jsonl:1?step=4"
+    elements(browser, "#curves")[0].send_keys(Keys.ARROW_RIGHT)
+    wait(browser)
+    assert texts(browser) == ["step 8"]
+    elements(browser, "#curves")[0].send_keys(Keys.ESCAPE)
+    wait(browser)
+    assert len(listed(browser)) == 4
+    assert elements(browser, "#curves")[0].get_attribute("aria-valuetext").startswith("all steps")
+
+
+def test_curve_of_a_single_step_is_not_drawn(page: Any, browser: Any):
+    page([row("one", step=1, reward=1), row("two", step=1, reward=0)])
+    assert not elements(browser, "#curves")[0].is_displayed()
+
+
+def test_tokens_that_surprise_the_partner_are_marked(page: Any, browser: Any):
+    text = "abc é x"  # of eight bytes, and so tokens
+    authors = [1, 1, 1, 0, 0, 0, 0, 0]
+    juniors = [-0.1, -1.0, -3.0, None, None, None, None, None]
+    seniors = [None, None, None, 0.0, None, -5.0, -0.5, -0.7]
+    logprobs = {"senior_logprobs": seniors, "junior_logprobs": juniors}
+    page([row(text, authors, **logprobs), row("plain", problem=1)])
+
+    def marked() -> list[list[str]]:
+        script = "return [0, 1, 2].map(i => [...CSS.highlights.get('surprise-' + i)].map(String))"
+        return browser.execute_script(script)
+
+    assert marked() == [[], [], []]
+    press(browser, "u")
+    assert marked() == [["b", "x"], ["c"], ["é"]]
+    assert "partner's surprise 1.47 nats per token" in texts(browser, ".response .facts")[0]
+    elements(browser, ".text .senior")[0].click()
+    assert elements(browser, "#detail")[0].text.endswith(
+        "The partner's surprise 1.37 nats per token, at most 3.00 at position 2."
+    )
+    press(browser, "n")
+    assert marked() == [[], [], []]
+    elements(browser, "#surprise")[0].click()
+    assert elements(browser, "#surprise")[0].get_attribute("aria-pressed") == "false"
+    choose(browser, "sort", "surprise down")
+    assert texts(browser) == [text]
+
+
 def test_responses_of_several_files_say_whose_they_are(
     browser: Any, byte_tokenizer: Path, tmp_path: Path
 ):
@@ -443,7 +637,7 @@ def test_responses_of_several_files_say_whose_they_are(
     assert listed(browser) == [f"0, sample {i}, {file}" for file in files for i in range(2)]
     press(browser, "s")
     assert texts(browser) == ["together 0", "together 1"], "the samples of one file"
-    choose(browser, "file", "1")
+    choose(browser, "file", "solo/sums.jsonl")
     assert texts(browser) == ["alone 0", "alone 1"]
 
 
@@ -484,7 +678,7 @@ def test_page_that_loads_itself_again_stays_at_the_same_place(
     dump(live, 1, [row(f"{i} {long}", input=f"Problem {i % 2}", score=i % 2) for i in range(4)])
     loads(browser)
     assert summary(browser)["responses"] == "4"
-    choose(browser, "reward", "=1")
+    choose(browser, "reward", "1")
     press(browser, "n")
     browser.execute_script("document.querySelector('.unfold').click()")
     assert texts(browser) == [f"3 {long}"]
@@ -493,7 +687,7 @@ def test_page_that_loads_itself_again_stays_at_the_same_place(
     assert summary(browser)["responses"] == "5 of 7"
     assert texts(browser) == [f"3 {long}"], "still open, and unfolded"
     assert elements(browser, "#reward option:checked")[0].text == "1"
-    assert address(browser) == "#1.jsonl:4"
+    assert address(browser) == "#1.jsonl:4?reward=1"
     choose(browser, "sort", "line down")
     press(browser, "\ue011", "#list")  # Home
     assert texts(browser) == ["2 later"], "the latest first"

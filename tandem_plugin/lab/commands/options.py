@@ -202,6 +202,7 @@ _TAKEN = (
     "junior_quantization",
     "junior_stream",
     "measure_every",
+    "partner_logprobs",
     "record",
     "junior_name",
     "unproven",

@@ -16,7 +16,7 @@ from tandem_plugin.lab.commands.options import (
     complete_schedule,
     tandem_settings,
 )
-from tandem_plugin.terminal.arguments import SettingsOption, home_of, rows_of_stdin
+from tandem_plugin.terminal.arguments import SettingsOption, rows_of_stdin
 from tandem_plugin.terminal.output import JsonOption, echo, print_fields, print_json
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ def replay(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            callback=home_of,
             help="The tokenizer of the run: its folder, file or Hub name. Default: the "
             "folder tokenizer/ or checkpoint/ next to the file.",
         ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem_plugin.terminal.arguments import home_of
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 def view(
     rollouts: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
             help="A rollout file with one JSON object per line, written by `tandem "
             "rollout` or a training run; or a folder of such files, such as one dump "
-            "per step, or the folder of an evaluation."
+            "per step, or the folder of an evaluation. Several are shown side by side on the "
+            "same prompts."
         ),
     ],
     out: Annotated[
@@ -34,7 +36,6 @@ def view(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            callback=home_of,
             help="The tokenizer of the run: its folder, file or Hub name. Default: the "
             "recorded one, or the one next to the file.",
         ),
@@ -56,19 +57,23 @@ def view(
     """Write one self-contained HTML page of rollouts, each coloured by author.
 
     The page lists the responses next to the one that is open, folds long ones, shows the samples of
-    a problem side by side, searches, filters by problem, step and reward, and sorts. If not all
-    responses fit, it shows those of random problems and says so: use a larger --megabytes, or pass
-    the file of one step. Grades in NAME.grades.jsonl next to NAME.jsonl are shown with the
-    responses. Lines that cannot be read are listed on the page. The exit code is 1 if no line can
-    be read, or if the tokenizer is not the one that the responses were written with. Input files,
-    and files that are no page of this command, are never overwritten.
+    a problem side by side, searches, filters, sorts, and draws reward and senior share by step. Its
+    address carries what was chosen. Of two or more runs, it shows the responses to the same prompt
+    in columns. If not all responses fit, it shows those of random problems and says so: use a
+    larger --megabytes, or pass the file of one step. Grades in NAME.grades.jsonl next to NAME.jsonl
+    are shown with the responses. Lines that cannot be read are listed on the page. The exit code is
+    1 if no line can be read, or if the tokenizer is not the one that the responses were written
+    with. Input files, and files that are no page of this command, are never overwritten.
     """
     from tandem_plugin.lab.rollouts.rollout_file import rollout_files
     from tandem_plugin.lab.viewer.live import RolloutsPage
 
-    if not follow or not (rollouts.exists() or rollouts.absolute().parent.is_dir()):
-        rollout_files(rollouts)  # raises
-    page = RolloutsPage(rollouts, out or _page_of(rollouts), tokenizer, int(megabytes * 1e6))
+    for run in rollouts:
+        if not follow or not (run.exists() or run.absolute().parent.is_dir()):
+            rollout_files(run)  # raises
+    first, *others = rollouts
+    place = out or _page_of(rollouts)
+    page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), others=others)
     result = _follow(page) if follow else page.write()
     if json:
         print_json(result)
@@ -101,7 +106,14 @@ def _follow(page: RolloutsPage) -> dict[str, Any]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _page_of(rollouts: Path) -> Path:
+def _page_of(runs: Sequence[Path]) -> Path:
+    """The page of a run is next to it; that of several, in the folder that they have in common."""
+    if len(runs) > 1:
+        from tandem_plugin.lab.viewer.live import run_names
+
+        shared = os.path.commonpath([run.resolve().parent for run in runs])
+        return Path(shared, "-and-".join(run_names(runs)).replace("/", "-") + ".html")
+    (rollouts,) = runs
     if rollouts.suffix == ".jsonl" and not rollouts.is_dir():
         return rollouts.with_suffix(".html")
     from tandem_plugin.lab.rollouts.rollout import RolloutError

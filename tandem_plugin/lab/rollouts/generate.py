@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -177,6 +178,7 @@ class Generator:
             "tandem_seed": response.tandem_seed,
             "tandem_fingerprint": response.tandem_fingerprint,
             "tandem_schedule": response.tandem_schedule,
+            **_logprobs(response),
         }
 
     def _stream(
@@ -194,6 +196,18 @@ class Generator:
             for output in self._engine.llm_engine.step():
                 if output.finished:
                     yield running.pop(output.request_id), output
+
+
+def _logprobs(response: Any) -> dict[str, list[float | None]]:
+    """Both models' log-probability of each token, in nats, if the engine measures them.
+
+    None where a model gives a token no probability.
+    """
+    return {
+        name: [round(p, 4) if isfinite(p) else None for p in map(float, values)]
+        for name in ("senior_logprobs", "junior_logprobs")
+        if (values := getattr(response, name)) is not None
+    }
 
 
 def generated_tokens(engine: Any) -> int | None:

@@ -25,27 +25,36 @@ from tandem_plugin.progress import ShownProgress, waiting
 _LOOKS_MS = 5000
 """How soon an open page looks for a newer one; it waits longer each time that it finds none."""
 
-_NO_VOCABULARY = Vocabulary(("",), "a page without responses")
-
 _State: TypeAlias = tuple[int, int, int]
 """Inode, size and time of change of a file."""
 
 
 class RolloutsPage:
-    """The page of a file or folder of rollouts.
+    """The page of a file or folder of rollouts, or of several runs side by side.
 
     page: where to write it. tokenizer: None for the recorded one, or the one next to the rollouts.
-    room: about how many bytes the page may have. Raises :class:`OutputError` if the page would
-    replace an input, or a file that is no page of this package.
+    room: about how many bytes the page may have. others: the rollouts of further runs. Raises
+    :class:`OutputError` if the page would replace an input, or a file that is no page of this
+    package, and :class:`RolloutError` if two of the runs are the same.
     """
 
-    def __init__(self, rollouts: Path, page: Path, tokenizer: str | None, room: int) -> None:
+    def __init__(
+        self,
+        rollouts: Path,
+        page: Path,
+        tokenizer: str | None,
+        room: int,
+        *,
+        others: Sequence[Path] = (),
+    ) -> None:
         self.rollouts = rollouts
         self.page = page
+        self._runs = [rollouts, *others]
+        self._names = run_names(self._runs)
         self._given = tokenizer
         self._room = room
-        self._tokenizer = ""
-        self._vocabulary: Vocabulary | None = None
+        self._tokenizers: dict[Path, str] = {}
+        self._vocabularies: dict[str, Vocabulary] = {}
         self._shown: ShownResponses | None = None
         self._states: dict[Path, _State] = {}
         self._is_live = False
@@ -53,7 +62,7 @@ class RolloutsPage:
 
     def write(self) -> dict[str, Any]:
         """Write the page of what is there; what it shows. Raises if that is nothing."""
-        self._read(rollout_files(self.rollouts), is_growing=False)
+        self._read([rollout_files(run) for run in self._runs], is_growing=False)
         return self._write(None)
 
     def update(self) -> dict[str, Any] | None:
@@ -62,14 +71,15 @@ class RolloutsPage:
         The rollouts may be missing yet, and a last line without its end is left for later. The page
         shows that it is still written, and reloads itself while it is open.
         """
-        files = self._whole_files()
-        states = {file: state for file in _with_grades(files) if (state := _state(file))}
+        files = [self._whole_files(run) for run in self._runs]
+        inputs = _with_grades(file for some in files for file in some)
+        states = {file: state for file in inputs if (state := _state(file))}
         if self._is_live and states == self._states:
             return None
         if not self._has_only_grown(files, states):
             self._shown = None
         self._states = states
-        if files:
+        if any(files):
             self._read(files, is_growing=True)
         self._is_live = True
         return self._write(Live(time.time_ns() // 10**6, _LOOKS_MS))
@@ -85,68 +95,86 @@ class RolloutsPage:
         Raises :class:`TokenizerError`.
         """
         if self._given:
-            self._vocabulary = Vocabulary.from_path(self._given)
+            self._vocabulary_of(self._given)
 
-    def _whole_files(self) -> list[Path]:
-        """The files of rollouts that have a line; none if there are no files yet."""
+    def _vocabulary_of(self, tokenizer: str) -> Vocabulary:
+        if tokenizer not in self._vocabularies:
+            self._vocabularies[tokenizer] = Vocabulary.from_path(tokenizer)
+        return self._vocabularies[tokenizer]
+
+    def _whole_files(self, run: Path) -> list[Path]:
+        """The files of a run's rollouts that have a line; none if there are no files yet."""
         try:
-            files = rollout_files(self.rollouts)
+            files = rollout_files(run)
         except RolloutError:
             return []
         return [file for file in files if file in self._states or _has_line(file)]
 
-    def _has_only_grown(self, files: Sequence[Path], states: dict[Path, _State]) -> bool:
-        """Whether what was read is still there, before what came since."""
-        if self._shown is None or files[: len(self._shown.files)] != self._shown.files:
+    def _has_only_grown(self, files: Sequence[Sequence[Path]], states: dict[Path, _State]) -> bool:
+        """Whether what was read of each run is still there, before what came since."""
+        if self._shown is None:
             return False
+        for run, its_files in enumerate(files):
+            before = self._shown.files_of(run)
+            if list(its_files[: len(before)]) != before:
+                return False
+        earlier = {*self._shown.files}
         for file, (inode, size, changed) in self._states.items():
             now = states.get(file)
             if now is None or now[0] != inode or now[1] < size:
                 return False
-            if now != (inode, size, changed) and (now[1] == size or file not in files):
+            if now != (inode, size, changed) and (now[1] == size or file not in earlier):
                 return False
-        earlier = {*self._shown.files}
         new = {*states}.difference(self._states)
         return not any(grades_file(file) in new for file in earlier)
 
-    def _read(self, files: Sequence[Path], is_growing: bool) -> None:
-        """Take in what came since the last call."""
-        chosen = self._given or self._tokenizer or find_tokenizer(self.rollouts)
-        inputs: dict[str, Iterable[Path]] = {
-            "rollouts": files,
-            "settings": map(run_file, files),
-            "grades": map(grades_file, files),
-            "tokenizer": model_files(chosen),
-        }
-        check_outputs(inputs, self.page)
-        self._check_page()
-        if self._vocabulary is None:
-            self._vocabulary = Vocabulary.from_path(chosen)
-        self._tokenizer = chosen
+    def _read(self, files: Sequence[Sequence[Path]], is_growing: bool) -> None:
+        """Take in what came since the last call; files: of each run."""
+        self._choose_tokenizers(files)
         if self._shown is None:
-            self._shown = ShownResponses(self._vocabulary, are_dumps=self.rollouts.is_dir())
+            self._shown = ShownResponses(self._names)
         shown = self._shown
-        shown.add_files(files[len(shown.files) :])
+        for number, (run, its_files) in enumerate(zip(self._runs, files, strict=True)):
+            if new := its_files[len(shown.files_of(number)) :]:
+                vocabulary = self._vocabulary_of(self._tokenizers[run])
+                shown.add_files(new, vocabulary, run=number, are_dumps=run.is_dir())
         with ShownProgress() as progress:
-            task = progress.add_task("list", total=sum(file.stat().st_size for file in files))
+            task = progress.add_task("list", total=sum(f.stat().st_size for f in shown.files))
             shown.read(lambda count: progress.advance(task, count), is_growing)
             task = progress.add_task("view", total=len(shown.listed))
             shown.take(self._room, lambda: progress.advance(task))
         if not is_growing or shown.listed or shown.unread:
-            self._check(shown, files)
+            self._check(shown)
+
+    def _choose_tokenizers(self, files: Sequence[Sequence[Path]]) -> None:
+        """The tokenizer of each run that has files; the page must not replace what is read."""
+        every = [file for some in files for file in some]
+        for run, its_files in zip(self._runs, files, strict=True):
+            if its_files and run not in self._tokenizers:
+                self._tokenizers[run] = self._given or find_tokenizer(run)
+        tokenizers = {*self._tokenizers.values()}
+        inputs: dict[str, Iterable[Path]] = {
+            "rollouts": every,
+            "settings": map(run_file, every),
+            "grades": map(grades_file, every),
+            "tokenizer": [file for chosen in tokenizers for file in model_files(chosen)],
+        }
+        check_outputs(inputs, self.page)
+        self._check_page()
 
     def _check_page(self) -> None:
         if not self._is_checked:
             check_page(self.page)
         self._is_checked = True
 
-    def _check(self, shown: ShownResponses, files: Sequence[Path]) -> None:
+    def _check(self, shown: ShownResponses) -> None:
         """Raise if the tokenizer belongs to a different run, or nothing can be shown."""
+        files = shown.files
         name = str(files[0] if len(files) == 1 else files[0].parent)
         if len(shown.misread) > len(shown.responses):
             raise TokenizerError(
                 "view-tokenizer-differs",
-                tokenizer=self._tokenizer,
+                tokenizer=", ".join({*self._tokenizers.values()}),
                 name=name,
                 misread=len(shown.misread),
                 first=shown.misread[0],
@@ -156,10 +184,10 @@ class RolloutsPage:
 
     def _write(self, live: Live | None) -> dict[str, Any]:
         self._check_page()
-        shown = self._shown or ShownResponses(_NO_VOCABULARY)
+        shown = self._shown or ShownResponses(self._names)
         with waiting("write the page"):
             index = page_index(shown, live)
-            title = "/".join(self.rollouts.resolve().parts[-2:])
+            title = " and ".join(self._names)
             write_file(self.page, make_page(title, index, shown.parts))
         return {
             "page": str(self.page),
@@ -172,6 +200,27 @@ class RolloutsPage:
             "first_unread": first_unread(shown) if shown.unshown else None,
             "bytes": self.page.stat().st_size,
         }
+
+
+def run_names(runs: Sequence[Path]) -> list[str]:
+    """The name of each run: its place below the folder that they have in common.
+
+    What the ends of all places have in common is left out: ``grpo`` and ``tandem`` of
+    ``runs/grpo/rollouts`` and ``runs/tandem/rollouts``. Raises :class:`RolloutError` if two are the
+    same.
+    """
+    places = [run.resolve() for run in runs]
+    if len(runs) == 1:
+        return ["/".join(places[0].parts[-2:])]
+    if len({*places}) < len(places):
+        raise RolloutError(
+            "view-run-twice", run=next(r for r in runs if places.count(r.resolve()) > 1)
+        )
+    folder = os.path.commonpath(places)
+    parts = [list(place.relative_to(folder).parts) or [place.name] for place in places]
+    while all(len(some) > 1 for some in parts) and len({some[-1] for some in parts}) == 1:
+        parts = [some[:-1] for some in parts]
+    return ["/".join(some) for some in parts]
 
 
 def follow(page: RolloutsPage, on_written: Callable[[dict[str, Any]], None]) -> None:

@@ -19,12 +19,18 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.files import open_file
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout, read_rollouts
 from tandem_plugin.lab.rollouts.rollout_file import Grades, file_step, grades_file
-from tandem_plugin.lab.viewer.responses import Decoding, prompt_of, turns_of, view_response
+from tandem_plugin.lab.viewer.responses import (
+    Decoding,
+    prompt_of,
+    turns_of,
+    view_response,
+    wrong_logprobs,
+)
 from tandem_plugin.spans import TokenBytes
 
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
-_COLUMNS = 40
+_COLUMNS = 60
 """Approximate bytes per response in the index."""
 _UNREAD = 50
 """Maximum number of unreadable lines that the page explains."""
@@ -37,6 +43,8 @@ class Listed(NamedTuple):
 
     file: int
     """The index of its file."""
+    run: int
+    """The index of its run."""
     line: int
     offset: int
     step: int | None
@@ -47,6 +55,15 @@ class Listed(NamedTuple):
     """The row's own number, or the number of earlier responses to its problem at its step."""
 
 
+class _Reading(NamedTuple):
+    """How the responses of one run are read."""
+
+    token_bytes: TokenBytes
+    decoding: Decoding
+    special: frozenset[int]
+    are_dumps: bool
+
+
 class ShownResponses:
     """The responses of a page, and why others are not shown.
 
@@ -55,14 +72,15 @@ class ShownResponses:
     can be called again: they take in what came since.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, are_dumps: bool = False) -> None:
-        """are_dumps: whether a file that is named by a number has the responses of that step."""
+    def __init__(self, runs: Sequence[str] = ("",)) -> None:
+        """runs: their names; a page of one run does not show its name."""
+        self.runs = list(runs)
         self.files: list[Path] = []
-        self._are_dumps = are_dumps
+        self.run_of: list[int] = []
+        """The index of each file's run."""
+        self._readings: dict[int, _Reading] = {}
         self._read_to: list[tuple[int, int]] = []
         self._grades: dict[int, Grades] = {}
-        self._token_bytes = TokenBytes(vocabulary)
-        self._decoding = Decoding(vocabulary)
         self.listed: list[Listed] = []
         """All responses, in the order of files and lines."""
         self.numbers: list[int] = []
@@ -89,21 +107,41 @@ class ShownResponses:
         self.without_room = 0
         """The number of responses that the page has no room for."""
 
-    def add_files(self, files: Sequence[Path]) -> None:
-        """Read these files as well."""
+    def add_files(
+        self,
+        files: Sequence[Path],
+        vocabulary: Vocabulary,
+        *,
+        run: int = 0,
+        are_dumps: bool = False,
+    ) -> None:
+        """Read these files of a run as well.
+
+        are_dumps: whether a file that is named by a number has the responses of that step.
+        """
+        if run not in self._readings:
+            bytes_of, decoding = TokenBytes(vocabulary), Decoding(vocabulary)
+            special = frozenset(vocabulary.special or ())
+            self._readings[run] = _Reading(bytes_of, decoding, special, are_dumps)
         for number, file in enumerate(files, len(self.files)):
             self.files.append(file)
+            self.run_of.append(run)
             self._read_to.append((0, 0))
             if (grades := grades_file(file)).is_file():
                 self._grades[number] = Grades(grades)
 
+    def files_of(self, run: int) -> list[Path]:
+        """The files of one run, in the order in which they were added."""
+        return [file for file, its in zip(self.files, self.run_of, strict=True) if its == run]
+
     @property
     def names(self) -> list[str]:
-        """The name of each file, in the folder that they have in common."""
-        if len(self.files) == 1:
-            return [self.files[0].name]
-        folder = os.path.commonpath([file.parent for file in self.files]) if self.files else ""
-        return [file.relative_to(folder).as_posix() for file in self.files]
+        """The name of each file, in the folder that the files of its run have in common."""
+        folders = [_folder_of(self.files_of(run)) for run in range(len(self.runs))]
+        return [
+            file.relative_to(folders[run]).as_posix()
+            for file, run in zip(self.files, self.run_of, strict=True)
+        ]
 
     def read(
         self, on_read: Callable[[int], None] = lambda count: None, is_growing: bool = False
@@ -112,9 +150,9 @@ class ShownResponses:
 
         on_read: called with the bytes of each line. is_growing: see :func:`read_rollouts`.
         """
-        names = self.names
         for number, file in enumerate(self.files):
-            step = file_step(file) if self._are_dumps else None
+            are_dumps = self._readings[self.run_of[number]].are_dumps
+            step = file_step(file) if are_dumps else None
 
             def note(count: int, number: int = number) -> None:
                 lines, size = self._read_to[number]
@@ -124,10 +162,14 @@ class ShownResponses:
             after = self._read_to[number]
             for row in read_rollouts(file, note, after=after, is_growing=is_growing):
                 if why := self._add(number, step, row):
-                    self.unread.append((self._name(names, number), row.line, why))
+                    self.unread.append((self._name(number), row.line, why))
 
-    def _name(self, names: Sequence[str], file: int) -> str:
-        return names[file] if len(names) > 1 else ""
+    def _name(self, file: int) -> str:
+        """A file's name where lines are listed that cannot be shown."""
+        if len(self.files) == 1:
+            return ""
+        name = self.names[file]
+        return f"{self.runs[self.run_of[file]]}/{name}" if len(self.runs) > 1 else name
 
     def _add(self, file: int, file_step: int | None, row: Rollout | MalformedRow) -> str:
         """List a response; the reason if it cannot be shown."""
@@ -142,10 +184,11 @@ class ShownResponses:
         step = noted if type(noted) is int and abs(noted) < 2**53 else file_step
         problem = self._problem(row.fields)
         number = _number(row.fields.get("sample"))
-        group = file if step is None else -1, step, problem
+        run = self.run_of[file]
+        group = file if step is None else -1 - run, step, problem
         sample = self._samples[group] if number is None else number
         self._samples[group] += 1
-        self.listed.append(Listed(file, row.line, row.offset, step, problem, sample))
+        self.listed.append(Listed(file, run, row.line, row.offset, step, problem, sample))
         return ""
 
     def _problem(self, fields: Mapping[str, Any]) -> int:
@@ -171,7 +214,6 @@ class ShownResponses:
         self._taken = len(self.listed)
 
     def _fill(self, some: Sequence[Listed], room: int, on_taken: Callable[[], None]) -> None:
-        names = self.names
         size = sum(map(len, self._packed)) + _COLUMNS * len(self.responses)
         for place, response in enumerate(
             sorted(some, key=lambda response: _rank(response.problem))
@@ -182,7 +224,7 @@ class ShownResponses:
             row = self._read(response)
             on_taken()
             if isinstance(row, str):
-                self._misfits.append((self._name(names, response.file), response.line, row))
+                self._misfits.append((self._name(response.file), response.line, row))
                 continue
             turns = turns_of(prompt_of(row.fields))
             self.problems.setdefault(
@@ -190,7 +232,10 @@ class ShownResponses:
             )
             grades = self._grades.get(response.file)
             grade = grades.of(row) if grades else None
-            columns, legend, content = view_response(row, grade, self._token_bytes)
+            reading = self._readings[response.run]
+            columns, legend, content = view_response(
+                row, grade, reading.token_bytes, reading.special
+            )
             place_in_part = self._part.add(response.problem, turns, content)
             entry = {
                 "part": len(self._packed),
@@ -199,6 +244,7 @@ class ShownResponses:
                 "step": response.step,
                 "sample": response.sample,
                 "file": response.file,
+                "run": response.run,
                 "line": response.line,
             }
             self.responses.append((response, entry | columns))
@@ -225,10 +271,10 @@ class ShownResponses:
             row = read_rollout(file, listed.line, listed.offset)
         if isinstance(row, MalformedRow):  # the file was changed since it was listed
             return row.message
-        if wrong := self._decoding.mismatch(row):
+        if wrong := self._readings[listed.run].decoding.mismatch(row):
             self.misread.append(wrong)
             return wrong
-        return row
+        return wrong_logprobs(row) or row
 
 
 class _Part:
@@ -255,6 +301,11 @@ class _Part:
         return base64.b64encode(zlib.compress(text, 6)).decode()
 
 
+def _folder_of(files: Sequence[Path]) -> str:
+    """The folder that files have in common."""
+    return os.path.commonpath([file.parent for file in files]) if files else ""
+
+
 def _rank(problem: int) -> bytes:
     """The place of a problem in a random order, whatever problems come after it."""
     return hashlib.sha256(b"%d" % problem).digest()
@@ -279,7 +330,7 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
 
     live: None for a page that stays as it is.
     """
-    rows = sorted(shown.responses, key=lambda response: (response[0].file, response[0].line))
+    rows = sorted(shown.responses, key=lambda response: _place(response[0]))
     return {
         "problems": shown.problems,
         "responses": {
@@ -287,6 +338,7 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
         },
         "live": None if live is None else live._asdict(),
         "files": shown.names,
+        "runs": shown.runs,
         "legend": sorted(shown.legend),
         "whole": {
             "responses": len(shown.listed),
@@ -297,6 +349,10 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
         "unread": shown.unshown[:_UNREAD],
         "unreadMore": max(0, len(shown.unshown) - _UNREAD),
     }
+
+
+def _place(listed: Listed) -> tuple[int, int, int]:
+    return listed.run, listed.file, listed.line
 
 
 def _summary(turns: Sequence[tuple[str, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import shown
 from tandem_plugin.files import is_number, parse_json
+from tandem_plugin.grading.extraction import extract_answer
 from tandem_plugin.grading.generated import is_generated
 from tandem_plugin.lab.rollouts.rollout import Rollout
 from tandem_plugin.spans import (
@@ -90,6 +92,8 @@ def _compared(text: str) -> str:
     return "".join(text.replace("\ufffd", " ").split())
 
 
+_LOGPROBS = ("senior_logprobs", "junior_logprobs")
+"""Fields with the log-probability that each model gave each token, in nats; null where unknown."""
 _REWARDS = ("reward", "score")
 _GOLDS = ("answer", "gts", "ground_truth")
 _PROMPTS = ("prompt", "input", "question", "problem")
@@ -98,17 +102,24 @@ _TURN = re.compile(r"^(?:<\|im_start\|>)?(system|developer|user|assistant|tool)\
 
 
 def view_response(
-    row: Rollout, grade: Mapping[str, Any] | None, token_bytes: TokenBytes
-) -> tuple[dict[str, float | int | None], set[str], bytes]:
+    row: Rollout,
+    grade: Mapping[str, Any] | None,
+    token_bytes: TokenBytes,
+    special: frozenset[int] = frozenset(),
+) -> tuple[dict[str, Any], set[str], bytes]:
     """Columns, legend and content of a row with its grade, if there is one.
 
-    Columns: ``reward``, ``tokens``, those that the ``senior`` wrote, those of the ``team`` (with a
-    known author), and ``spans``. Legend: what it must explain of ``shared``, ``other``,
-    ``untrained``. Content: JSON of ``text``, ``facts``, and, as flat lists, ``spans`` (author,
-    tokens, length of the text of the span alone) and ``shared`` (span, later span, length), in
-    UTF-16 code units.
+    Columns: ``reward``, ``outcome``, ``truncated`` (None if that is not known), ``tokens``, those
+    that the ``senior`` wrote, those of the ``team`` (with a known author), ``spans``, and the mean
+    ``surprise``. Legend: what it must explain of ``shared``, ``other``, ``untrained``,
+    ``surprise``. Content: JSON of ``text``, ``facts``, and, as flat lists, ``spans`` (author,
+    tokens, length of the text of the span alone), ``shared`` (span, later span, length), and
+    ``surprise`` (length of the token's text, the partner's surprise at it), with lengths in UTF-16
+    code units and surprises in nats, None where unknown.
     """
-    authored = authored_text(row.response_ids, _authors(row), token_bytes)
+    authors = _authors(row)
+    authored = authored_text(row.response_ids, authors, token_bytes)
+    graded = row.fields if grade is None else grade
     counts = [0] * (UNTRAINED + 1)
     for author, tokens in authored.spans:
         counts[author] += tokens
@@ -116,19 +127,27 @@ def view_response(
     facts = list(_facts(row, grade))
     if counts[UNTRAINED]:
         facts.append(f"{counts[SENIOR]:,} tokens trained on")
+    surprises = partner_surprises(row, authors)
     content = {"text": authored.text, "facts": facts, "spans": spans, "shared": shared}
+    if surprises:
+        lengths = token_lengths(row.response_ids, token_bytes)
+        content["surprise"] = [n for pair in zip(lengths, surprises, strict=True) for n in pair]
     senior = counts[SENIOR] + counts[UNTRAINED]
     columns = {
-        "reward": _reward(row.fields if grade is None else grade),
+        "reward": _reward(graded),
+        "outcome": outcome_of(graded),
+        "truncated": is_truncated(row, special),
         "tokens": len(row.response_ids),
         "senior": senior,
         "team": senior + counts[JUNIOR],
         "spans": len(authored.spans),
+        "surprise": _mean(surprises),
     }
     explained = {
         "shared": shared,
         "other": counts[OTHER] + counts[UNKNOWN],
         "untrained": counts[UNTRAINED],
+        "surprise": surprises,
     }
     text = json.dumps(content, separators=(",", ":"))
     return columns, {k for k, v in explained.items() if v}, text.encode()
@@ -138,7 +157,7 @@ def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
     alone = [0] * len(authored.spans)
     shared: list[int] = []
     for piece in authored.pieces:
-        length = len(piece.text.encode("utf-16-le")) // 2  # as a browser counts
+        length = _utf16_length(piece.text)
         if piece.first == piece.last:
             alone[piece.first] += length
         else:
@@ -172,20 +191,101 @@ def _reward(graded: Mapping[str, Any]) -> float | None:
     return float(graded["outcome"] == "correct") if "outcome" in graded else None
 
 
-def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
-    graded = row.fields if grade is None else grade
-    golds = (row.fields.get(name) for name in _GOLDS)
+def outcome_of(graded: Mapping[str, Any]) -> str | None:
+    """The outcome of a row or a grade, such as ``incorrect``; None if it records none."""
+    outcome = graded.get("outcome")
+    return outcome[:40] if isinstance(outcome, str) else None
+
+
+def gold_of(fields: Mapping[str, Any]) -> Any:
+    """The right answer that a row records, or several; None if it records none."""
+    golds = (fields.get(name) for name in _GOLDS)
     gold = next((value for value in golds if value not in (None, [])), None)
     if isinstance(gold, list) and len(gold) == 1:
         gold = gold[0]
     if isinstance(gold, str) and is_generated(gold):
         with suppress(ValueError, KeyError, TypeError):
             gold = parse_json(gold)["answer"]
-    if gold is not None:
+    return gold
+
+
+def answer_in(row: Rollout, grade: Mapping[str, Any] | None) -> Any:
+    """What the response answered: as it was graded, or else the content of its last box."""
+    answer = row.fields.get("pred") if grade is None else grade.get("answer")
+    if answer not in (None, ""):
+        return answer
+    texts = (row.fields.get(name) for name in _TEXTS)
+    text = next((value for value in texts if isinstance(value, str)), "")
+    return extract_answer(text).answer
+
+
+def is_truncated(row: Rollout, special: frozenset[int]) -> bool | None:
+    """Whether the response was cut off; None if that is not known.
+
+    A row without ``finish_reason``, such as a trainer's, was cut off unless it ends with a special
+    token. special: the ids of those, if the tokenizer tells.
+    """
+    reason = row.fields.get("finish_reason")
+    if isinstance(reason, str):
+        return reason == "length"
+    if not special or not row.response_ids:
+        return None
+    return row.response_ids[-1] not in special
+
+
+def partner_surprises(row: Rollout, authors: Sequence[int]) -> list[float | None]:
+    """-log p of each token by the model that did not write it, in nats; empty if not recorded.
+
+    None for a token that neither model wrote. See :func:`wrong_logprobs`.
+    """
+    senior, junior = (row.fields.get(name) for name in _LOGPROBS)
+    if senior is None or junior is None:
+        return []
+    partners = {SENIOR: junior, UNTRAINED: junior, JUNIOR: senior}
+    values = (partners[who][i] if who in partners else None for i, who in enumerate(authors))
+    return [None if value is None else round(-value, 2) for value in values]
+
+
+def wrong_logprobs(row: Rollout) -> str:
+    """Why the log-probabilities that a row records are not those of its tokens, or nothing."""
+    for name in _LOGPROBS:
+        values = row.fields.get(name)
+        if values is None:
+            continue
+        if not isinstance(values, list) or not all(v is None or is_number(v) for v in values):
+            return f"{name} is not a list of numbers."
+        if len(values) != len(row.response_ids):
+            return f"The response has {len(row.response_ids)} tokens, {name} {len(values)} numbers."
+    return ""
+
+
+def token_lengths(token_ids: Sequence[int], token_bytes: TokenBytes) -> list[int]:
+    """The length of each token's text, in UTF-16 code units.
+
+    A character that several tokens wrote counts for the last of them.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    lengths = [_utf16_length(decoder.decode(token_bytes([token_id]))) for token_id in token_ids]
+    if lengths:
+        lengths[-1] += _utf16_length(decoder.decode(b"", final=True))
+    return lengths
+
+
+def _utf16_length(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2  # as a browser counts
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 4) if known else None
+
+
+def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:
+    if (gold := gold_of(row.fields)) is not None:
         yield f"gold {_cut(gold)}"
-    if isinstance(graded.get("outcome"), str):
-        yield f"outcome {graded['outcome'][:40]}"
-    if answer := graded.get("pred" if grade is None else "answer"):
+    if outcome := outcome_of(row.fields if grade is None else grade):
+        yield f"outcome {outcome}"
+    if answer := answer_in(row, grade):
         yield f"answered {_cut(answer)}"
     if row.settings:
         parameters = {k: v for k, v in row.settings.items() if k not in ("schedule", "boundaries")}

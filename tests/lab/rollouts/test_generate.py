@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from refused import refused
 
@@ -43,6 +44,8 @@ def responses(*texts: str, samples: int = 1, **more: Any) -> ResponseSet:
 class Engine:
     """Answers each request with its prompt's ids, at once and backwards where it may."""
 
+    scores: Any = None
+
     def __init__(self, longest: int = 100) -> None:
         scheduler = SimpleNamespace(max_num_seqs=1)
         self.llm_engine = SimpleNamespace(
@@ -67,6 +70,8 @@ class Engine:
             tandem_seed=tandem and tandem["seed"],
             tandem_fingerprint="f",
             tandem_schedule={"schedule": "word"},
+            senior_logprobs=self.scores,
+            junior_logprobs=self.scores,
         )
 
     def stream(self, requests: Iterator[Any], most: int) -> Iterator[Any]:
@@ -141,6 +146,14 @@ def test_request_has_its_own_seeds_and_the_schedule_of_its_file():
         ("tandem_fingerprint", "f"),
         ("tandem_schedule", {"schedule": "word"}),
     ]
+
+
+def test_row_has_the_log_probabilities_that_the_engine_measured():
+    engine = Engine()
+    engine.scores = np.array([-0.123456, -np.inf], np.float32)
+    (row,) = dict(made(engine, responses("ab")).rows([Place(0, 0, 0)])).values()
+    assert row["senior_logprobs"] == row["junior_logprobs"] == [-0.1235, None]
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
 
 
 def test_senior_alone_answers_on_vllms_own_engine_with_two_requests_per_slot():

@@ -407,7 +407,6 @@ def test_grading_needs_an_answer_to_every_problem(tmp_path: Path):
                 "rollouts",
                 "require",
                 "max_unknown_share",
-                "partner_logprobs",
                 "after",
                 "",
             )

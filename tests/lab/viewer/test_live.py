@@ -17,7 +17,7 @@ from pages import content_of
 from refused import refused
 
 from tandem_plugin.lab.rollouts.rollout import text_digest
-from tandem_plugin.lab.viewer.live import RolloutsPage
+from tandem_plugin.lab.viewer.live import RolloutsPage, run_names
 
 Row = dict[str, Any]
 
@@ -81,6 +81,58 @@ def test_page_of_no_rollouts_yet_takes_in_each_step(page: RolloutsPage):
     assert done.pop("live") is None
     assert live == done
     assert written(page) == {**done, "live": None}
+
+
+def test_page_of_two_runs_takes_in_each_step_of_both(tmp_path: Path, tokenizer_file: Path):
+    runs = [tmp_path / name / "rollouts" for name in ("b", "a")]
+    place = (runs[0], tmp_path / "both.html", str(tokenizer_file), 10**7)
+    page = RolloutsPage(*place, others=runs[1:])
+    for step in range(1, 4):
+        for run in runs if step > 1 else runs[1:]:
+            run.parent.mkdir(exist_ok=True)
+            append(run / f"{step}.jsonl", row(1, step=step), row(1, step=step))
+            assert page.update() is not None
+    live = shown(page.page)
+    assert live["runs"] == ["b", "a"]
+    place = (runs[0], tmp_path / "again.html", str(tokenizer_file), 10**7)
+    RolloutsPage(*place, others=runs[1:]).write()
+    once = shown(tmp_path / "again.html")
+
+    def places(data: dict[str, Any]) -> list[Any]:
+        return [
+            (one["run"], data["files"][one["file"]], one["line"], one["sample"], one["step"])
+            for one in data["responses"]
+        ]
+
+    assert places(live) == places(once)
+    assert places(once)[:3] == [
+        (0, "2.jsonl", 1, 0, 2),
+        (0, "2.jsonl", 2, 1, 2),
+        (0, "3.jsonl", 1, 0, 3),
+    ]
+    assert live["whole"] == once["whole"] == {"responses": 10, "problems": 1, "steps": 3}
+
+
+NAMES = [
+    (["runs/grpo/rollouts", "runs/tandem/rollouts"], ["grpo", "tandem"]),
+    (["runs/grpo", "runs/grpo/rollouts"], ["grpo", "rollouts"]),
+    (
+        ["runs/a/1.jsonl", "runs/a/2.jsonl", "runs/b/1.jsonl"],
+        ["a/1.jsonl", "a/2.jsonl", "b/1.jsonl"],
+    ),
+    (["runs/a/b/rollouts"], ["b/rollouts"]),
+]
+
+
+@pytest.mark.parametrize(("runs", "names"), NAMES)
+def test_runs_are_named_by_what_their_places_differ_in(runs: list[str], names: list[str]):
+    assert run_names([Path(run) for run in runs]) == names
+
+
+def test_run_is_not_compared_with_itself(page: RolloutsPage, monkeypatch: Any):
+    monkeypatch.chdir(page.rollouts.parent)
+    with refused("view-run-twice"):
+        RolloutsPage(page.rollouts, page.page, None, 10**7, others=[Path("rollouts")])
 
 
 def test_line_that_is_still_written_is_left_for_later(page: RolloutsPage):

@@ -9,14 +9,18 @@ from typing import Any
 
 import pages
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pages import Scripts
 from tokenizers import Tokenizer, decoders, models
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts import rollout_file
+from tandem_plugin.lab.rollouts.rollout import Rollout, check_row
 from tandem_plugin.lab.viewer.page import make_page
-from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED
+from tandem_plugin.lab.viewer.responses import _facts, is_truncated, token_lengths
+from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED, authored_text
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -110,6 +114,77 @@ def test_the_gold_of_a_generated_task_is_shown_as_its_answer(view: Any):
     _, _, data = view(row, row | {"gts": [entry]}, row | {"gts": entry[:30]})
     golds = [response["facts"][0] for response in data["responses"]]
     assert golds == ["gold -1", "gold -1", f"gold {entry[:30]}"]
+
+
+ANSWERS = {
+    "graded": ({"pred": "5", "response": "a ab."}, ["gold 4", "answered 5"]),
+    "boxed": ({"output": r"so \boxed{3 + 1} or"}, ["gold 4", "answered 3 + 1"]),
+    "cut off": ({"output": r"so \boxed{3"}, ["gold 4"]),
+    "no text": ({}, ["gold 4"]),
+    "outcome": ({"outcome": "correct", "pred": ""}, ["gold 4", "outcome correct"]),
+}
+
+
+@pytest.mark.parametrize(("fields", "facts"), ANSWERS.values(), ids=list(ANSWERS))
+def test_answer_is_the_graded_one_or_that_of_the_last_box(fields: dict[str, Any], facts: list[str]):
+    row = parsed(tandem_row(gts=["4"], **fields))
+    assert list(_facts(row, None))[:-1] == facts
+
+
+def parsed(row: dict[str, Any]) -> Rollout:
+    check_row(row)
+    return Rollout(
+        1, row["response_ids"], row.get("authorship"), row["tandem_seed"], [], None, {}, row
+    )
+
+
+SPECIAL = frozenset({7})
+ENDS = [
+    ({"finish_reason": "length"}, SPECIAL, True),
+    ({"finish_reason": "stop", "response_ids": [0, 2]}, SPECIAL, False),
+    ({"finish_reason": None}, SPECIAL, False),
+    ({"response_ids": [0, 7, 2]}, SPECIAL, True),
+    ({"response_ids": []}, SPECIAL, None),
+    ({}, frozenset(), None),
+]
+
+
+@pytest.mark.parametrize(("fields", "special", "expected"), ENDS)
+def test_response_without_a_special_token_at_its_end_was_cut_off(
+    fields: dict[str, Any], special: frozenset[int], expected: bool | None
+):
+    assert is_truncated(parsed(tandem_row(**fields)), special) is expected
+
+
+def test_surprise_of_each_token_is_that_of_the_model_that_did_not_write_it(view: Any):
+    row = tandem_row(
+        senior_logprobs=[-9, -9, -0.5, -1.25], junior_logprobs=[-0.25, None, -9, -9]
+    )  # fmt: skip
+    _, _, data = view(row, tandem_row())
+    measured, plain = data["responses"]
+    assert measured["surprise"] == [1, 0.25, 2, None, 1, 0.5, 1, 1.25]
+    assert [len(text) for text in ("a", " a", "b", ".")] == measured["surprise"][::2]
+    assert plain["surprise"] is None
+    assert data["legend"] == ["surprise"]
+
+
+@pytest.mark.parametrize("values", [[-1.0], "-1", [True] * 4, [[-1.0]] * 4, [-1.0] * 5])
+def test_log_probabilities_that_are_not_those_of_the_tokens_are_named(view: Any, values: Any):
+    _, result, _ = view(tandem_row(), tandem_row(senior_logprobs=values))
+    assert (result["responses"], result["unread_lines"]) == (1, 1)
+    assert "senior_logprobs" in result["first_unread"]
+
+
+@given(st.lists(st.binary(max_size=3), max_size=12))
+def test_lengths_of_tokens_are_those_of_the_text(pieces: list[bytes]):
+    """Whatever bytes of a character stand in which token, and wherever handoffs are."""
+
+    def token_bytes(ids: Any) -> bytes:
+        return b"".join(pieces[i] for i in ids)
+
+    ids = list(range(len(pieces)))
+    text = authored_text(ids, [i % 2 for i in ids], token_bytes).text
+    assert sum(token_lengths(ids, token_bytes)) == len(text.encode("utf-16-le")) // 2
 
 
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):

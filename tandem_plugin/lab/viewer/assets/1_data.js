@@ -21,18 +21,31 @@ const responses = (data.responses.part || []).map((part, position) => {
   const response = { position };
   for (const name of Object.keys(data.responses)) response[name] = data.responses[name][position];
   response.share = response.team ? response.senior / response.team : null;
-  response.key = data.files[response.file] + ":" + response.line;
+  response.key = (data.runs.length > 1 ? data.runs[response.run] + "/" : "")
+    + data.files[response.file] + ":" + response.line;
   return response;
 });
 const byKey = new Map(responses.map((response) => [response.key, response]));
 
-// The samples of each problem at each step, or in each file where there are no steps.
+// The samples of each problem at each step, or in each file where there are no steps, of all runs.
 const groups = new Map();
 const groupOf = (response) => (
-  response.problem + "/" + (response.step === null ? "file " + response.file : response.step));
+  response.problem + "/" + (response.step === null ? data.files[response.file] : response.step));
 for (const response of responses) {
   if (!groups.has(groupOf(response))) groups.set(groupOf(response), []);
   groups.get(groupOf(response)).push(response);
+}
+const samplesOf = (response, run) => groups.get(groupOf(response)).filter((r) => r.run === run);
+
+// A group of samples of equal reward gives GRPO no signal: all its advantages are zero.
+const SIGNALS = ["with signal", "without signal"];
+for (const group of groups.values()) {
+  for (const run of new Set(group.map((r) => r.run))) {
+    const samples = group.filter((r) => r.run === run);
+    const rewards = new Set(samples.map((r) => r.reward));
+    const isGraded = samples.length > 1 && !rewards.has(null);
+    for (const r of samples) r.signal = isGraded ? SIGNALS[Number(rewards.size === 1)] : null;
+  }
 }
 
 const inflate = (part) => {

@@ -9,11 +9,21 @@ const titleOf = (response) => (
   + ", sample " + response.sample
   + (hasFiles && response.step === null ? ", " + data.files[response.file] : ""));
 
+const runOf = (response) => (data.runs.length > 1 ? [data.runs[response.run]] : []);
+
+// What is marked in the list and on a card: a response that was cut off, a group without signal.
+const marksOf = (response) => [
+  ...(response.truncated ? ["truncated"] : []),
+  ...(response.signal === SIGNALS[1] ? ["no signal"] : []),
+];
+
 const rewardOf = (response, tag) => {
   if (response.reward === null) return make(tag);
   const kind = response.reward >= 1 ? " right" : response.reward <= 0 ? " wrong" : "";
   return make(tag, "reward" + kind, "reward " + rewardName(response.reward));
 };
+
+const surpriseName = (nats) => "partner's surprise " + nats.toFixed(2) + " nats";
 
 const head = (response, content) => {
   const header = make("header"), facts = make("ul", "facts");
@@ -21,8 +31,10 @@ const head = (response, content) => {
   heading.id = "response-" + response.position;
   const { tokens, share, spans } = response;
   const texts = [
-    counted(tokens, "token"), share === null ? "no author" : "senior " + percent(share),
-    counted(spans, "span"), ...content.facts,
+    ...runOf(response), counted(tokens, "token"), share === null ? "no author" : "senior " + percent(share),
+    counted(spans, "span"), ...marksOf(response),
+    ...(response.surprise === null ? [] : [surpriseName(response.surprise) + " per token"]),
+    ...content.facts,
   ];
   facts.append(rewardOf(response, "li"), ...texts.map((text) => make("li", "", text)));
   header.append(heading, facts);

@@ -8,7 +8,7 @@ const positions = (spans, span) => {
 };
 
 const describe = (piece) => {
-  const { spans } = behind.get(piece.parentElement).content;
+  const { spans, surprise } = behind.get(piece.parentElement).content;
   const spanCount = spans.length / 3;
   const author = (n) => AUTHORS[spans[3 * n]];
   const span = Number(piece.dataset.span);
@@ -24,8 +24,18 @@ const describe = (piece) => {
   const handoff = span === 0 ? "the response begins here"
     : [spans[3 * span], spans[3 * span - 3]].includes(4) ? "no handoff: the senior wrote both"
     : "handoff " + span + " of " + (spanCount - 1) + ", from the " + author(span - 1);
+  const known = Array.from({ length: surprise ? tokens : 0 }, (_, i) => surprise[2 * (start + i) + 1]);
   return ["Span " + (span + 1) + " of " + spanCount + ": " + author(span),
-    where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "."];
+    where + "; " + handoff.replace(/the (neither|unknown)/, "$1") + "." + surprisesOf(known, start)];
+};
+
+// Of a span: the mean of its tokens' surprises, and where the largest is.
+const surprisesOf = (surprises, start) => {
+  const average = mean(surprises);
+  if (average === null) return "";
+  const largest = Math.max(...surprises.filter((nats) => nats !== null));
+  return " The " + surpriseName(average) + " per token, at most " + largest.toFixed(2)
+    + " at position " + (start + surprises.indexOf(largest)) + ".";
 };
 
 const showDetail = (piece, speak) => {

@@ -1,32 +1,50 @@
 // ---- links, and a page that is written while its run goes on -----------------------------------
-// A response's link is the page's address with its file and line. What a reader has chosen is kept
-// in the history's state, so it is the same after the page is loaded again.
+// A response's link is the page's address with its file and line, and after a question mark what a
+// reader has chosen: filters, the search, the order. How it is looked at, such as what is unfolded,
+// is kept in the history's state, so it is the same after the page is loaded again.
 const IDLE = 3000; // milliseconds without a key, a pointer or scrolling, before the page reloads
 const LONGEST = 60000;
-const CHOSEN = ["text", "problem", "file", "step", "reward", "sort"];
+const CHOSEN = ["text", ...Object.keys(FILTERS), "sort"];
 let isPaused = false, touched = -IDLE, linking = 0;
+
+// What is chosen, as an address has it; nothing for what is as at the beginning.
+const chosen = () => {
+  const query = new URLSearchParams();
+  for (const name of CHOSEN) {
+    if (find(name).value !== beginning(find(name))) query.set(name, find(name).value);
+  }
+  return String(query) && "?" + query;
+};
 
 const link = (response) => {
   clearTimeout(linking);
-  if (!performance.getEntriesByName("shown").length || !response) return;
-  const address = "#" + encodeURIComponent(response.key);
+  if (!performance.getEntriesByName("shown").length) return;
+  const address = "#" + encodeURIComponent(response?.key ?? "") + chosen();
   linking = setTimeout(() => {
     linking = 0;
     history.replaceState(history.state, "", address);
   }, 200);
 };
 
+// The key of the address's response, and what it chooses; null if it has no question mark.
 const linked = () => {
+  const [place, ...query] = location.hash.slice(1).split("?");
+  const choices = query.length ? new URLSearchParams(query.join("?")) : null;
   try {
-    return decodeURIComponent(location.hash.slice(1));
+    return [decodeURIComponent(place), choices];
   } catch (error) {
-    return location.hash.slice(1);
+    return [place, choices];
   }
+};
+
+const chooseLinked = () => {
+  const [, choices] = linked();
+  for (const name of choices ? CHOSEN : []) choose(name, choices.get(name) ?? "");
 };
 
 // Opens the response of the address, whatever is selected; says so if the page lacks it.
 const followLink = async () => {
-  const key = linked(), response = byKey.get(key);
+  const [key] = linked(), response = byKey.get(key);
   find("gone").hidden = !key || response !== undefined || document.getElementById(key) !== null;
   find("gone").textContent = "This page has no response " + key + ".";
   if (!response || response === selected[at]) return;
@@ -36,20 +54,19 @@ const followLink = async () => {
   await select(response);
 };
 
-// A choice by its words, and a problem by its first response: in the next page their places may be
-// others.
-const chosenOf = (field) => {
-  if (field.id === "problem") return responses.find((r) => String(r.problem) === field.value)?.key;
-  return field.tagName === "SELECT" ? field.selectedOptions[0]?.textContent : field.value;
+const followChange = async () => {
+  chooseLinked();
+  await select();
+  await followLink();
 };
 
 const keep = () => {
-  const chosen = Object.fromEntries(CHOSEN.map((name) => [name, chosenOf(find(name))]));
+  const choices = Object.fromEntries(CHOSEN.map((name) => [name, find(name).value]));
   const unfolded = isFolded
     ? [...pane.querySelectorAll(".text:not(.folded)")].map((box) => behind.get(box).response.key)
     : [];
   const kept = {
-    chosen, unfolded, isSide, isFolded, isPaused, key: selected[at]?.key,
+    choices, unfolded, isSide, isFolded, isSurprise, isPaused, key: selected[at]?.key,
     filters: find("filters").open, prompt: find("prompt").firstChild?.open,
     focus: document.activeElement?.id,
     scrolled: [list.scrollTop, pane.scrollTop, find("cards").scrollLeft, window.scrollY],
@@ -60,21 +77,13 @@ const keep = () => {
   history.replaceState({ tandem: kept }, "");
 };
 
-const choose = (name, words) => {
-  const field = find(name);
-  if (name === "problem") field.value = String(byKey.get(words)?.problem ?? "");
-  else if (field.tagName !== "SELECT") field.value = words || "";
-  else {
-    const same = [...field.options].find((one) => one.textContent === words);
-    if (same) field.value = same.value;
-  }
-};
-
 const restore = async (kept) => {
-  for (const name of CHOSEN) choose(name, kept.chosen[name]);
-  ({ isSide, isFolded, isPaused } = kept);
+  for (const name of CHOSEN) choose(name, kept.choices[name]);
+  ({ isSide, isFolded, isSurprise, isPaused } = kept);
   find("filters").open = kept.filters;
-  await select(byKey.get(kept.isLinking ? kept.key : linked()) || byKey.get(kept.key));
+  showSurprise();
+  const [key] = linked();
+  await select(byKey.get(kept.isLinking ? kept.key : key) || byKey.get(kept.key));
   if (kept.isLinking) link(selected[at]);
   for (const box of pane.querySelectorAll(".text.folded")) {
     if (kept.unfolded.includes(behind.get(box).response.key)) fold(box, false);
@@ -118,8 +127,11 @@ const goLive = async () => {
     setTimeout(reloadWhenIdle, looks);
   }
   window.addEventListener("beforeunload", keep);
-  window.addEventListener("hashchange", followLink);
+  window.addEventListener("hashchange", followChange);
   if (kept) await restore(kept);
-  else await select(byKey.get(linked()));
+  else {
+    chooseLinked();
+    await select(byKey.get(linked()[0]));
+  }
   if (!kept?.isLinking) await followLink();
 };

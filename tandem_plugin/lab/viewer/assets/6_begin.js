@@ -25,10 +25,11 @@ const ACTIONS = {
   previous: () => move(-1),
   side: () => { isSide = !isSide; return show(); },
   fold: () => { isFolded = !isFolded; foldAll(); },
+  surprise: () => { isSurprise = !isSurprise; showSurprise(); highlight(); },
   pause: () => { isPaused = !isPaused; sayLive(); },
 };
 const KEYS = {
-  n: "next", j: "next", p: "previous", k: "previous", s: "side", f: "fold",
+  n: "next", j: "next", p: "previous", k: "previous", s: "side", f: "fold", u: "surprise",
 };
 
 const onKey = (event) => {
@@ -55,9 +56,8 @@ const listen = () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => select(), 150);
   });
-  for (const id of ["reward", "step", "problem", "sort", "file"]) {
-    find(id).addEventListener("change", () => select());
-  }
+  for (const id of Object.keys(FILTERS)) find(id).addEventListener("change", () => select());
+  find("sort").addEventListener("change", () => select(null));
   find("controls").addEventListener("submit", (event) => { event.preventDefault(); select(); });
   for (const id of Object.keys(ACTIONS)) find(id).addEventListener("click", ACTIONS[id]);
   document.addEventListener("keydown", onKey);
@@ -72,16 +72,15 @@ const listen = () => {
   };
   list.addEventListener("scroll", redraw);
   window.addEventListener("resize", redraw);
+  listenToCurves();
 };
 
 const begin = () => {
   fillUnread();
   fillChosen();
   for (const name of data.legend) find("legend-" + name).hidden = false;
-  fillRewards();
-  fillSteps();
-  fillFiles();
-  fillProblems();
+  fillFilters();
+  find("by-surprise").hidden = !data.legend.includes("surprise");
   find("filters").open = isWide.matches;
   listen();
   goLive();
