@@ -80,6 +80,7 @@ def whole(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("solo", "trained"),
         *[("handoff", "trained")] * (len(SCHEDULES) + 2),
         ("legibility", "trained"),
+        ("handover-kl", "trained"),
         ("drift", "trained"),
     ]
     return out
@@ -143,6 +144,33 @@ def test_scores_are_those_of_whole_distributions_in_float64(
         assert abs(score["overlap"] - float(torch.minimum(p, q).sum())) / length < 1e-5
 
 
+def test_divergence_at_a_handover_is_that_of_whole_distributions(
+    whole: Path, checkpoints: dict[str, Path]
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    senior, junior = (
+        AutoModelForCausalLM.from_pretrained(checkpoints[name], dtype=torch.float32).eval()
+        for name in ("senior", "junior")
+    )
+    written, handed_over = rows(whole), 0
+    schedule = f"handover,first=senior,after={HANDOVER}"
+    for (file, problem, sample), score in written.items():
+        if not file.startswith("trained/handover-kl/"):
+            continue
+        name = Path(file).name.removesuffix(".scores.jsonl")
+        row = written[f"trained/handoff/{schedule}/base/{name}.jsonl", problem, sample]
+        if len(row["response_ids"]) <= HANDOVER:
+            assert score["kl"] is None
+            continue
+        handed_over += 1
+        ids = torch.tensor([row["prompt_ids"] + row["response_ids"][:HANDOVER]])
+        with torch.inference_mode():
+            p, q = (torch.softmax(m(ids).logits[0, -1].double(), -1) for m in (senior, junior))
+        assert score["kl"] == pytest.approx(float((p * (p / q).log()).sum()), abs=1e-5)
+    assert handed_over
+
+
 def test_tables_and_report_are_made_of_it(whole: Path, tmp_path: Path):
     done = run([*TANDEM, "compare", str(whole / "base"), str(whole / "trained")])
     assert "Solo reasoning capability" in done.stdout
@@ -157,7 +185,7 @@ def test_killed_three_times_it_ends_with_the_same_result(
 ):
     out = tmp_path / "results"
     out.mkdir()
-    whole_lines = SAMPLES * sum(SIZES.values()) * 11
+    whole_lines = SAMPLES * sum(SIZES.values()) * 12
     moments = random.Random(11)
     targets = sorted(moments.sample(range(3, whole_lines - 3), KILLS))
     for target in targets:

@@ -39,19 +39,29 @@ class Comparison:
                 yield label, runs
 
 
-def of_handovers(comparison: Comparison) -> dict[tuple[str, str], dict[int, str]]:
+def handover_of(run: Summary) -> tuple[str, int] | None:
+    """(who began, tokens before the handover) of a run with one handover at a place in tokens."""
+    rule = run.settings.get("schedule") or {}
+    first, after = rule.get("first"), rule.get("after")
+    if rule.get("schedule") != "handover" or first not in ("senior", "junior"):
+        return None
+    if type(after) is not int or any(rule.get(name) for name in ("end", "steps", "alone")):
+        return None
+    return first, after
+
+
+def of_handovers(
+    comparison: Comparison, kind: str = "handoff"
+) -> dict[tuple[str, str], dict[int, str]]:
     """The labels of runs with one handover, by place: of each junior, by who began.
 
-    A place is the number of tokens that the senior or the junior wrote first.
+    A place is the number of tokens that the senior or the junior wrote first. kind: of the runs.
     """
     labels: dict[tuple[str, str], dict[int, str]] = {}
-    for label, runs in comparison.of("handoff"):
+    for label, runs in comparison.of(kind):
         run = next(iter(runs.values()))
-        rule = run.settings.get("schedule") or {}
-        first, after = rule.get("first"), rule.get("after")
-        if rule.get("schedule") != "handover" or first not in ("senior", "junior"):
-            continue
-        if type(after) is int and not any(rule.get(name) for name in ("end", "steps", "alone")):
+        if (place := handover_of(run)) is not None:
+            first, after = place
             labels.setdefault((run.junior or "", first), {})[after] = label
     return {key: dict(sorted(labels[key].items())) for key in sorted(labels, key=_continued_first)}
 

@@ -181,6 +181,9 @@ def headline(summary: Summary, over: Over = "problems") -> dict[str, float]:
     """
     if summary.kind == "drift":
         return {"kl": float(summary.content["metrics"]["kl"])}
+    if summary.kind == "handover-kl":
+        kls = [kl for rows in summary.problems.values() for row in rows for kl in row["kl"]]
+        return {"handovers": len(kls), **({"kl": float(np.mean(kls))} if kls else {})}
     numbers = {
         chosen.field or chosen.name.replace(", ", "_"): chosen.scale * values.macro
         for chosen, values in measured(summary, resamples=2, over=over).items()

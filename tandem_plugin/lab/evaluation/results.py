@@ -3,6 +3,7 @@
 OUT/SENIOR/solo/                         BENCHMARK.jsonl, BENCHMARK.grades.jsonl, summary.json
 OUT/SENIOR/handoff/SCHEDULE/JUNIOR/      the same
 OUT/SENIOR/legibility/JUNIOR/            BENCHMARK.scores.jsonl, summary.json
+OUT/SENIOR/handover-kl/SCHEDULE/JUNIOR/  BENCHMARK.scores.jsonl, summary.json
 OUT/SENIOR/drift/JUNIOR/                 counts.json, summary.json
 """
 
@@ -32,7 +33,7 @@ from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.patching.versions import installed_version
 
 _SUMMARY = "summary.json"
-KINDS = ("solo", "handoff", "legibility", "drift")
+KINDS = ("solo", "handoff", "legibility", "handover-kl", "drift")
 """In the order of tables."""
 
 FORMAT = 1
@@ -235,6 +236,17 @@ class _Read(_Problem):
     response_kl: _Number | None = None
 
 
+class _HandedOver(_Problem):
+    kl: list[_Number]
+    continued: list[Annotated[int, Field(ge=0, le=1)]]
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> _HandedOver:
+        if len(self.kl) != len(self.continued):
+            raise ValueError("each handover has a KL and an outcome")
+        return self
+
+
 def _in_order(rows: list[Any]) -> list[Any]:
     problems = [row.problem for row in rows]
     if not rows or problems != sorted(set(problems)):
@@ -308,6 +320,10 @@ class _Legibility(_Summary):
     benchmarks: dict[_Name, Annotated[list[_Read], AfterValidator(_in_order)]]
 
 
+class _HandoverKL(_Summary):
+    benchmarks: dict[_Name, Annotated[list[_HandedOver], AfterValidator(_in_order)]]
+
+
 class _Drift(_Summary):
     settings: _DriftSettings
     metrics: _DriftMetrics
@@ -318,5 +334,6 @@ _SCHEMAS: dict[str, type[_Summary]] = {
     "solo": _Answers,
     "handoff": _Answers,
     "legibility": _Legibility,
+    "handover-kl": _HandoverKL,
     "drift": _Drift,
 }

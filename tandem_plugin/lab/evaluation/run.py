@@ -111,7 +111,8 @@ def _handoff(evaluation: Evaluation) -> Iterator[Path]:
 
 
 def _legibility(evaluation: Evaluation) -> Iterator[Path]:
-    """Each senior's solo responses, read by each junior."""
+    """Each senior's solo responses, read by each junior; then the places of its handovers."""
+    from tandem_plugin.lab.evaluation.handover_kl import run_handover_kl
     from tandem_plugin.lab.evaluation.legibility import run_legibility
 
     for senior in evaluation.seniors:
@@ -123,6 +124,8 @@ def _legibility(evaluation: Evaluation) -> Iterator[Path]:
             evaluation.dtype,
             evaluation.protocol,
         )
+    for pair in product(evaluation.seniors, evaluation.juniors):
+        yield from run_handover_kl(evaluation.out, *pair, evaluation.dtype, evaluation.protocol)
 
 
 def _drift(evaluation: Evaluation) -> Iterator[Path]:

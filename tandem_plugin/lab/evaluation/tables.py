@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem_plugin.lab.evaluation.comparison import Comparison, of_handovers
 from tandem_plugin.lab.evaluation.drift import TOP, Recovery, mean_recovery, read_counts, seed_null
+from tandem_plugin.lab.evaluation.handover_kl import KIND, halves_by_kl
 from tandem_plugin.lab.evaluation.measures import (
     Measure,
     mean_metric,
@@ -79,6 +80,11 @@ _HANDOVER_NOTE = (
     "follow. Places are in tokens unless a run's name says otherwise. The mean is over places, and "
     "± over problems."
 )
+_HANDOVER_KL_NOTE = (
+    "Low is below the median of all these seniors' handovers. Correlation is Spearman's, of KL and "
+    "being continued: near 0, KL does not say where the junior can go on. A penalty on KL does "
+    "nothing at the handovers with a low KL that are not continued. ± is over problems."
+)
 _OVER_NOTE = (
     "Of the tokens that the senior wrote often enough to count as frequent. Between two halves of "
     "the junior's own responses the largest log-ratio of such tokens is {noise}: read nothing into "
@@ -112,7 +118,7 @@ def paper_tables(comparison: Comparison, k: int | None = None) -> list[PaperTabl
     """
     axes = ("solo", "handoff", "legibility")
     tables = [_axis_table(comparison, label, runs) for label, runs in comparison.of(*axes)]
-    tables.append(_handover_table(comparison))
+    tables += [_handover_table(comparison), _handover_kl_table(comparison)]
     for label, runs in comparison.of("handoff"):
         about = label.removeprefix("handoff").strip()
         name, title = f"senior-share-{about}", f"{_SHARE_TITLE} ({about})"
@@ -211,6 +217,45 @@ def _handover_table(comparison: Comparison) -> PaperTable:
             )
     title = "Continued by the junior, and recovered by the senior, after one handover"
     return _table("handovers", title, sections, 3, _HANDOVER_NOTE)
+
+
+def _handover_kl_table(comparison: Comparison) -> PaperTable:
+    """Continued, by KL at the handover. Source: appendix C of the paper, which does not measure it.
+
+    The handovers after all places count together.
+    """
+    sections: list[_Section] = []
+    for (junior, _), labels in of_handovers(comparison, KIND).items():
+        seniors = {
+            senior: [comparison.runs[label][senior] for label in labels.values()]
+            for senior in comparison.seniors
+        }
+        halves = halves_by_kl(seniors)
+        medians = [number(half.median, 4) for half in halves.values()]
+        low = [_share_of_handovers(half.low) for half in halves.values()]
+        high = [_share_of_handovers(half.high) for half in halves.values()]
+        sections.append(
+            [
+                ("Junior", _first(junior, len(halves))),
+                ("Model", list(halves)),
+                ("median KL (nats)", medians),
+                ("low KL: continued, %", low),
+                ("high KL: continued, %", high),
+                (
+                    "low KL and not continued, % of handovers",
+                    [number(100 * half.unseen, 1) for half in halves.values()],
+                ),
+                ("correlation", [number(half.correlation, 2, "+") for half in halves.values()]),
+            ]
+        )
+    title = "Continued by the junior, by KL(senior || junior) at the handover"
+    return _table("handover-kl", title, sections, 2, _HANDOVER_KL_NOTE)
+
+
+def _share_of_handovers(share: tuple[float, float]) -> Cell:
+    """A share and its error, in percent."""
+    mean, error = (number(100 * value, 1) for value in share)
+    return Cell(mean, "" if DASH in (mean, error) else error)
 
 
 def _handover_runs(comparison: Comparison) -> Iterator[tuple[str, str, dict[int, Runs]]]:
