@@ -82,7 +82,9 @@ def prepare(
     from tandem_plugin.lab.data import prepare as write
     from tandem_plugin.lab.protocols import defaults, record
     from tandem_plugin.progress import waiting
+    from tandem_plugin.terminal.processes import end_with_this_process
 
+    end_with_this_process()  # a function of --map may start what it likes
     stated = {} if protocol is None else defaults(protocol)
     always, draws_rows = bool(stated.get("always_instructed")), bool(stated.get("draws_rows"))
     text = _instruction(template) if instruction is None else instruction

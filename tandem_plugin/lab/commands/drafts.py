@@ -58,6 +58,7 @@ def drafts(
     from tandem_plugin.errors import ConfigError
     from tandem_plugin.files.checkpoints import check_model
     from tandem_plugin.lab.rollouts.engine import check_drafting_here
+    from tandem_plugin.terminal.processes import end_with_this_process
 
     check_model(senior, "senior")
     check_model(junior or senior, "junior")
@@ -70,6 +71,7 @@ def drafts(
     configs = {n: TandemConfig.from_mapping({**shared, **mode}) for n, mode in modes.items()}
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
     check_drafting_here()
+    end_with_this_process()
     speeds: dict[int, dict[int, float]] = {}
     for number, config in configs.items():
         with _engine(senior, arguments, config.settings(), max_tokens) as llm:

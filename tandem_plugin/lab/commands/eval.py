@@ -214,7 +214,9 @@ def evaluate(
     """
     from tandem_plugin.lab.evaluation.run import PARTS
     from tandem_plugin.lab.evaluation.run import evaluate as run
+    from tandem_plugin.terminal.processes import end_with_this_process
 
+    end_with_this_process()
     evaluation = _evaluation(_settings(ctx, part), part)
     try:
         written = run(evaluation, tuple(PARTS) if part == "all" else (part,))

@@ -103,7 +103,9 @@ def rollout(
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.lab.data import layout_of
     from tandem_plugin.lab.rollouts.run import RolloutOptions, RolloutStoppedError, roll_out
+    from tandem_plugin.terminal.processes import end_with_this_process
 
+    end_with_this_process()
     taken = tandem_settings(ctx, settings or (), [schedule])
     tandem = {**taken, "schedule": schedule, "boundaries": boundaries, "junior": junior}
     options = RolloutOptions(

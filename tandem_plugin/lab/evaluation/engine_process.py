@@ -5,10 +5,8 @@ This frees the engine's memory for the next pair of models.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -39,8 +37,7 @@ from tandem_plugin.lab.rollouts.generate import (
     write_rows,
 )
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
-
-_PR_SET_PDEATHSIG = 1
+from tandem_plugin.terminal.processes import end_with_parent
 
 
 def generate(
@@ -97,10 +94,7 @@ def _enter_process(parent: int) -> None:
     A killed command leaves no engine behind.
     """
     os.dup2(2, 1)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    end_with_parent(parent)
 
 
 def _answer(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[str, Any]) -> None:

@@ -18,22 +18,9 @@ from typing import Any
 
 from tandem_plugin.errors import is_code
 from tandem_plugin.lab.recipes.run import Command
-
-MARK = "TANDEM_RUN_MARK"
-"""In the environment of all that a run starts: by it they are found after the run."""
-
-_GUARD = """
-import sys
-from tandem_plugin.lab.recipes.process import end_marked
-sys.stdin.buffer.read()
-end_marked(sys.argv[1])
-"""
-"""A process that outlives this one, and ends the run if this one is killed: its input ends then."""
+from tandem_plugin.terminal.processes import MARK, end_marked, marked, started_guard
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-_PATIENCE_S = 20.0
-"""What processes get to end by themselves before they are killed."""
-
 _ERROR = re.compile(rb"^(?:.*?\b)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): .+")
 _CODED = re.compile(rb"(.*) \[([a-z0-9]+(?:-[a-z0-9]+)+)\]")
 """A line that ends as this package's errors do, whatever a trainer writes before it."""
@@ -79,11 +66,12 @@ def run_trainer(
     by default.
     """
     mark, start = secrets.token_hex(8), time.monotonic()
+    variables = command.environment(environ)
     error, coded, tail, stopped_by = b"", b"", b"", ""
     with log.open("ab") as file, _guarded(mark):
         process = subprocess.Popen(
             command.arguments,
-            env={**command.environment(environ), MARK: mark, "PYTHONUNBUFFERED": "1"},
+            env={**variables, MARK: marked(variables, mark), "PYTHONUNBUFFERED": "1"},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -174,42 +162,8 @@ def _signals_ignored() -> Iterator[None]:
 @contextmanager
 def _guarded(mark: str) -> Iterator[None]:
     """Have all processes of a run ended if this one is killed meanwhile."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _GUARD, mark],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as guard:
+    with started_guard(mark) as guard:
         try:
             yield
         finally:
             guard.kill()
-
-
-def end_marked(mark: str, is_over: Callable[[], bool] = lambda: True) -> None:
-    """End all processes of a run, also those that left its group.
-
-    is_over: whether the run's first process has ended, for its parent, who sees it without a mark.
-    """
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        pids = marked_processes(mark)
-        if is_over() and not pids:
-            return
-        for pid in pids:
-            with suppress(OSError):
-                os.kill(pid, number)
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline and (not is_over() or marked_processes(mark)):
-            time.sleep(0.1)
-
-
-def marked_processes(mark: str) -> list[int]:
-    """The living processes of a run, by the mark that they inherited."""
-    pids, entry = [], f"{MARK}={mark}".encode()
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            with suppress(OSError):
-                if entry in (place / "environ").read_bytes().split(b"\0"):
-                    pids.append(int(place.name))
-    return pids

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem_plugin.lab.recipes.process import MARK, marked_processes, run_trainer
+from tandem_plugin.lab.recipes.process import run_trainer
 from tandem_plugin.lab.recipes.run import Command
+from tandem_plugin.terminal.processes import MARK, marked_processes
 
 ROOT = Path(__file__).parents[3]
 
@@ -117,13 +118,11 @@ print("ENDED", ended.stopped_by, flush=True)
 
 
 HASTY = """
-from tandem_plugin.lab.recipes import process as its
-its._PATIENCE_S = 1.0
+from tandem_plugin.terminal import processes
+processes.PATIENCE_S = 1.0
 """
-"""Also in the guard, which is a process of its own."""
-PARENT_IN_HASTE = PARENT.replace(
-    "ended =", f"{HASTY}\nits._GUARD = {HASTY!r} + its._GUARD\nended ="
-)
+"""The guard is told as well."""
+PARENT_IN_HASTE = PARENT.replace("ended =", f"{HASTY}\nended =")
 
 
 @pytest.mark.parametrize("stubborn", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
