@@ -37,6 +37,30 @@ class Unsupported:
     fields: Mapping[str, object] = field(default_factory=dict)
     kind: type[TandemError] = ConfigError
 
+    @classmethod
+    def broken(
+        cls, option: str, names: Sequence[str], why: str, sound: Sequence[str]
+    ) -> Unsupported:
+        """Rejects values that a mask with holes breaks. why: the effect; sound: allowed values."""
+        return cls(
+            option,
+            lambda value, _: value in names,
+            "trainer-setting-incorrect",
+            fields={"why": why, "sound": ", ".join(sound)},
+        )
+
+    @classmethod
+    def untested(cls, option: str, sound: Sequence[str | None], unproven: str) -> Unsupported:
+        """Rejects values outside ``sound``, in which None means that the option is absent."""
+        names = ", ".join(filter(None, sound))
+        return cls(
+            option,
+            lambda value, _: value not in sound,
+            "trainer-setting-untested",
+            unproven,
+            fields={"sound": names},
+        )
+
     def error(self, value: Any, option: Option) -> TandemError:
         """The error for a value of the option, given the view that has it."""
         more = {name: f(option) if callable(f) else f for name, f in self.fields.items()}
@@ -45,28 +69,6 @@ class Unsupported:
         return self.kind(
             self.code, **{"key": self.option, "value": value, "setting": setting} | more
         )
-
-
-def broken(option: str, names: Sequence[str], why: str, sound: Sequence[str]) -> Unsupported:
-    """Rejects values that a mask with holes breaks. why: the effect; sound: allowed values."""
-    return Unsupported(
-        option,
-        lambda value, _: value in names,
-        "trainer-setting-incorrect",
-        fields={"why": why, "sound": ", ".join(sound)},
-    )
-
-
-def untested(option: str, sound: Sequence[str | None], unproven: str) -> Unsupported:
-    """Rejects values outside ``sound``, in which None means that the option is absent."""
-    names = ", ".join(filter(None, sound))
-    return Unsupported(
-        option,
-        lambda value, _: value not in sound,
-        "trainer-setting-untested",
-        unproven,
-        fields={"sound": names},
-    )
 
 
 def is_on(value: Any, option: Option) -> bool:

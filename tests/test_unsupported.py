@@ -12,19 +12,17 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.unsupported import (
     Unproven,
     Unsupported,
-    broken,
     check_supported,
     is_on,
     is_set,
     option_of,
-    untested,
 )
 
 NAMES = {"custom": "one of your own", "megatron": "that engine", "version": "another series"}
 TABLE = [
-    broken("a", ("gae",), "it drops the reward", ("grpo",)),
-    untested("a", (None, "grpo", "rloo"), "custom"),
-    untested("--engine", (None, "fsdp"), "{value}"),
+    Unsupported.broken("a", ("gae",), "it drops the reward", ("grpo",)),
+    Unsupported.untested("a", (None, "grpo", "rloo"), "custom"),
+    Unsupported.untested("--engine", (None, "fsdp"), "{value}"),
     Unsupported("on", is_on, "verl-mask-as-length"),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import Phase, Place, Trajectory
+from tandem_plugin.training.calls import Phase, Trajectory
 
 
 @dataclass(slots=True)
@@ -33,8 +33,9 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
-        place = Place.of(self.phase, self.prompt, sample)
-        return Trajectory.begin(rules, place, self.step, self.by_team)
+        return Trajectory.at(
+            rules, self.phase, self.prompt, sample, step=self.step, by_team=self.by_team
+        )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem_plugin.schedules import takes_training_step
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on, untested
+from tandem_plugin.unsupported import Option, Unsupported, is_on
 
 SOUND_ESTIMATORS = (
     "group_norm",
@@ -51,13 +51,13 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 
 
 _UNSUPPORTED = (
-    untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
+    Unsupported.untested("--algo.advantage.estimator", SOUND_ESTIMATORS, "estimator"),
     Unsupported(
         "--algo.advantage.gamma",
         lambda gamma, run: gamma != 1 and run("--algo.advantage.estimator") == "reinforce",
         "openrlhf-discount-counts-junior",
     ),
-    untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
+    Unsupported.untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
     Unsupported("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
     Unsupported("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
     Unsupported("tandem.images", is_on, "openrlhf-images-unsupported"),

@@ -12,7 +12,7 @@ import numpy as np
 from tandem_plugin.errors import EngineError
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
+from tandem_plugin.training.calls import NarrowedResponse, Phase, Response, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer
@@ -166,8 +166,8 @@ class SkyRLRun(TandemRun):
             answerer,
             ids,
             {
-                key_of(trajectory_id): Trajectory.begin(
-                    self.rules, Place.of(kind, *where, *key_of(trajectory_id)), step, by_team
+                key_of(trajectory_id): Trajectory.at(
+                    self.rules, kind, *where, *key_of(trajectory_id), step=step, by_team=by_team
                 )
                 for trajectory_id in ids
             },

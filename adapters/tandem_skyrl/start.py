@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.training.sampling import NEUTRAL
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Unsupported, is_on, option_of, untested
+from tandem_plugin.unsupported import Unsupported, is_on, option_of
 
 if TYPE_CHECKING:
     from skyrl.train.config import SkyRLTrainConfig
@@ -55,10 +55,12 @@ _UNSUPPORTED = (
             ("trainer.fully_async.sample_full_batch", "asynchronous"),
         )
     ),
-    untested("trainer.algorithm.dynamic_sampling.type", (None, "filter"), "dynamic_sampling"),
-    untested("trainer.strategy", ("fsdp", "fsdp2"), "strategy"),
-    untested("trainer.algorithm.advantage_estimator", SOUND_ESTIMATORS, "estimator"),
-    untested("trainer.algorithm.policy_loss_type", SOUND_LOSSES, "loss"),
+    Unsupported.untested(
+        "trainer.algorithm.dynamic_sampling.type", (None, "filter"), "dynamic_sampling"
+    ),
+    Unsupported.untested("trainer.strategy", ("fsdp", "fsdp2"), "strategy"),
+    Unsupported.untested("trainer.algorithm.advantage_estimator", SOUND_ESTIMATORS, "estimator"),
+    Unsupported.untested("trainer.algorithm.policy_loss_type", SOUND_LOSSES, "loss"),
 )
 
 

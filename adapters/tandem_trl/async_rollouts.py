@@ -34,7 +34,7 @@ from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
-from tandem_plugin.training.calls import Place, Response, StartedCall, Trajectory
+from tandem_plugin.training.calls import Response, StartedCall, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer, vllm_xargs
@@ -88,8 +88,9 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         TRL trains nothing of rows that have no token to train, and fails if a batch has no other.
         """
         sample, self._begun[group_id] = self._begun[group_id], self._begun[group_id] + 1
-        place = Place.of("training", self._first + group_id, sample)
-        trajectory = Trajectory.begin(self._rules, place, self.model_version)
+        trajectory = Trajectory.at(
+            self._rules, "training", self._first + group_id, sample, step=self.model_version
+        )
         _trajectory.set(trajectory)
         messages, ids, sequences, *figures = await super()._generate_one(
             prompt, tool_dict, tools, group_id

@@ -12,7 +12,7 @@ import numpy as np
 from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import NarrowedResponse, Phase, Place, Response, Trajectory
+from tandem_plugin.training.calls import NarrowedResponse, Phase, Response, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_trl.engine import Engine
@@ -85,7 +85,7 @@ class TRLRun(TandemRun):
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.begin(self.rules, Place.of(phase, step, generation, row), step, by_team)
+                Trajectory.at(self.rules, phase, step, generation, row, step=step, by_team=by_team)
                 for row in range(first, first + prompts)
             ],
         )

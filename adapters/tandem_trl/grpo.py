@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
-from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.command import VARIABLE, environment_settings, merged, split_arguments
 from tandem_trl.rollouts import tandem_rollouts
 from tandem_trl.settings import is_tandems, settings_of_file, split_flag
@@ -56,8 +55,7 @@ def prepare(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str]) -> None:
     """Run TRL's script in tandem."""
     try:
-        if running_version("trl") is None:
-            raise ConfigError("trainer-not-installed", trainer="trl")
+        GRPOSettings.version()  # or an error
         import trl
         from trl.scripts import grpo
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of, untested
+from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of
 from tandem_trl import lora
 
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
@@ -61,8 +61,8 @@ _OF_TWO = (
 _OF_RLOO = (
     *_OF_TWO,
     _WITHOUT_IMAGES,
-    untested("compute_loss", ("tandem_trl.rloo.TandemRLOOTrainer",), "loss"),
-    untested("_compute_loss", ("trl.trainer.rloo_trainer.RLOOTrainer",), "loss"),
+    Unsupported.untested("compute_loss", ("tandem_trl.rloo.TandemRLOOTrainer",), "loss"),
+    Unsupported.untested("_compute_loss", ("trl.trainer.rloo_trainer.RLOOTrainer",), "loss"),
 )
 
 _OF_GRPO = (
@@ -73,8 +73,8 @@ _OF_GRPO = (
         lambda on, run: bool(on) and (run("vllm_mode") == "server" or bool(run("tools"))),
         "trl-images-untested",
     ),
-    untested("loss_type", SOUND_LOSSES, "loss"),
-    *(untested(method, SOUND_TRAINERS, "loss") for method in _LOSS_METHODS),
+    Unsupported.untested("loss_type", SOUND_LOSSES, "loss"),
+    *(Unsupported.untested(method, SOUND_TRAINERS, "loss") for method in _LOSS_METHODS),
 )
 
 

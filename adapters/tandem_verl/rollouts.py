@@ -12,7 +12,7 @@ from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
-from tandem_plugin.training.calls import ClientDelegate, Place, Response, Trajectory
+from tandem_plugin.training.calls import ClientDelegate, Phase, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.validation import ANSWERER, answerer_of
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
@@ -88,8 +88,8 @@ def make_trajectory(
     if ROW not in sample:
         raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
-    place = Place.of("validation" if validate else "training", step, "row", row, session)
-    return Trajectory.begin(rules, place, step, by_team)
+    phase: Phase = "validation" if validate else "training"
+    return Trajectory.at(rules, phase, step, "row", row, session, step=step, by_team=by_team)
 
 
 class WorkerInTandem(ForeignBase):  # type: ignore[misc]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.versions import running_version
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, broken, is_on, is_set, untested
+from tandem_plugin.unsupported import Option, Unsupported, is_on, is_set
 from tandem_verl.lora import check_adapter
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ _UNSUPPORTED = (
     ),
     Unsupported(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
     Unsupported(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
-    untested("trainer.device", (None, "cuda", "cpu"), "npu"),
+    Unsupported.untested("trainer.device", (None, "cuda", "cpu"), "npu"),
     Unsupported(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Unsupported(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Unsupported(
@@ -130,16 +129,16 @@ _UNSUPPORTED = (
         "verl-weights-bypass-loading",
     ),
     *(
-        broken("algorithm.adv_estimator", (name,), why, SOUND_ESTIMATORS)
+        Unsupported.broken("algorithm.adv_estimator", (name,), why, SOUND_ESTIMATORS)
         for name, why in BROKEN_ESTIMATORS.items()
     ),
-    untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
+    Unsupported.untested("algorithm.adv_estimator", SOUND_ESTIMATORS, "custom_estimator"),
     Unsupported(
         "algorithm.kl_ctrl.type",
         lambda kind, of: kind == "adaptive" and bool(of("algorithm.use_kl_in_reward")),
         "verl-adaptive-kl",
     ),
-    untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
+    Unsupported.untested(f"{_ACTOR}.strategy", _SOUND_ENGINES, "{value}"),
     Unsupported(
         "critic.strategy",
         lambda engine, of: of("algorithm.adv_estimator") == "gae" and engine not in _SOUND_ENGINES,
@@ -165,7 +164,7 @@ _UNSUPPORTED = (
     ),
     Unsupported(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
     Unsupported(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
-    untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
+    Unsupported.untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
     Unsupported("tandem.rollouts", is_set, "verl-setting-of-openrlhf"),
 )
 """The table, in the order in which settings are checked."""
@@ -188,8 +187,7 @@ class VerlRun(TrainerRun):
     @classmethod
     def untested_version(cls) -> str:
         """Only a development version may be allowed."""
-        is_development = "dev" in (running_version(cls.package) or "")
-        return "development_version" if is_development else ""
+        return "development_version" if "dev" in cls.version() else ""
 
     def setting(self, name: str) -> Any:
         """A setting by its dotted path."""

@@ -44,11 +44,6 @@ class Place:
     phase: Phase
     numbers: tuple[int | str, ...]
 
-    @classmethod
-    def of(cls, phase: Phase, *numbers: int | str) -> Place:
-        """The place with these numbers."""
-        return cls(phase, numbers)
-
     def seed(self, base: int, call: int) -> int:
         """The tandem seed of a call, by its number from 0; base: the run's seed."""
         return derive_seed(base, self.phase, *self.numbers, call)
@@ -148,11 +143,19 @@ class Trajectory:
     started: int = 0
 
     @classmethod
-    def begin(cls, rules: TandemRules, place: Place, step: int, by_team: bool = True) -> Trajectory:
-        """A response of a run with these rules.
+    def at(
+        cls,
+        rules: TandemRules,
+        phase: Phase,
+        *numbers: int | str,
+        step: int,
+        by_team: bool = True,
+    ) -> Trajectory:
+        """The response at a :class:`Place` of a run with these rules.
 
         step: the trainer's, which a schedule may depend on. by_team: whether the junior writes.
         """
+        place = Place(phase, numbers)
         return cls(
             rules.for_step(step) if by_team else None,
             partial(place.seed, rules.config.seed),

@@ -54,6 +54,14 @@ class TrainerRun(ABC):
     settings of its own puts them there, over what a run has there."""
 
     @classmethod
+    def version(cls) -> str:
+        """The trainer's version; raises :class:`ConfigError` if it is not installed."""
+        version = running_version(cls.package)
+        if version is None:
+            raise ConfigError("trainer-not-installed", trainer=cls.package)
+        return version
+
+    @classmethod
     def untested_version(cls) -> str:
         """The name in :attr:`unproven` that allows other series of the trainer; may be empty."""
         return "version"
@@ -162,12 +170,8 @@ def start(run: TrainerRun, tandem: TandemConfig) -> Start:
 def _check_versions(trainer: type[TrainerRun], unproven: Unproven) -> None:
     """Write warnings about the versions of a trainer and of vLLM to the log, or raise."""
     for package in (trainer.package, "vllm"):
-        version = running_version(package)
-        if version is None:
-            if package == trainer.package:
-                raise ConfigError("trainer-not-installed", trainer=package)
-            continue
-        if package not in MADE_FOR:
+        version = trainer.version() if package == trainer.package else running_version(package)
+        if version is None or package not in MADE_FOR:
             continue
         verdict = judge_version(package, version, f"{package} {version}")
         name = trainer.untested_version()

@@ -5,6 +5,7 @@ Random loops of every kind are those of test_random_loops.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -49,7 +50,7 @@ def facts_of_two_turns() -> ResponseAuthorship:
 
 def test_facts_name_the_runs_junior() -> None:
     rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
-    trajectory = Trajectory.begin(rules, Place.of("training", 3), 0)
+    trajectory = Trajectory.at(rules, "training", 3, step=0)
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
@@ -72,7 +73,7 @@ def test_row_of_a_narrowed_response_is_admitted() -> None:
 @pytest.mark.parametrize("step", [1, 3])
 def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
     rules = TandemRules(TandemConfig.from_mapping(ANNEALED), VOCABULARY)
-    trajectory = Trajectory.begin(rules, Place.of("training", step), step)
+    trajectory = Trajectory.at(rules, "training", step, step=step)
     call = trajectory.call(PROMPT)
     # The engine has the settings of the run, which do not know the step.
     chosen = rules.for_request(call.request)
@@ -95,6 +96,25 @@ def test_senior_that_answers_alone_leaves_no_facts() -> None:
     assert call.request == "off"
     call.returned([5])
     assert trajectory.facts(PROMPT, [5], [1]) is None
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_segments_are_the_latest_calls_and_of_equal_ones_the_smallest_seed(
+    order: tuple[int, ...],
+) -> None:
+    """Of the explanations of one response, the same one whichever call came first."""
+    calls = [
+        (7, [1], [9, 2, 3]),  # explains all of it by itself
+        (5, [1, 9], [2]),
+        (4, [1, 9], [2]),
+        (6, [1, 9, 2], [3]),
+    ]
+    trajectory = Trajectory(RULE, lambda number: calls[order[number]][0])
+    for number in order:
+        trajectory.call(calls[number][1]).returned(calls[number][2])
+    facts = trajectory.facts([1], [9, 2, 3], [0, 1, 1])
+    assert facts is not None
+    assert facts.segments == ((4, 1, 2), (6, 2, 3))
 
 
 def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:
@@ -212,8 +232,8 @@ def test_extras_of_a_call_are_its_own_and_keep_the_loops() -> None:
 
 
 def test_place_gives_each_call_a_seed_that_no_other_place_gives() -> None:
-    places = [Place.of(phase, *numbers) for phase in ("training", "validation")
+    places = [Place(phase, numbers) for phase in ("training", "validation")
               for numbers in ((3, 1), (31,), (3, "1"), ("epoch", 3, 1))]  # fmt: skip
     seeds = [place.seed(7, call) for place in places for call in range(3)]
     assert len(set(seeds)) == len(seeds)
-    assert Place.of("training", 3, 1).seed(7, 2) == derive_seed(7, "training", 3, 1, 2)
+    assert Place("training", (3, 1)).seed(7, 2) == derive_seed(7, "training", 3, 1, 2)

@@ -334,8 +334,10 @@ def test_validation_rows_are_whose_they_should_be() -> None:
     check_validation_rows([alone], False, RULES)
     with refused("row-without-authorship"):
         check_validation_rows([GOOD, alone], True, RULES)
-    with refused("validation-written-by-team"):
-        check_validation_rows([alone, GOOD], False, RULES)
+    untrained = narrowed(GOOD, segments=(), senior=(), trained=())
+    for of_the_team in (GOOD, untrained):
+        with refused("validation-written-by-team"):
+            check_validation_rows([alone, of_the_team], False, RULES)
     for team in (True, False):
         with refused("trajectory-failed", error="RequestError: no."):
             check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)

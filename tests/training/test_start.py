@@ -16,7 +16,7 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.training import start as module
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.start import Start, TrainerRun, start
-from tandem_plugin.unsupported import Unsupported, is_on, untested
+from tandem_plugin.unsupported import Unsupported, is_on
 
 HANDOVER = {"schedule": "handover", "after": 8, "steps": 4}
 
@@ -27,7 +27,7 @@ class Run(TrainerRun):
 
     package = "verl"
     unsupported = (
-        untested("estimator", (None, "grpo"), "estimator"),
+        Unsupported.untested("estimator", (None, "grpo"), "estimator"),
         Unsupported("tandem.lambda_jun", is_on, "trl-imitation-unsupported"),
         Unsupported("tandem", lambda tandem, _: tandem.seed == 9, "verl-mask-as-length"),
     )

@@ -33,7 +33,7 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 from trl_trainer import word_tokenizer
 
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.training.calls import Place, Trajectory
+from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.server import VLLMServer
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
@@ -44,7 +44,7 @@ from tandem_trl.async_rollouts import (
 )
 
 TANDEM = {"schedule": "word", "cap": 4, "measure_every": 0}
-PLACE = Place.of("training", 3, 1)
+PLACE = ("training", 3, 1)
 
 
 VOCABULARY = Vocabulary(PIECES, "a test")
@@ -62,7 +62,7 @@ def rules(**settings: Any) -> TandemRules:
 
 def conversation(*turns: tuple[list[int], list[int]]) -> tuple[Trajectory, list[Any]]:
     """A trajectory of turns, each its prompt and its tokens, and TRL's rows of it."""
-    trajectory = Trajectory.begin(rules(), PLACE, 1)
+    trajectory = Trajectory.at(rules(), *PLACE, step=1)
     records = []
     for prompt, tokens in turns:
         trajectory.call(prompt).returned(tokens)
@@ -297,7 +297,7 @@ def test_request_carries_its_turn_and_is_not_repeated_once_it_is_rejected(
     async def turn() -> Any:
         application = web.Application()
         application.router.add_post("/v1/completions", answer)
-        call = Trajectory.begin(rules(), PLACE, 1).call([1, 2])
+        call = Trajectory.at(rules(), *PLACE, step=1).call([1, 2])
         async_rollouts._call.set(call)
         async with TestServer(application) as server, aiohttp.ClientSession() as session:
             loop = bare_loop(str(server.make_url("")).rstrip("/"))

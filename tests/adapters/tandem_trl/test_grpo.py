@@ -16,6 +16,7 @@ from made_runs import command_of, made_run
 from refused import refused
 
 from tandem_plugin import TandemConfig
+from tandem_plugin.training import start
 from tandem_plugin.training.command import PREFIX, split_arguments
 from tandem_trl import grpo
 
@@ -57,7 +58,7 @@ def test_one_settings_file_is_the_same_run_in_every_trainer(tmp_path: Path) -> N
 
 
 def test_command_without_trl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpo, "running_version", lambda name: None)
+    monkeypatch.setattr(start, "running_version", lambda name: None)
     with pytest.raises(SystemExit, match=r"trl is not installed .* \[trainer-not-installed\]"):
         grpo.main(["--tandem.schedule", "word"])
 
