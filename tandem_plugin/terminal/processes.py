@@ -38,7 +38,7 @@ def end_with_this_process() -> None:
         return
     mark = secrets.token_hex(8)
     _guards.append(started_guard(mark))
-    os.environ[MARK] = marked(os.environ, mark)
+    os.environ.update(marked(os.environ, mark))
     parent, main = os.getpid(), threading.main_thread().ident
     os.register_at_fork(after_in_child=lambda: _begin_forked(parent, main))
 
@@ -61,9 +61,13 @@ def end_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def marked(environ: Mapping[str, str], mark: str) -> str:
-    """The value of :data:`MARK` with a further mark."""
-    return " ".join([*environ.get(MARK, "").split(), mark])
+def marked(environ: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The variables of an environment that has a further mark.
+
+    A process that gives itself a title, such as vLLM's engine core, writes it over the environment
+    by which it is found, unless ``setproctitle`` is told not to.
+    """
+    return {MARK: " ".join([*environ.get(MARK, "").split(), mark]), "SPT_NOENV": "1"}
 
 
 def started_guard(mark: str) -> subprocess.Popen[bytes]:

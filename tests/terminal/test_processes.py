@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -168,9 +167,14 @@ def test_followed_page_is_whole_and_nothing_was_started_for_it(
     assert (place / "rollouts.html").read_text().rstrip().endswith("</html>")
 
 
-def test_marks_add_up_and_each_finds_its_own() -> None:
-    environ: dict[str, Any] = {MARK: marked({MARK: "outer"}, "inner")}
-    sleeper = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+@pytest.mark.parametrize("titled", [False, True])
+def test_marks_add_up_and_each_finds_its_own(titled: bool) -> None:
+    """Also a process that has put a title where its environment was."""
+    if titled:
+        pytest.importorskip("setproctitle", reason="setproctitle is not installed")
+    environ = marked({MARK: "outer"}, "inner")
+    title = "import setproctitle; setproctitle.setproctitle('A title ' * 9); " if titled else ""
+    sleeper = [sys.executable, "-c", f"{title}import time; print(flush=True); time.sleep(60)"]
     with subprocess.Popen(
         sleeper, env=os.environ | environ, stdout=subprocess.PIPE, text=True
     ) as process:

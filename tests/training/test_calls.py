@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.seeds import derive_seed
+from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of, ranges_of
 from tandem_plugin.training.calls import Place, Response, Trajectory
 from tandem_plugin.training.checks import check_rows
@@ -115,6 +115,15 @@ def test_segments_are_the_latest_calls_and_of_equal_ones_the_smallest_seed(
     facts = trajectory.facts([1], [9, 2, 3], [0, 1, 1])
     assert facts is not None
     assert facts.segments == ((4, 1, 2), (6, 2, 3))
+
+
+def test_samples_of_one_call_have_the_seeds_that_the_engine_gives_them() -> None:
+    trajectory = Trajectory(RULE, lambda call: 100 + call)
+    call = trajectory.call(PROMPT)
+    for index in (1, 0):
+        call.returned(FIRST, index)
+    assert [call.seed for call in trajectory.calls] == [sample_seed(100, 1), sample_seed(100, 0)]
+    assert len({call.seed for call in trajectory.calls}) == 2
 
 
 def test_response_of_which_nothing_is_trained_has_the_first_calls_seed() -> None:

@@ -163,6 +163,9 @@ def test_engines_metrics_are_those_of_what_came_since_the_last_step(
     assert log.step([(first + second).to_row(), second.to_row()]) == {}
     # An engine that was started anew counts from nothing.
     assert log.step([second.to_row(), second.to_row()]) == named(other)
+    # Another number of engines: each counts from nothing.
+    assert log.step([second.to_row()]) == named(other)
+    assert log.step([first.to_row(), second.to_row()]) == named(together)
 
 
 def test_a_rate_of_nothing_is_left_out() -> None:

@@ -11,6 +11,8 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES
+from tandem_plugin.training import run as run_module
 from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import counters_of_engines
@@ -54,6 +56,36 @@ def test_update_trains_on_the_batch_that_was_admitted_last_and_on_none_that_was_
         run.admit([replace(row, facts=None)])
     with refused("row-not-checked"):
         run.check_update([row])
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"measure_every": 0}, []),
+        ({"measure_every": 8}, [RPC_MEASURES]),
+        ({"measure_every": 0, "partner_logprobs": True}, [RPC_MEASURES]),
+        ({"mode": "speculative", "drafts": 2, "measure_every": 0}, [RPC_DRAFT_STATS]),
+        ({"mode": "speculative", "drafts": 2, "measure_every": 1}, [RPC_DRAFT_STATS, RPC_MEASURES]),
+    ],
+)
+def test_engines_are_asked_for_what_they_count(settings: dict[str, Any], names: list[str]) -> None:
+    asked: list[str] = []
+
+    def counters(name: str) -> list[dict[str, Any]]:
+        asked.append(name)
+        return []
+
+    started(**settings).engine_metrics(counters)
+    assert asked == names
+
+
+def test_model_is_identified_when_it_first_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of the Hub comes after the run began; what replaces it is no part of the run."""
+    contents = iter([None, "first", "second"])
+    monkeypatch.setattr(run_module, "mark_of", lambda model: next(contents))
+    run = started()
+    marks = [run.note("organisation/model").marks["senior's start"] for _ in range(3)]
+    assert marks == [None, "first", "first"]
 
 
 def test_update_that_left_the_imitation_term_out_stops() -> None:

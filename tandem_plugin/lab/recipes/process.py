@@ -18,7 +18,7 @@ from typing import Any
 
 from tandem_plugin.errors import is_code
 from tandem_plugin.lab.recipes.run import Command
-from tandem_plugin.terminal.processes import MARK, end_marked, marked, started_guard
+from tandem_plugin.terminal.processes import end_marked, marked, started_guard
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _ERROR = re.compile(rb"^(?:.*?\b)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): .+")
@@ -71,7 +71,7 @@ def run_trainer(
     with log.open("ab") as file, _guarded(mark):
         process = subprocess.Popen(
             command.arguments,
-            env={**variables, MARK: marked(variables, mark), "PYTHONUNBUFFERED": "1"},
+            env={**variables, **marked(variables, mark), "PYTHONUNBUFFERED": "1"},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
