@@ -70,6 +70,9 @@ class TandemTrainer(ForeignBase):  # type: ignore[misc]
             )
             self._tandem.answerer = answerer
             measured = await super(TandemTrainer, trainer).eval(*arguments, **options)
+            if answerer == "senior":
+                accuracy, problems = measured.get("eval/all/avg_score"), len(self.eval_dataset)
+                measured |= self._tandem.senior_alone.validated(accuracy, problems)
             metrics |= named(measured, answerer) if validation == "both" else measured
         self._tandem.forget_validation()
         return metrics

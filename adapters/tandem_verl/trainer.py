@@ -25,6 +25,7 @@ from tandem_plugin.training.validation import (
 )
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
+from tandem_verl.keep_seniors import accuracy_of
 from tandem_verl.rollouts import ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 from tandem_verl.start import TOKEN_ESTIMATORS, check_prompts
@@ -67,18 +68,20 @@ class AddressedPrompts(Delegate):
     def __init__(self, batches: Collection[dict[str, Any]], answerer: Answerer) -> None:
         super().__init__(batches)
         self._answerer = answerer
+        self.count = 0
+        """Of the prompts so far."""
 
     def __len__(self) -> int:
         return len(self._target)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        first = 0
+        self.count = 0
         for batch in self._target:
             count = len(next(iter(batch.values())))
             addressed = np.array([self._answerer] * count, dtype=object)
-            numbers = np.array(range(first, first + count), dtype=object)
+            numbers = np.array(range(self.count, self.count + count), dtype=object)
+            self.count += count
             yield {**batch, ANSWERER: addressed, ROW: numbers}
-            first += count
 
 
 class TrainerInTandem(ForeignBase):  # type: ignore[misc]
@@ -226,8 +229,12 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         try:
             for answerer in answerers(self._tandem.config.validation):
                 self._tandem_answerer = answerer
-                self.val_dataloader = AddressedPrompts(prompts, answerer)
-                metrics |= named(super()._validate(), answerer)
+                addressed = self.val_dataloader = AddressedPrompts(prompts, answerer)
+                measured = super()._validate()
+                if answerer == "senior":
+                    accuracy = accuracy_of(measured)
+                    measured |= self._tandem.senior_alone.validated(accuracy, addressed.count)
+                metrics |= named(measured, answerer)
         finally:
             self._tandem_answerer, self.val_dataloader = None, prompts
         self._tandem_engine_metrics()  # the team's counts here do not belong to the next step

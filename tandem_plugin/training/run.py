@@ -25,6 +25,7 @@ from tandem_plugin.training.checks import (
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import EngineLog, batch_metrics, counters_of_engines
 from tandem_plugin.training.rows import Row, write_step
+from tandem_plugin.training.senior_alone import SeniorAlone
 from tandem_plugin.training.validation import Answerer
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class TandemRun:
         self._measuring = EngineLog(MeasureSums)
         self._marks: dict[str, str | None] = {}
         self._is_warned = False
+        self.senior_alone = SeniorAlone()
 
     @classmethod
     def start(cls, rules: TandemRules, *arguments: Any) -> Self:

@@ -29,6 +29,7 @@ from tandem_plugin.request import OFF
 from tandem_plugin.training.authorship_wire import ranges_of
 from tandem_plugin.training.calls import NarrowedResponse, Trajectory
 from tandem_plugin.training.checkpoint_note import NOTE
+from tandem_plugin.training.senior_alone import CHANGE
 
 VOCABULARY = Vocabulary(PIECES, "a test")
 SETTINGS = {"schedule": "word", "p": P, "cap": CAP, "seed": 3, "measure_every": 0}
@@ -115,6 +116,8 @@ class HeldToTheDuties(ABC):
     """The calls of a response."""
     extra: ClassVar[Mapping[str, Any]] = {"mine": 1}
     """Extra arguments that the loop itself gives its calls; the request is added to them."""
+    accuracy: float = 1.0
+    """The mean reward of a validation."""
 
     @abstractmethod
     def begin(self, step: int = 1, model: str = MODEL, **tandem: Any) -> None:
@@ -320,8 +323,18 @@ class HeldToTheDuties(ABC):
         half = len(answered) // 2
         assert answered == [True] * half + [False] * half
         assert half == self.turns * PROMPTS
-        assert {f"team/{name}" for name in names if not name.startswith("team/")} <= names
+        alone = {name for name in names if not name.startswith("team/")} - {CHANGE}
+        assert {f"team/{name}" for name in alone} <= names
         assert any(name.startswith("team/") for name in names)
+
+    def test_fall_of_the_senior_alone_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.begin()
+        assert self.validate()[CHANGE] == 0
+        assert "WARNING" not in capsys.readouterr().err
+        self.accuracy = 0.0
+        assert self.validate()[CHANGE] == -1
+        said = capsys.readouterr().err
+        assert "WARNING: the senior alone solves 0.0% of the validation problems, 100.0" in said
 
     def test_validation_is_checked(self) -> None:
         self.begin(validation="team")

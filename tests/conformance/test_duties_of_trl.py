@@ -126,10 +126,18 @@ class OfGRPOTrainer(HeldToTheDuties):
             reward_func_names=["reward"],
             reward_weights=torch.ones(1),
             _logs={"rewards": {"reward": [0.0, 1.0] * PROMPTS}},
-            _metrics={"train": defaultdict(list)},
+            _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
+            eval_dataset=range(PROMPTS),
+            log=self.log,
             _tokenize_prompts=lambda prompts: (prompts, None, {}),
             _tool_call_loop=self.tool_loop,
         )
+
+    def log(self, logs: dict[str, float]) -> None:
+        """TRL's: the means of what was collected in an evaluation, which begins anew."""
+        collected = self.trainer._metrics["eval"]
+        logs |= {name: sum(values) / len(values) for name, values in collected.items()}
+        collected.clear()
 
     def answer(self, prompts: Any, **_: Any) -> Any:
         """TRL's ``VLLMGeneration.generate``."""
@@ -201,8 +209,11 @@ class OfGRPOTrainer(HeldToTheDuties):
     def validate(self) -> Mapping[str, Any]:
         self.trainer.model.training = False
         self.generated(1)
+        self.trainer._metrics["eval"]["reward"].append(self.accuracy)
+        logs: dict[str, float] = {}
+        self.trainer.log(logs)
         self.trainer.model.training = True
-        return {}
+        return logs
 
     def update_without_term(self) -> None:
         raise NotImplementedError

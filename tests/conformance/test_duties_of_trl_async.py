@@ -78,7 +78,10 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
         "imitate": "lambda_jun is rejected at the start",
         "engine_in_tandem": "the user starts the server",
         **dict.fromkeys(
-            ("validate", "validate_both", "validation_is_checked", "validation_is_not_measured"),
+            (
+                *("validate", "validate_both", "validation_is_checked"),
+                *("validation_is_not_measured", "fall_of_the_senior_alone_is_reported"),
+            ),
             NO_VALIDATION,
         ),
     }

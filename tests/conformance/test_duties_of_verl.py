@@ -137,7 +137,7 @@ class TrainerV1:
             self.driver.answerer = batch["tandem_answerer"][0]
             self.driver.play(batch["tandem_row"], validates=True)
         self.replay_buffer.sample()
-        return {"val-core/a/acc/mean@1": 1.0}
+        return {"val-core/a/acc/mean@1": self.driver.accuracy}
 
     def _build_replay_buffer(self) -> Any:
         def sample() -> tuple[Any, dict[str, Any]]:

@@ -40,7 +40,7 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
     (_SAMPLES, in_place_of("SamplesGenerator", generation.Generator)),
     (_MAKER, in_place_of("RemoteExperienceMaker", training.Maker)),
     (_TRAINER, _actor("PPOTrainer", training.SynchronousTrainer)),
-    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.named_metrics)),
+    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.NamedMetrics())),
     (_ASYNC, _actor("GenerateSamplesActor", generation.ResumedGenerator)),
     (_ASYNC, _actor("TrainingActor", training.Trainer)),
     (_ASYNC, _actor("PPOTrainerAsync")),

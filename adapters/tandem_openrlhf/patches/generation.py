@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tandem_openrlhf.batch import row_of_sample
@@ -14,6 +15,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.senior_alone import SeniorAlone
 from tandem_plugin.training.validation import ANSWERER, answerers, named
 
 if TYPE_CHECKING:
@@ -113,21 +115,32 @@ class ResumedGenerator(ForeignBase):  # type: ignore[misc]
         super().fit(episode, total_consumed_prompts)
 
 
-def named_metrics(
-    original: Callable[..., Any],
-    loader: DataLoader[Any],
-    samples: Sequence[Experience],
-    *arguments: Any,
-    **options: Any,
-) -> dict[str, float]:
+class NamedMetrics:
     """The metrics of an evaluation, with separate names for the team's results.
 
     Touches: ``compute_eval_metrics``, which names evaluations only by their data set. Goes when:
     OpenRLHF lets plugins evaluate.
     """
-    metrics: dict[str, float] = {}
-    for answerer in answerers("both"):
-        answered = [sample for sample in samples if getattr(sample, ANSWERER) == answerer]
-        if answered:
-            metrics |= named(original(loader, answered, *arguments, **options), answerer)
-    return metrics
+
+    def __init__(self) -> None:
+        self._alone = SeniorAlone()
+
+    def __call__(
+        self,
+        original: Callable[..., Any],
+        loader: DataLoader[Any],
+        samples: Sequence[Experience],
+        *arguments: Any,
+        **options: Any,
+    ) -> dict[str, float]:
+        """The metrics of each who answered."""
+        metrics: dict[str, float] = {}
+        for answerer in answerers("both"):
+            answered = [sample for sample in samples if getattr(sample, ANSWERER) == answerer]
+            if answered:
+                metrics |= named(original(loader, answered, *arguments, **options), answerer)
+            if answered and answerer == "senior":
+                rewards = [float(sample.rewards[0]) for sample in answered]
+                problems = len({str(sample.prompts[0]) for sample in answered})
+                metrics |= self._alone.validated(fmean(rewards), problems)
+        return metrics

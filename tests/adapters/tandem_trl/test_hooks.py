@@ -58,6 +58,10 @@ HOOKS = [
         )
         for trainer in ("GRPOTrainer", "RLOOTrainer")
     ),
+    *(
+        ("trl", f"{trainer}.log", ["self", "logs", "start_time"])
+        for trainer in ("GRPOTrainer", "RLOOTrainer")
+    ),
     ("trl.scripts.grpo", "main", ["script_args", "training_args", "model_args", "dataset_args"]),
 ]
 
@@ -75,6 +79,8 @@ def test_hook_is_where_the_adapter_expects_it(
 def test_what_the_adapter_reads_of_trl_is_there() -> None:
     trainer = inspect.getsource(importlib.import_module("trl.trainer.grpo_trainer"))
     for text in (
+        'self._metrics[mode]["reward"].append(',
+        "for key, val in self._metrics[mode].items()",
         'extra_fields.pop("env_mask", None)',
         'completion_mask * inputs["tool_mask"]',
         'self._logs["rewards"][name].extend(',
