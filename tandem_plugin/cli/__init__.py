@@ -24,6 +24,7 @@ from tandem_plugin.lab.commands.init import init
 from tandem_plugin.lab.commands.plan import plan
 from tandem_plugin.lab.commands.replay import replay
 from tandem_plugin.lab.commands.rollout import rollout
+from tandem_plugin.lab.commands.show import show
 from tandem_plugin.lab.commands.train import train
 from tandem_plugin.lab.commands.view import view
 from tandem_plugin.terminal.output import JsonOption, print_json
@@ -81,6 +82,7 @@ command(short_help="List schedules and boundary resolvers, plugins' included.")(
 command(short_help="Print the path of a file that a trainer needs.")(path)
 command(short_help="Let senior and junior answer problems, into one file.")(rollout)
 command(short_help="Write an HTML page of rollouts, coloured by author.")(view)
+command(short_help="Print one response in the terminal, coloured by author.")(show)
 command(short_help="Recompute every author and compare with the record.")(replay)
 command("eval", short_help="Evaluate seniors: alone, with juniors, drift.")(evaluate)
 command(short_help="Print the paper's tables for two or more seniors.")(compare)

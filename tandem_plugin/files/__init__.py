@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 _LOCKED = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 """The system's errors if a different process has a lock; EACCES on some network mounts."""
 
-_PAGE_MARK = b"Made by tandem-plugin"
+PAGE_MARK = b"Made by tandem-plugin"
 """In the last lines of every page that `tandem view` and `tandem report` write."""
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -193,13 +193,16 @@ def check_outputs(inputs: Mapping[str, Iterable[str | Path]], *outputs: Path) ->
             raise OutputError("output-overwrites-input", output=output, what=f"the {role} {file!r}")
 
 
-def check_page(page: Path) -> None:
-    """Raise :class:`OutputError` if a page would replace a file that is no page of tandem's."""
+def check_page(page: Path, mark: bytes = PAGE_MARK) -> None:
+    """Raise :class:`OutputError` if a page would replace a file that is no page of tandem's.
+
+    mark: what every such file contains.
+    """
     try:
         if page.stat().st_size == 0:
             return
         with open_file(page) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            is_own = content.find(_PAGE_MARK) >= 0
+            is_own = content.find(mark) >= 0
     except FileNotFoundError:
         return
     except OSError as error:

@@ -65,6 +65,24 @@ def print_fields(fields: Mapping[str, object]) -> None:
     table_console().print(table)
 
 
+def text_console(is_coloured: bool | None) -> Console:
+    """The console for long texts, which are not wrapped here.
+
+    is_coloured: None for colours if stdout is a terminal.
+    """
+    from tandem_plugin.terminal.safe_console import SafeConsole
+
+    if is_coloured is None:
+        return SafeConsole(highlight=False, soft_wrap=True)
+    return SafeConsole(
+        highlight=False,
+        soft_wrap=True,
+        force_terminal=is_coloured,
+        color_system="standard" if is_coloured else None,
+        no_color=not is_coloured,
+    )
+
+
 def table_console() -> Console:
     """The console for tables: as wide as the terminal; lines of logs and pipes are not wrapped."""
     from tandem_plugin.terminal.safe_console import SafeConsole

@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.terminal.output import JsonOption, echo, print_json
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ def view(
             "missing yet. An open page loads itself again, at the same place.",
         ),
     ] = False,
+    table: Annotated[
+        Literal["wandb"] | None,
+        typer.Option(
+            help="Write a table of all responses instead of the page, NAME.table.json: "
+            "`wandb.Table(**json.load(file))` takes it.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write one self-contained HTML page of rollouts, each coloured by author.
@@ -72,9 +80,11 @@ def view(
         if not follow or not (run.exists() or run.absolute().parent.is_dir()):
             rollout_files(run)  # raises
     first, *others = rollouts
-    place = out or _page_of(rollouts)
+    if table and follow:
+        raise ConfigError("view-table-follows")
+    place = out or _page_of(rollouts, ".table.json" if table else ".html")
     page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), others=others)
-    result = _follow(page) if follow else page.write()
+    result = _follow(page) if follow else page.write_table() if table else page.write()
     if json:
         print_json(result)
         return
@@ -106,22 +116,22 @@ def _follow(page: RolloutsPage) -> dict[str, Any]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _page_of(runs: Sequence[Path]) -> Path:
+def _page_of(runs: Sequence[Path], ending: str) -> Path:
     """The page of a run is next to it; that of several, in the folder that they have in common."""
     if len(runs) > 1:
         from tandem_plugin.lab.viewer.live import run_names
 
         shared = os.path.commonpath([run.resolve().parent for run in runs])
-        return Path(shared, "-and-".join(run_names(runs)).replace("/", "-") + ".html")
+        return Path(shared, "-and-".join(run_names(runs)).replace("/", "-") + ending)
     (rollouts,) = runs
     if rollouts.suffix == ".jsonl" and not rollouts.is_dir():
-        return rollouts.with_suffix(".html")
+        return rollouts.with_suffix(ending)
     from tandem_plugin.lab.rollouts.rollout import RolloutError
 
     folder = rollouts.resolve()
     if not folder.name:
         raise RolloutError("rollout-file-name-invalid", path=rollouts)
-    return folder.with_name(folder.name + ".html")
+    return folder.with_name(folder.name + ending)
 
 
 def _counted(result: dict[str, Any]) -> str:
@@ -132,9 +142,10 @@ def _counted(result: dict[str, Any]) -> str:
 def _report(result: dict[str, Any]) -> None:
     from rich.filesize import decimal
 
-    totals = result["of"]
-    echo(f"Wrote {result['page']}: {result['responses']:,} responses, {decimal(result['bytes'])}.")
-    if result["without_room"]:
+    written = result.get("page") or result["table"]
+    echo(f"Wrote {written}: {result['responses']:,} responses, {decimal(result['bytes'])}.")
+    if result.get("without_room"):
+        totals = result["of"]
         shown = (
             f"{result[name]:,} of {totals[name]:,} {name}"
             for name in ("responses", "problems", "steps")

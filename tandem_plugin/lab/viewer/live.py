@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.errors import TokenizerError
-from tandem_plugin.files import check_outputs, check_page, write_file
+from tandem_plugin.files import PAGE_MARK, check_outputs, check_page, write_file
 from tandem_plugin.files.checkpoints import model_files
 from tandem_plugin.lab.rollouts.rollout import RolloutError
 from tandem_plugin.lab.rollouts.rollout_file import (
@@ -20,6 +20,7 @@ from tandem_plugin.lab.rollouts.rollout_file import (
     run_file,
 )
 from tandem_plugin.lab.viewer.page import Live, ShownResponses, make_page, page_index
+from tandem_plugin.lab.viewer.table import TABLE_MARK, table_json, table_rows
 from tandem_plugin.progress import ShownProgress, waiting
 
 _LOOKS_MS = 5000
@@ -59,6 +60,7 @@ class RolloutsPage:
         self._states: dict[Path, _State] = {}
         self._is_live = False
         self._is_checked = False
+        self._mark = PAGE_MARK
 
     def write(self) -> dict[str, Any]:
         """Write the page of what is there; what it shows. Raises if that is nothing."""
@@ -128,8 +130,38 @@ class RolloutsPage:
         new = {*states}.difference(self._states)
         return not any(grades_file(file) in new for file in earlier)
 
+    def write_table(self) -> dict[str, Any]:
+        """Write all responses as a table, in place of the page; what it has.
+
+        It is the JSON of what ``wandb.Table`` takes, with the columns of :data:`COLUMNS`. Raises
+        like :meth:`write`.
+        """
+        self._mark = TABLE_MARK
+        shown = self._list([rollout_files(run) for run in self._runs], is_growing=False)
+        with ShownProgress() as progress:
+            task = progress.add_task("table", total=len(shown.listed))
+            rows = table_rows(shown, lambda: progress.advance(task))
+        self._check(shown, len(rows))
+        write_file(self.page, table_json(rows))
+        return {
+            "table": str(self.page),
+            "responses": len(rows),
+            "unread_lines": len(shown.unshown),
+            "first_unread": first_unread(shown) if shown.unshown else None,
+            "bytes": self.page.stat().st_size,
+        }
+
     def _read(self, files: Sequence[Sequence[Path]], is_growing: bool) -> None:
         """Take in what came since the last call; files: of each run."""
+        shown = self._list(files, is_growing)
+        with ShownProgress() as progress:
+            task = progress.add_task("view", total=len(shown.listed))
+            shown.take(self._room, lambda: progress.advance(task))
+        if not is_growing or shown.listed or shown.unread:
+            self._check(shown, len(shown.responses))
+
+    def _list(self, files: Sequence[Sequence[Path]], is_growing: bool) -> ShownResponses:
+        """List the responses that came since the last call."""
         self._choose_tokenizers(files)
         if self._shown is None:
             self._shown = ShownResponses(self._names)
@@ -141,10 +173,7 @@ class RolloutsPage:
         with ShownProgress() as progress:
             task = progress.add_task("list", total=sum(f.stat().st_size for f in shown.files))
             shown.read(lambda count: progress.advance(task, count), is_growing)
-            task = progress.add_task("view", total=len(shown.listed))
-            shown.take(self._room, lambda: progress.advance(task))
-        if not is_growing or shown.listed or shown.unread:
-            self._check(shown)
+        return shown
 
     def _choose_tokenizers(self, files: Sequence[Sequence[Path]]) -> None:
         """The tokenizer of each run that has files; the page must not replace what is read."""
@@ -164,14 +193,14 @@ class RolloutsPage:
 
     def _check_page(self) -> None:
         if not self._is_checked:
-            check_page(self.page)
+            check_page(self.page, self._mark)
         self._is_checked = True
 
-    def _check(self, shown: ShownResponses) -> None:
+    def _check(self, shown: ShownResponses, count: int) -> None:
         """Raise if the tokenizer belongs to a different run, or nothing can be shown."""
         files = shown.files
         name = str(files[0] if len(files) == 1 else files[0].parent)
-        if len(shown.misread) > len(shown.responses):
+        if len(shown.misread) > count:
             raise TokenizerError(
                 "view-tokenizer-differs",
                 tokenizer=", ".join({*self._tokenizers.values()}),
@@ -179,7 +208,7 @@ class RolloutsPage:
                 misread=len(shown.misread),
                 first=shown.misread[0],
             )
-        if not shown.responses:
+        if not count:
             raise RolloutError("view-nothing-to-show", name=name, reason=first_unread(shown))
 
     def _write(self, live: Live | None) -> dict[str, Any]:

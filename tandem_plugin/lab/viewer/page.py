@@ -10,7 +10,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,20 +221,14 @@ class ShownResponses:
             if size > room:
                 self.without_room = len(some) - place
                 return
-            row = self._read(response)
+            viewed = self._view(response)
             on_taken()
-            if isinstance(row, str):
-                self._misfits.append((self._name(response.file), response.line, row))
+            if viewed is None:
                 continue
+            row, _, (columns, legend, content) = viewed
             turns = turns_of(prompt_of(row.fields))
             self.problems.setdefault(
                 response.problem, (self.numbers[response.problem], _summary(turns))
-            )
-            grades = self._grades.get(response.file)
-            grade = grades.of(row) if grades else None
-            reading = self._readings[response.run]
-            columns, legend, content = view_response(
-                row, grade, reading.token_bytes, reading.special
             )
             place_in_part = self._part.add(response.problem, turns, content)
             entry = {
@@ -254,6 +248,31 @@ class ShownResponses:
                 self._packed.append(self._part.packed())
                 size += len(self._packed[-1])
                 self._part = _Part()
+
+    def views(
+        self,
+    ) -> Iterator[tuple[Listed, Rollout, Mapping[str, Any] | None, Mapping[str, Any], str]]:
+        """(place, row, grade, columns, text) of each response, by run, file and line.
+
+        One that cannot be shown is left out, and listed in :attr:`unshown`.
+        """
+        for response in sorted(self.listed, key=_place):
+            if (viewed := self._view(response)) is not None:
+                row, grade, (columns, _, content) = viewed
+                yield response, row, grade, columns, json.loads(content)["text"]
+
+    def _view(
+        self, response: Listed
+    ) -> tuple[Rollout, Mapping[str, Any] | None, tuple[dict[str, Any], set[str], bytes]] | None:
+        """A response, its grade and what is seen of it; None, and noted, if it cannot be shown."""
+        row = self._read(response)
+        if isinstance(row, str):
+            self._misfits.append((self._name(response.file), response.line, row))
+            return None
+        grades = self._grades.get(response.file)
+        grade = grades.of(row) if grades else None
+        reading = self._readings[response.run]
+        return row, grade, view_response(row, grade, reading.token_bytes, reading.special)
 
     @property
     def parts(self) -> list[str]:

@@ -117,14 +117,14 @@ def view_response(
     ``surprise`` (length of the token's text, the partner's surprise at it), with lengths in UTF-16
     code units and surprises in nats, None where unknown.
     """
-    authors = _authors(row)
+    authors = authors_of(row)
     authored = authored_text(row.response_ids, authors, token_bytes)
     graded = row.fields if grade is None else grade
     counts = [0] * (UNTRAINED + 1)
     for author, tokens in authored.spans:
         counts[author] += tokens
     spans, shared = _lengths(authored)
-    facts = list(_facts(row, grade))
+    facts = facts_of(row, grade)
     if counts[UNTRAINED]:
         facts.append(f"{counts[SENIOR]:,} tokens trained on")
     surprises = partner_surprises(row, authors)
@@ -166,7 +166,8 @@ def _lengths(authored: AuthoredText) -> tuple[list[int], list[int]]:
     return [number for span, length in spans for number in (*span, length)], shared
 
 
-def _authors(row: Rollout) -> Sequence[int]:
+def authors_of(row: Rollout) -> Sequence[int]:
+    """Who wrote each token, by the numbers of :mod:`tandem_plugin.spans`."""
     if row.authorship is None:
         return [SENIOR] * len(row.response_ids)
     if row.seed is None:
@@ -278,6 +279,11 @@ def _utf16_length(text: str) -> int:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(sum(known) / len(known), 4) if known else None
+
+
+def facts_of(row: Rollout, grade: Mapping[str, Any] | None) -> list[str]:
+    """What a row and its grade say about the response, in words for people."""
+    return list(_facts(row, grade))
 
 
 def _facts(row: Rollout, grade: Mapping[str, Any] | None) -> Iterable[str]:

@@ -19,7 +19,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.rollouts import rollout_file
 from tandem_plugin.lab.rollouts.rollout import Rollout, check_row
 from tandem_plugin.lab.viewer.page import make_page
-from tandem_plugin.lab.viewer.responses import _facts, is_truncated, token_lengths
+from tandem_plugin.lab.viewer.responses import facts_of, is_truncated, token_lengths
 from tandem_plugin.spans import JUNIOR, OTHER, SENIOR, UNKNOWN, UNTRAINED, authored_text
 
 HOSTILE = [
@@ -128,7 +128,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("fields", "facts"), ANSWERS.values(), ids=list(ANSWERS))
 def test_answer_is_the_graded_one_or_that_of_the_last_box(fields: dict[str, Any], facts: list[str]):
     row = parsed(tandem_row(gts=["4"], **fields))
-    assert list(_facts(row, None))[:-1] == facts
+    assert facts_of(row, None)[:-1] == facts
 
 
 def parsed(row: dict[str, Any]) -> Rollout:
