@@ -13,7 +13,7 @@ OPENRLHF_VENV = $(VENV)-openrlhf$(addprefix -vllm-,$(filter-out 0.29.0,$(VLLM)))
 TRAINERS_HERE = tests/adapters tests/conformance integration_tests/adapters
 
 .PHONY: help browser demo demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
-  test-engines test-trainers test-openrlhf-core test-openrlhf test-skyrl test-long test-vllm test-newest-vllm \
+  test-docs test-engines test-trainers test-openrlhf-core test-openrlhf test-skyrl test-long test-vllm test-newest-vllm \
   test-oldest-vllm test-newest test-gpu constraints release docs lint clean
 
 help:
@@ -76,6 +76,8 @@ test-openrlhf-core test-openrlhf: $(OPENRLHF_VENV)/.ready
 	$(<D)/bin/python -m pytest -m "$(or $(M),(openrlhf or trl)$(if $(filter %core,$@), and not long))" $(TRAINERS_HERE)
 test-skyrl: $(VENV)-skyrl/.ready
 	$(<D)/bin/python -m pytest -m "$(or $(M),skyrl and not long)" $(TRAINERS_HERE)
+test-docs: docs $(VENV)/.test-ready browser
+	$(BIN)/python -m pytest integration_tests/docs
 test-long: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m "long and not (openrlhf or trl)" integration_tests
 	$(MAKE) test-oldest-vllm test-newest-vllm

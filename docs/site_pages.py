@@ -36,6 +36,9 @@ SOURCES = {"cli.md": "docs/generate_cli.py", "troubleshooting.md": "tandem_plugi
 _COPIES = "files/"
 """Where the site has copies of other files that a page links to."""
 
+_RARELY_MEANT = ("changelog.md", _COPIES)
+"""Pages that the site's search lists after others, for they name everything."""
+
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
 _FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
@@ -71,6 +74,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Rewrites links to files of the repository for the site, and sets the page's edit link."""
     place = page.file.src_uri
+    if place.startswith(_RARELY_MEANT):
+        page.meta.setdefault("search", {"boost": 0.2})
     is_copy = place.startswith(_COPIES)
     source = PAGES.get(place, place.removeprefix(_COPIES) if is_copy else f"docs/{place}")
     repository = address()

@@ -18,6 +18,7 @@ from typer.main import get_command
 from tandem_plugin import TandemConfig, draws, list_resolvers, list_schedules
 from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.cli import app
+from tandem_plugin.lab.recipes.settings import read_recipe, written
 from tandem_plugin.lab.rollouts import run
 from tandem_plugin.plugins import hookspecs, loading, using_plugins
 from tandem_plugin.plugins.selection import parameter_names
@@ -243,6 +244,20 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path):
                 command, rest = command.commands[rest[0]], rest[1:]
             known = {option for p in command.params for option in p.opts}
             assert {word for word in rest if word.startswith("-")} <= known
+
+
+def test_settings_that_the_tasks_set_are_those_of_a_recipe(tmp_path: Path):
+    """Of each ``tandem train --set``; a schedule's own name is the reader's."""
+    commands = "".join(snippets("tasks.md", "bash"))
+    assignments = re.findall(r"--set '?([^\s']+)", commands)
+    assert len(assignments) > 8
+    file = tmp_path / "recipe.yaml"
+    file.write_text(written("trl"), encoding="utf-8")
+    for assignment in {*assignments} - {"tandem.schedule=prefix"}:
+        recipe, _ = read_recipe(file, [assignment])
+        name, _, value = assignment.partition("=")
+        read = recipe.tandem["images"] if name == "tandem.images" else getattr(recipe, name)
+        assert value.lower() in str(read).lower()
 
 
 def test_every_command_that_a_page_or_a_refusal_names_exists():
