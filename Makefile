@@ -106,10 +106,8 @@ $(VENV)-docs/bin/python $(VENV)-release/bin/python:
 	$(PYTHON) -m venv $(@:/bin/python=)
 release docs: TOOLS = $(VENV)-$@/bin/python
 release: $(VENV)-release/bin/python
-	rm -rf dist
 	$(TOOLS) -m pip install --quiet build twine
-	$(TOOLS) -m build
-	$(TOOLS) -m twine check --strict dist/*
+	.ci/release $(TOOLS)
 docs: $(VENV)-docs/bin/python
 	$(TOOLS) -m pip install --quiet --editable ".[docs]"
 	$(TOOLS) docs/generate_cli.py

@@ -22,6 +22,7 @@ PAGES = {
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
+    "releasing.md": "RELEASING.md",
     "first-steps.md": "docs/notebooks/first_steps.ipynb",
     "demo.md": "examples/demo/README.md",
     "study.md": "examples/study/README.md",

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 NOTEBOOK = DOCS / "notebooks" / "first_steps.ipynb"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "RELEASING.md")
+    ),
     *sorted(DOCS.glob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
 ]
