@@ -23,6 +23,10 @@ from tandem_plugin.schedules import Schedule, SoloWordSchedule
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
+AUTO = "auto"
+"""The value of ``drafts`` with which an engine chooses a table by timing its steps at startup."""
+MAX_AUTO_DRAFTS = 8
+"""The most drafts that it chooses."""
 
 
 def _by_batch_size(drafts: Any) -> Any:
@@ -83,6 +87,7 @@ class TandemConfig(BaseModel):
     drafts: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DRAFT_TOKENS)]
         | dict[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=0, le=MAX_DRAFT_TOKENS)]]
+        | Literal["auto"]
         | None,
         BeforeValidator(_by_batch_size),
     ] = Field(
@@ -90,7 +95,8 @@ class TandemConfig(BaseModel):
         description="How many tokens the junior drafts between two forward passes of the senior in "
         "the speculative mode: a number, or a table with the number from each batch size on, such "
         "as {1: 8, 16: 4, 64: 0}; a batch size is the number of requests in a step of the engine. "
-        f"null takes {DEFAULT_DRAFT_TOKENS}.",
+        "auto times steps when the engine starts, and chooses a table with at most "
+        f"{MAX_AUTO_DRAFTS} drafts. null takes {DEFAULT_DRAFT_TOKENS}.",
     )
     junior_stream: bool = Field(
         False,
@@ -243,6 +249,8 @@ class TandemConfig(BaseModel):
             return 0
         if isinstance(self.drafts, dict):
             return max(self.drafts.values())
+        if isinstance(self.drafts, str):  # AUTO
+            return MAX_AUTO_DRAFTS
         return self.drafts or DEFAULT_DRAFT_TOKENS
 
     @property

@@ -25,6 +25,7 @@ def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
     assert TandemConfig.from_mapping({"mode": "speculative"}).max_drafts == 4
     settings = {"mode": "speculative", "drafts": 7}
     assert TandemConfig.from_mapping(settings).max_drafts == 7
+    assert TandemConfig.from_mapping(settings | {"drafts": "auto"}).max_drafts == 8
 
 
 @given(
@@ -84,7 +85,10 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ("setting-invalid", [{"mode": "fast"}, {"validation": "junior"}, {"require": "yes"}]),
         ("setting-invalid", [{"unproven": 1}, {"unproven": [1]}]),
         ("unproven-not-list", [{"unproven": "megatron"}, {"unproven": "[megatron]"}]),
-        ("setting-invalid", [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", True)]),
+        (
+            "setting-invalid",
+            [SPECULATIVE | {"drafts": drafts} for drafts in (0, 33, "4", "fast", True)],
+        ),
         ("setting-invalid", [SPECULATIVE | {"drafts": {1: 4, size: 2}} for size in (0, "many")]),
         (
             "setting-invalid",

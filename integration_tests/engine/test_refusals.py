@@ -331,11 +331,27 @@ def test_a_table_of_drafts_is_vllms_own(checkpoints: dict[str, Path]) -> None:
         config = configure(checkpoints["senior"], settings, max_num_seqs=50)
         lengths = draft_lengths(config)
         single = configure(checkpoints["senior"], {"mode": "speculative", "drafts": {1: 3, 8: 3}})
-    assert lengths[1:] == [6] * 2 + [2] * 37 + [0] * 11
+    assert [n for (n,) in lengths[1:]] == [6] * 2 + [2] * 37 + [0] * 11
     assert config.speculative_config.num_speculative_tokens == 6
     assert config.scheduler_config.scheduler_cls is None
     assert single.speculative_config.num_speculative_tokens_per_batch_size is None
-    assert set(draft_lengths(single)) == {3}
+    assert set(draft_lengths(single)) == {frozenset([3])}
+
+
+@needs_drafting
+def test_an_engine_that_chooses_its_drafts_prepares_for_all(checkpoints: dict[str, Path]) -> None:
+    from tandem_plugin.engine.speculative.draft_choice import CANDIDATES
+    from tandem_plugin.engine.speculative.speculator import draft_lengths
+
+    settings = {"mode": "speculative", "drafts": "auto"}
+    with on_runner("v2"):
+        config = configure(checkpoints["senior"], settings, max_num_seqs=50)
+        with refused("drafts-auto-too-few-requests", max_num_seqs=3, least=4):
+            configure(checkpoints["senior"], settings, max_num_seqs=3)
+    assert draft_lengths(config) == [frozenset(CANDIDATES)] * 51
+    table = config.speculative_config.num_speculative_tokens_per_batch_size
+    assert table == [(1, 47, 8), (48, 48, 4), (49, 49, 2), (50, 50, 0)]
+    assert config.speculative_config.num_speculative_tokens == 8
 
 
 @needs_drafting

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,31 @@ def note_steps(worker: Any) -> None:
 
     _broken.setdefault((Scheduler, "schedule"), theirs)
     Scheduler.schedule = schedule
+
+
+def drafts_by_size(worker: Any) -> list[int]:
+    """The scheduler's number of drafts for each batch size, from one request on."""
+    lookup: list[int] = _core().scheduler.dynamic_sd_lookup
+    return lookup[1:]
+
+
+def choose_drafts_by(worker: Any, seconds: dict[int, dict[int, float]]) -> dict[int, int]:
+    """Let the engine choose its drafts anew, by these times of steps instead of its own."""
+    from tandem_plugin.engine.speculative.step_timing import choose_drafts
+
+    return choose_drafts(_core(), lambda size, drafts: seconds.get(size, {}).get(drafts))  # type: ignore[arg-type]
+
+
+def _core() -> Any:
+    """The engine core in whose process this worker is: it has called."""
+    from vllm.v1.engine.core import EngineCore
+
+    frame = sys._getframe()
+    while frame is not None:
+        if isinstance(core := frame.f_locals.get("self"), EngineCore):
+            return core
+        frame = frame.f_back  # type: ignore[assignment]
+    raise AssertionError("the worker is in a process of its own")
 
 
 def noted_steps(worker: Any) -> list[tuple[int, int, int, list[int]]]:

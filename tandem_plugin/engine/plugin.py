@@ -28,6 +28,7 @@ def register() -> None:
         )
         from tandem_plugin.engine.speculative.patches import (
             capture_each_batch_size,
+            choose_drafts_at_startup,
             draft_with_the_junior,
             let_runner_v2_draft,
         )
@@ -39,6 +40,7 @@ def register() -> None:
         drop_encodings_with_prefixes()
         draft_with_the_junior()
         capture_each_batch_size()
+        choose_drafts_at_startup()
         let_runner_v2_draft()
         wrap_engine_config()
     except Exception as error:

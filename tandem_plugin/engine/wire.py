@@ -50,6 +50,14 @@ def asks_for_tandem(additional_config: Any) -> bool:
     return isinstance(additional_config, Mapping) and "tandem" in additional_config
 
 
+def chooses_drafts(additional_config: Any) -> bool:
+    """Whether an engine's ``additional_config`` lets it choose its numbers of drafts at startup."""
+    if not asks_for_tandem(additional_config):
+        return False
+    settings = additional_config["tandem"]
+    return isinstance(settings, Mapping) and settings.get("drafts") == "auto"
+
+
 @dataclass(frozen=True, slots=True)
 class DraftStats:
     """The outcomes of a request's or an engine's drafts, for tandem requests only."""

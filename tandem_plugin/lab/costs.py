@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, repeat
 
+from tandem_plugin.engine.speculative.draft_choice import tokens_per_round
 from tandem_plugin.lab.planning import PlannedModel
-
-ACCEPTED = 0.96
-"""The share of its own drafts that a senior accepts: measured 0.96 to 0.98 on an H200."""
-_P = 0.5
-"""The senior's share of tokens under the default schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +84,6 @@ def step_seconds(
     operations = 2 * model.parameters * rows * load.requests
     depth = model.layers + (model.states.layers if model.states else 0)
     return depth * LAYER + read / card.bandwidth + operations / card.arithmetic
-
-
-def tokens_per_round(drafts: int, accepted: float = ACCEPTED, p: float = _P) -> float:
-    """Tokens that a round of so many drafts writes, if authors are drawn token by token.
-
-    1 + s + ... + s^(k-1) + p s^k, with s = (1 - p) + p a: the junior keeps its own drafts, and the
-    senior its share a of those that it would have written.
-    """
-    kept = (1 - p) + p * accepted
-    powers = list(accumulate(repeat(kept, drafts), lambda power, s: power * s, initial=1.0))
-    return sum(powers[:-1]) + p * powers[-1]
 
 
 def expected(

@@ -15,7 +15,6 @@ from tandem_plugin.lab.costs import (
     Load,
     expected,
     step_seconds,
-    tokens_per_round,
 )
 from tandem_plugin.lab.planning import PlannedModel, planned_cache
 
@@ -63,16 +62,6 @@ def test_step_is_layers_weights_cache_and_arithmetic() -> None:
     weights, cache = 2 * 4_022_468_096, 64 * 1_000 * 36 * 2 * 8 * 128 * 2
     by_hand = 36 * LAYER + (weights + cache) / 4.7e12 + 2 * 4_022_468_096 * 5 * 64 / 840e12
     assert step_seconds(card, QWEN3_4B, load, rows=5) == pytest.approx(by_hand)
-
-
-@pytest.mark.parametrize(("drafts", "accepted"), [(1, 1.0), (4, 0.95), (8, 0.5)])
-def test_tokens_of_a_round_are_those_of_a_chain_of_coins(drafts: int, accepted: float) -> None:
-    """Enumerated: each draft is the junior's own, or the senior's, which accepts it or not."""
-    kept = 0.5 + 0.5 * accepted
-    rounds = sum(kept**kept_drafts for kept_drafts in range(drafts))
-    assert tokens_per_round(drafts, accepted) == pytest.approx(rounds + 0.5 * kept**drafts)
-    if drafts == 4:
-        assert tokens_per_round(4, 0.95) == pytest.approx(4.30, abs=0.005)
 
 
 def test_quantised_junior_is_faster_and_changes_nothing_of_the_senior() -> None:

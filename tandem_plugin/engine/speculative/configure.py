@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.config import TandemConfig
+from tandem_plugin.config import AUTO, TandemConfig
+from tandem_plugin.engine.speculative.draft_choice import CANDIDATES, ranges_of
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
 from tandem_plugin.engine.unsupported import EngineView, Row, is_older, of
 from tandem_plugin.unsupported import (
@@ -21,6 +21,10 @@ from tandem_plugin.unsupported import (
 if TYPE_CHECKING:
     from vllm.config import ModelConfig, VllmConfig
     from vllm.engine.arg_utils import EngineArgs
+
+
+_USUAL_REQUESTS = 256
+"""Requests at once, for what is captured if the arguments name no ``max_num_seqs``."""
 
 
 def _drafts(value: Any, option: Option) -> bool:
@@ -70,7 +74,7 @@ def ask_for_drafts(
         "revision": revision,
         "code_revision": code_revision,
         "num_speculative_tokens": config.max_drafts,
-        "num_speculative_tokens_per_batch_size": _ranges(config.drafts),
+        "num_speculative_tokens_per_batch_size": table_of_setting(config.drafts, args.max_num_seqs),
         "draft_sample_method": "probabilistic",
         "rejection_sample_method": "standard",
     }
@@ -88,15 +92,21 @@ def make_junior_the_draft(vllm_config: VllmConfig, junior: ModelConfig) -> None:
     speculative.draft_model_config = junior
 
 
-def _ranges(drafts: int | dict[int, int] | None) -> list[tuple[int, int, int]] | None:
-    """A table of drafts as vLLM's, of (first batch size, last, drafts); None without one.
+def table_of_setting(
+    drafts: int | dict[int, int] | str | None, requests: int | None
+) -> list[tuple[int, int, int]] | None:
+    """vLLM's table for the setting; None without one. requests: ``max_num_seqs``, if it is set.
 
-    vLLM applies the last number to all larger batch sizes.
+    That of ``auto`` holds until the engine has started, and has every number it may choose. vLLM
+    captures graphs for each of them, up to the largest size that has it.
     """
+    if drafts == AUTO:
+        first = max(1, (requests or _USUAL_REQUESTS) - len(CANDIDATES) + 1)
+        sizes = [1, *range(first + 1, first + len(CANDIDATES))]
+        return ranges_of(dict(zip(sizes, sorted(CANDIDATES, reverse=True), strict=True)))
     if not isinstance(drafts, dict) or len(set(drafts.values())) == 1:
         return None
-    firsts = [*drafts, max(drafts) + 1]
-    return [(first, after - 1, drafts[first]) for first, after in pairwise(firsts)]
+    return ranges_of(drafts)
 
 
 def _has_experts_in_ranks(size: Any, option: Option) -> bool:
@@ -137,9 +147,19 @@ _DRAFTING = (
         },
     ),
     Row(
+        "config.scheduler_config.max_num_seqs",
+        lambda requests, option: option("tandem.drafts") == AUTO and requests < len(CANDIDATES),
+        "drafts-auto-too-few-requests",
+        fields={
+            "max_num_seqs": of("config.scheduler_config.max_num_seqs"),
+            "least": len(CANDIDATES),
+        },
+    ),
+    Row(
         "tandem.drafts",
         lambda drafts, option: (
-            isinstance(drafts, dict) and option("config.parallel_config.data_parallel_size") > 1
+            (isinstance(drafts, dict) or drafts == AUTO)
+            and option("config.parallel_config.data_parallel_size") > 1
         ),
         "drafts-data-parallel",
         fields={"drafts": of("tandem.max_drafts")},

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.engine.wire import RPC_DRAFT_STATS, SPECULATIVE_PREFIX, asks_for_tandem
+from tandem_plugin.engine.wire import (
+    RPC_DRAFT_STATS,
+    SPECULATIVE_PREFIX,
+    asks_for_tandem,
+    chooses_drafts,
+)
 from tandem_plugin.patching.after_import import after_import
 from tandem_plugin.patching.wrapping import wrap_once
 
@@ -15,11 +20,15 @@ if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig, VllmConfig
     from vllm.config.compilation import CUDAGraphMode
     from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.engine.core import EngineCore
     from vllm.v1.outputs import DraftTokenIds
     from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
     from vllm.v1.worker.gpu.model_runner import GPUModelRunner
     from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
+    from tandem_plugin.engine.speculative.draft_choice import Lengths
+
+_CORE = "vllm.v1.engine.core"
 _RUNNER = "vllm.v1.worker.gpu.model_runner"
 _GRAPHS = "vllm.v1.worker.gpu.cudagraph_utils"
 
@@ -47,6 +56,16 @@ def capture_each_batch_size() -> None:
     graph. Goes when: vLLM's dispatch searches for the next graph of a batch's own length.
     """
     after_import(_GRAPHS, _wrap_graphs)
+
+
+def choose_drafts_at_startup() -> None:
+    """Let an engine with ``drafts: auto`` time its steps before its first request.
+
+    Touches: ``EngineCore.__init__``, and then ``Scheduler.dynamic_sd_lookup``. Versions: 0.29 to
+    0.32. Why: vLLM reads a table of drafts from the configuration, when no step has been timed yet.
+    Goes when: vLLM lets a plugin set the number of drafts of each step.
+    """
+    after_import(_CORE, _wrap_core)
 
 
 def let_runner_v2_draft() -> None:
@@ -140,6 +159,17 @@ def _wrap_runner(runner: ModuleType) -> None:
         wrap_once(runner.GPUModelRunner, "take_draft_token_ids", take)
 
 
+def _wrap_core(core: ModuleType) -> None:
+    def init(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> None:
+        original(owner, *rest, **more)
+        if chooses_drafts(owner.vllm_config.additional_config):
+            from tandem_plugin.engine.speculative.step_timing import choose_drafts
+
+            choose_drafts(owner)
+
+    wrap_once(core.EngineCore, "__init__", init)
+
+
 def _wrap_graphs(graphs: ModuleType) -> None:
     def init(original: Callable[..., Any], manager: CudaGraphManager) -> None:
         original(manager)
@@ -155,10 +185,10 @@ def _wrap_graphs(graphs: ModuleType) -> None:
     wrap_once(graphs.CudaGraphManager, "_init_candidates", init)
 
 
-def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: list[int]) -> None:
+def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: Lengths) -> None:
     """Keep the whole graphs that batch sizes use, and offer each batch those of its length.
 
-    full: the mode of whole graphs. lengths: the number of drafts, by batch size.
+    full: the mode of whole graphs. lengths: the numbers of drafts, by batch size.
 
     For up to four requests and ``drafts`` of ``{1: 2, 3: 0}``, with requests x tokens of each::
 
@@ -186,7 +216,7 @@ def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: list[i
 
 
 def _graphs_in_use(
-    descs: list[BatchExecutionDescriptor], lengths: list[int]
+    descs: list[BatchExecutionDescriptor], lengths: Lengths
 ) -> dict[int, list[BatchExecutionDescriptor]]:
     """The smallest fitting graph of every batch size, by its tokens per request, smallest first."""
     captured: dict[int, list[BatchExecutionDescriptor]] = {}
@@ -194,10 +224,11 @@ def _graphs_in_use(
         if desc.uniform_token_count is not None:  # no graph of mixed batches
             captured.setdefault(desc.uniform_token_count, []).append(desc)
     used: dict[int, list[BatchExecutionDescriptor]] = {width: [] for width in captured}
-    for requests, drafts in enumerate(lengths[1:], start=1):
-        fitting = (d for d in captured.get(drafts + 1, []) if d.num_reqs >= requests)
-        if (smallest := next(fitting, None)) and smallest not in used[drafts + 1]:
-            used[drafts + 1].append(smallest)
+    for requests, numbers in enumerate(lengths[1:], start=1):
+        for drafts in numbers:
+            fitting = (d for d in captured.get(drafts + 1, []) if d.num_reqs >= requests)
+            if (smallest := next(fitting, None)) and smallest not in used[drafts + 1]:
+                used[drafts + 1].append(smallest)
     return used
 
 

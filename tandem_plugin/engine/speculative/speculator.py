@@ -29,9 +29,11 @@ from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGra
 from vllm.v1.worker.gpu.sample.gumbel import gumbel_sample
 from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
 
+from tandem_plugin.engine.speculative.draft_choice import CANDIDATES, Lengths
 from tandem_plugin.engine.speculative.draft_model import JuniorPass, TandemJunior, read_step
 from tandem_plugin.engine.speculative.drafting import DraftMasks
 from tandem_plugin.engine.speculative.step import DraftingState
+from tandem_plugin.engine.wire import chooses_drafts
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -67,7 +69,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self.banned = torch.zeros(self.vocab_size, dtype=torch.bool, device=device)
         """See :class:`~tandem_plugin.engine.speculative.step.JuniorDrafts`."""
         self._lengths = draft_lengths(vllm_config)
-        self._can_skip_drafts = 0 in self._lengths[1:]
+        self._can_skip_drafts = any(0 in lengths for lengths in self._lengths[1:])
         self.requested_drafts: int | None = None
         """Number of drafts that the scheduler requested, if the runner does not pass it: set by
         :func:`~tandem_plugin.engine.speculative.patches.draft_with_the_junior`."""
@@ -373,9 +375,9 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
         device: torch.device,
         mode: CUDAGraphMode,
         width: int,
-        lengths: list[int],
+        lengths: Lengths,
     ) -> None:
-        """width: tokens per request, for sizes. lengths: number of drafts by batch size."""
+        """width: tokens per request, for sizes. lengths: from :func:`draft_lengths`."""
         super().__init__(_without_table(vllm_config), device, mode, width)
         self._width = width
         self._capture_descs = {
@@ -391,26 +393,31 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
 
 
 def _of_lengths(
-    descs: list[BatchExecutionDescriptor], lengths: list[int]
+    descs: list[BatchExecutionDescriptor], lengths: Lengths
 ) -> Iterator[RoundDescriptor]:
     """The graphs for the batch sizes of each of vLLM's descriptions, in their order."""
     sizes = sorted(desc.num_reqs for desc in descs)
     for desc in descs:
         smaller = max((size for size in sizes if size < desc.num_reqs), default=0)
-        of_sizes = set(lengths[smaller + 1 : desc.num_reqs + 1])
+        of_sizes = set().union(*lengths[smaller + 1 : desc.num_reqs + 1])
         for drafts in sorted(of_sizes, reverse=True):
             yield RoundDescriptor(**vars(desc), drafts=drafts)
 
 
-def draft_lengths(vllm_config: VllmConfig) -> list[int]:
-    """The number of drafts for each batch size up to the largest; the first entry is for size 0."""
+def draft_lengths(vllm_config: VllmConfig) -> Lengths:
+    """The numbers of drafts of each batch size up to the largest; the first entry is for size 0.
+
+    One number per size, but for ``drafts: auto``, whose table is chosen after startup.
+    """
     speculative, largest = vllm_config.speculative_config, vllm_config.scheduler_config.max_num_seqs
     most = speculative.num_speculative_tokens
+    if chooses_drafts(vllm_config.additional_config):
+        return [frozenset(CANDIDATES)] * (largest + 1)
     table = speculative.num_speculative_tokens_per_batch_size
     if table is None:
-        return [most] * (largest + 1)
+        return [frozenset([most])] * (largest + 1)
     lengths: list[int] = build_dynamic_sd_schedule_lookup(table, largest, most)
-    return lengths
+    return [frozenset([length]) for length in lengths]
 
 
 def _without_table(vllm_config: VllmConfig) -> VllmConfig:

@@ -7,11 +7,11 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
+from tandem_plugin.engine.speculative.draft_choice import table_of
 from tandem_plugin.lab.commands.options import (
     EngineOption,
     JuniorOption,
@@ -100,22 +100,6 @@ def drafts(
         typer.echo(f"mode: speculative\ndrafts: {table}")
     else:
         typer.echo("mode: lockstep\n# No number of drafts was faster at any of these batch sizes.")
-
-
-def table_of(speeds: Speeds, largest: int) -> dict[int, int]:
-    """The setting ``drafts`` derived from measured speeds. largest: ``max_num_seqs``."""
-    sizes = sorted(speeds)
-    # Of equally fast ones the fewest drafts: 0 if none is faster than lockstep.
-    best = {size: max(sorted(speeds[size]), key=speeds[size].__getitem__) for size in sizes}
-    table = {1: best[sizes[0]]}
-    for size, following in pairwise(sizes):
-        fewer = best[following] < best[size]
-        table[size + 1 if fewer else following] = best[following]
-    if sizes[-1] < largest:
-        table[sizes[-1] + 1] = 0
-    changes = [(1, table[1])]
-    changes += [(size, n) for (_, before), (size, n) in pairwise(table.items()) if n != before]
-    return dict(changes)
 
 
 def _numbers(option: str, text: str) -> list[int]:

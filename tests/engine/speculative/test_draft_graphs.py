@@ -20,7 +20,8 @@ from vllm.v1.worker.gpu import cudagraph_utils
 from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 
 from tandem_plugin.engine.speculative import patches
-from tandem_plugin.engine.speculative.configure import _ranges
+from tandem_plugin.engine.speculative.configure import table_of_setting
+from tandem_plugin.engine.speculative.draft_choice import CANDIDATES
 from tandem_plugin.engine.speculative.speculator import RoundGraphs, draft_lengths
 
 FULL, PIECEWISE = CUDAGraphMode.FULL, CUDAGraphMode.PIECEWISE
@@ -56,9 +57,10 @@ class Drafting(SimpleNamespace):
         return self.num_speculative_tokens_per_batch_size is not None
 
 
-def config(drafts: int | dict[int, int], *, tandem: bool = True) -> Any:
+def config(drafts: int | dict[int, int] | str, *, tandem: bool = True) -> Any:
     """An engine's configuration, with vLLM's default sizes of graphs."""
     most = max(drafts.values()) if isinstance(drafts, dict) else drafts
+    most = max(CANDIDATES) if drafts == "auto" else most
     compilation = SimpleNamespace(
         cudagraph_mode=CUDAGraphMode.FULL_AND_PIECEWISE,
         max_cudagraph_capture_size=None,
@@ -69,7 +71,8 @@ def config(drafts: int | dict[int, int], *, tandem: bool = True) -> Any:
     found = SimpleNamespace(
         model_config=SimpleNamespace(enforce_eager=False),
         speculative_config=Drafting(
-            num_speculative_tokens=most, num_speculative_tokens_per_batch_size=_ranges(drafts)
+            num_speculative_tokens=most,
+            num_speculative_tokens_per_batch_size=table_of_setting(drafts, SEQS),
         ),
         num_speculative_tokens=most,
         uniform_decode_query_len=most + 1,
@@ -78,7 +81,7 @@ def config(drafts: int | dict[int, int], *, tandem: bool = True) -> Any:
         cache_config=SimpleNamespace(use_kda_recoverssm=False),
         compilation_config=compilation,
         performance_mode="balanced",
-        additional_config={"tandem": {}} if tandem else {},
+        additional_config={"tandem": {"drafts": drafts}} if tandem else {},
     )
     VllmConfig._set_cudagraph_sizes(found)
     return found
@@ -96,7 +99,8 @@ def missing(manager: Any, of: Any) -> dict[int, Any]:
     """The batch sizes within the largest graph that decode without a whole one of their own."""
     found = {}
     largest = of.compilation_config.max_cudagraph_capture_size
-    for requests, length in enumerate(draft_lengths(of)[1:], start=1):
+    for requests, lengths in enumerate(draft_lengths(of)[1:], start=1):
+        (length,) = lengths
         tokens = requests * (length + 1)
         if tokens > largest:
             continue
@@ -172,8 +176,8 @@ def test_every_round_has_the_graph_of_its_batch_sizes_length(
     drafts: int | dict[int, int],
 ) -> None:
     of = config(drafts)
-    lengths = draft_lengths(of)
-    rounds = RoundGraphs(of, CPU, CUDAGraphMode.FULL_DECODE_ONLY, WIDTH, lengths)
+    rounds = RoundGraphs(of, CPU, CUDAGraphMode.FULL_DECODE_ONLY, WIDTH, draft_lengths(of))
+    lengths = [length for (length,) in draft_lengths(of)]
     rounds._graphs_captured = True
     captured = rounds._capture_descs[FULL]
     assert len(set(captured)) == len(captured)
@@ -192,4 +196,25 @@ def test_every_round_has_the_graph_of_its_batch_sizes_length(
         taken.add(graph)
     assert taken == set(captured), "none is captured that no batch takes"
     assert rounds.of(3, 31) is None
-    assert of.speculative_config.num_speculative_tokens_per_batch_size == _ranges(drafts)
+    assert of.speculative_config.num_speculative_tokens_per_batch_size == table_of_setting(
+        drafts, SEQS
+    )
+
+
+def test_an_engine_that_chooses_its_drafts_has_whole_graphs_for_each_choice() -> None:
+    """Of every batch size up to vLLM's largest graph, whatever is chosen after startup."""
+    of = config("auto")
+    manager = senior_graphs(of)
+    rounds = RoundGraphs(of, CPU, CUDAGraphMode.FULL_DECODE_ONLY, WIDTH, draft_lengths(of))
+    rounds._graphs_captured = True
+    largest = of.compilation_config.max_cudagraph_capture_size
+    for requests in range(1, SEQS + 1):
+        for drafts in CANDIDATES:
+            tokens = requests * (drafts + 1)
+            if tokens <= largest - 9:  # vLLM rounds sizes up to whole requests
+                graph = manager.dispatch(requests, tokens, drafts + 1, 0)
+                assert (graph.cg_mode, graph.uniform_token_count) == (FULL, drafts + 1)
+            if WIDTH * requests <= largest:
+                graph = rounds.of(requests, drafts)
+                assert graph is not None
+                assert graph.drafts == drafts

@@ -117,6 +117,7 @@ def config(table: Any) -> Any:
             use_fp64_gumbel=False,
         ),
         parallel_config=SimpleNamespace(data_parallel_size=1, data_parallel_rank=0),
+        additional_config={"tandem": {}},
     )  # fmt: skip
 
 

@@ -1,61 +1,18 @@
-"""The table of drafts that follows from measured speeds, whatever these are."""
+"""What ``tandem drafts`` rejects before it starts an engine."""
 
 from __future__ import annotations
 
-import itertools
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
-from tandem_plugin.config import TandemConfig
 from tandem_plugin.lab.commands import drafts
-from tandem_plugin.lab.commands.drafts import table_of
 from tandem_plugin.lab.rollouts import engine as rollouts_engine
-
-SPEEDS = st.dictionaries(st.integers(1, 12), st.integers(1, 5), max_size=4)
-MEASURED = st.dictionaries(
-    st.integers(1, 300),
-    st.builds(lambda lockstep, others: {**others, 0: lockstep}, st.integers(1, 5), SPEEDS),
-    min_size=1,
-    max_size=6,
-)
-
-
-def at(table: dict[int, int], size: int) -> int:
-    """What the engine drafts at a batch size."""
-    return table[max(first for first in table if first <= size)]
-
-
-@given(MEASURED, st.integers(0, 50))
-def test_no_measured_batch_size_is_slower_than_lockstep_and_none_beyond_drafts(
-    speeds: dict[int, dict[int, float]], more: int
-) -> None:
-    sizes = sorted(speeds)
-    table = table_of(speeds, sizes[-1] + more)
-    for size, found in speeds.items():
-        number = at(table, size)
-        assert number == min(n for n in found if found[n] == max(found.values()))
-        assert number == 0 or found[number] > found[0]
-    for size in range(1, sizes[-1] + more + 1):
-        below = [at(table, one) for one in sizes if one <= size][-1:]
-        above = [at(table, one) for one in sizes if one >= size][:1]
-        assert at(table, size) == (min(below + above) if above else 0)
-    assert list(table) == sorted(table)
-    assert all(one != other for one, other in itertools.pairwise(table.values()))
-
-
-@given(MEASURED)
-def test_the_table_is_a_setting(speeds: dict[int, dict[int, float]]) -> None:
-    table = table_of(speeds, 256)
-    if any(table.values()):
-        assert TandemConfig.from_mapping({"mode": "speculative", "drafts": table}).drafts == table
 
 
 def test_counts_that_are_none_are_refused_before_an_engine_starts(tmp_path: object) -> None:
