@@ -10,13 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from automata import CALLS, CallingSchedule
 from support.browser import chromium
 from typer.testing import CliRunner
 
+from tandem_plugin import BoundarySet, Vocabulary
 from tandem_plugin.boundaries.vocabulary_families import byte_level_piece
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.live import RolloutsPage
+from tandem_plugin.rules import Rule
 
 HOSTILE = [
     "</script><script>window.pwned = 1</script>",
@@ -148,6 +152,22 @@ def requests_sent(browser: Any) -> list[str]:
         elif message["method"] == "Network.loadingFailed" and params.get("blockedReason") == "csp":
             del sent[params["requestId"]]
     return [url for url in sent.values() if not url.startswith(("file:", "data:", "chrome"))]
+
+
+def test_calls_are_the_juniors_spans_with_the_command_before_them(page: Any) -> None:
+    """The authors of a schedule of token classes, as a replay of the text gives them."""
+    vocabulary = Vocabulary(tuple(byte_level_piece(bytes([i])) for i in range(256)), "bytes")
+    table = CALLS.table(vocabulary).astype(np.int64)
+    rule = Rule(CallingSchedule(), BoundarySet("calling", table, CALLS.classes), "calls")
+    text = "So <3>six, and <0> nothing, <12>seven more."
+    authors = [int(author) for author in rule.replay(list(text.encode()), 1).senior]
+    window = page([row(text, authors, tandem_schedule={"schedule": "calling", "most": 5})])
+    assert texts(window) == [text]
+    assert texts(window, ".text .junior") == ["six", "seven"]
+    assert texts(window, ".text .senior") == ["So <3>", ", and <0> nothing, <12>", " more."]
+    facts = " ".join(texts(window, ".facts"))
+    assert "calling most=5" in facts
+    assert "2 junior spans of 4 tokens" in facts
 
 
 def test_hostile_text_is_shown_as_text_and_does_nothing(page: Any, browser: Any):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby, repeat
+from statistics import fmean
 from typing import Any
 
 from tandem_plugin.boundaries import Vocabulary
@@ -124,7 +125,10 @@ def view_response(
     for author, tokens in authored.spans:
         counts[author] += tokens
     spans, shared = _lengths(authored)
-    facts = facts_of(row, grade)
+    facts = list(facts_of(row, grade))
+    if juniors := [tokens for author, tokens in authored.spans if author == JUNIOR]:
+        plural = "" if len(juniors) == 1 else "s"  # a schedule of calls: its calls
+        facts.append(f"{len(juniors)} junior span{plural} of {fmean(juniors):.3g} tokens")
     if counts[UNTRAINED]:
         facts.append(f"{counts[SENIOR]:,} tokens trained on")
     surprises = partner_surprises(row, authors)

@@ -54,7 +54,7 @@ def test_grades_beside_the_rollouts_are_joined_by_problem_and_sample(
     _, _, data = view(rollouts)
     assert [response["reward"] for response in data["responses"]] == [0.0, None, 1.0]
     assert data["responses"][0]["facts"][0] == "outcome no_answer"
-    assert data["responses"][1]["facts"] == ["seed 7"]
+    assert data["responses"][1]["facts"] == ["seed 7", "1 junior span of 2 tokens"]
     assert data["responses"][2]["facts"][:2] == ["outcome correct", "answered 4"]
 
 

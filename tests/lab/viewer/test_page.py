@@ -91,7 +91,7 @@ def test_rows_of_tandem_rollout_become_responses(view: Any):
     assert first["text"] == "a ab."
     assert first["spans"] == [SENIOR, 2, 3, JUNIOR, 2, 2]
     assert (first["sample"], first["reward"], second["reward"]) == (2, None, 1)
-    assert first["facts"] == ["gold 4", "word p=1", "seed 7"]
+    assert first["facts"] == ["gold 4", "word p=1", "seed 7", "1 junior span of 2 tokens"]
 
 
 def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
@@ -104,8 +104,8 @@ def test_rows_that_verl_dumped_become_responses_grouped_by_prompt(view: Any):
     assert [response["sample"] for response in data["responses"]] == [0, 0, 1]
     assert [response["step"] for response in data["responses"]] == [3, 3, 3]
     assert data["responses"][0]["reward"] == 0
-    assert data["responses"][0]["facts"] == ["gold 4", "seed 7"]
-    assert data["responses"][2]["facts"] == ["gold 4", "seed 7", "with models/small"]
+    assert data["responses"][0]["facts"] == ["gold 4", "seed 7", "1 junior span of 2 tokens"]
+    assert data["responses"][2]["facts"][:3] == ["gold 4", "seed 7", "with models/small"]
 
 
 def test_the_gold_of_a_generated_task_is_shown_as_its_answer(view: Any):
@@ -185,6 +185,17 @@ def test_lengths_of_tokens_are_those_of_the_text(pieces: list[bytes]):
     ids = list(range(len(pieces)))
     text = authored_text(ids, [i % 2 for i in ids], token_bytes).text
     assert sum(token_lengths(ids, token_bytes)) == len(text.encode("utf-16-le")) // 2
+
+
+def test_calls_of_a_response_are_counted_with_their_tokens(view: Any):
+    ids = [0, 2, 1, 7, 0, 2, 1, 7]
+    _, _, data = view(
+        tandem_row(response_ids=ids, authorship=[1, 1, 0, 0, 1, 0, 1, 0]),
+        tandem_row(response_ids=ids, authorship=[1] * 8),
+    )
+    calls, none = data["responses"]
+    assert calls["facts"][-1] == "3 junior spans of 1.33 tokens"
+    assert none["facts"] == ["seed 7"]
 
 
 def test_tokens_that_no_model_wrote_are_neithers(view: Any):
