@@ -40,6 +40,13 @@ def _merge_of(change: Callable[[int, torch.Tensor], torch.Tensor]) -> None:
     Images.merge = wrong  # type: ignore[method-assign]
 
 
+def encoding_widths(worker: Any) -> list[int]:
+    """Values of both models' embeddings of a token, by their buffers."""
+    runner = worker.model_runner
+    buffers = (runner.inputs_embeds.gpu, runner.get_model().tandem_juniors_embeddings)
+    return [int(buffer.shape[-1]) for buffer in buffers]
+
+
 def mend(worker: Any) -> None:
     for name, right in _right.items():
         setattr(Images, name, right)

@@ -51,6 +51,19 @@ def limit_to_images(args: Any) -> None:
         args.mm_device_do_normalize = False
 
 
+def read_prompt(llm: Any, prompt: Any) -> list[int]:
+    """The token ids that an engine reads for a prompt, in which each image has all of its tokens.
+
+    llm: vLLM's ``LLM``, without unfinished requests. Raises vLLM's error for a prompt that it
+    rejects, as one that is too long or has more images than it admits. Source: ``_preprocess_cmpl``
+    of vLLM 0.29 to 0.32, which ``LLM.generate`` calls. Its cache of processed images must forget
+    them afterwards: it would send the engine a mere reference, as to images that it has sent.
+    """
+    (rendered,) = llm._preprocess_cmpl([prompt])
+    llm.reset_mm_cache()
+    return list(rendered["prompt_token_ids"])
+
+
 class Images:
     """Both models' encodings and embeddings of images."""
 

@@ -41,6 +41,8 @@ class PlannedModel:
     """Of the parameters, those of linear layers, which vLLM can quantise while it loads."""
     bits: float | None = None
     """Of each such parameter, scales included; None for the engine's own type."""
+    encoding: int = 0
+    """Values of the encoding of an image's token; 0 for a text model."""
 
     def weights(self, width: int) -> int:
         """The size of the weights in bytes, in an engine with values of ``width`` bytes."""
@@ -56,6 +58,14 @@ class PlannedModel:
     def state_bytes(self, width: int) -> int:
         """Bytes of one sequence's recurrent states."""
         return 0 if self.states is None else self.states.layers * self.states.size(width, 1)
+
+    def image_bytes(self, width: int, tokens: int) -> int:
+        """Bytes that an engine for images has twice: of encodings, and of embeddings of a step.
+
+        tokens: vLLM's ``max_num_batched_tokens``, which is also how many tokens of images its cache
+        holds, unless one image has more.
+        """
+        return self.encoding * width * tokens
 
     def quantised_by(self, name: str) -> PlannedModel:
         """The model as vLLM quantises it while it loads; :class:`ConfigError` for other names."""
@@ -162,11 +172,12 @@ def planned_cache(
     return PlannedCache(size * page, tuple(tokens), held)
 
 
-def read_checkpoint(checkpoint: str) -> PlannedModel:
+def read_checkpoint(checkpoint: str, images: bool = False) -> PlannedModel:
     """Read the sizes in a checkpoint's ``config.json`` and in the headers of its safetensors.
 
     checkpoint: a folder, or a name on the Hugging Face Hub, from which no weights are downloaded.
-    Raises :class:`ConfigError` for a model that cannot be planned.
+    images: whether a unified checkpoint is built with its vision tower. Raises :class:`ConfigError`
+    for a model that cannot be planned.
     """
     check_model(checkpoint, "checkpoint")
     folder = Path(checkpoint).expanduser()
@@ -182,15 +193,19 @@ def read_checkpoint(checkpoint: str) -> PlannedModel:
             "plan-config-unreadable", given=checkpoint, file=file, reason=reason
         ) from error
     is_quantised = config.get("quantization_config") is not None
-    if (nested := text_config(config)) is not config:
+    encoding = 0
+    if images:
+        config, encoding = _seeing(config, checkpoint, file)
+    elif (nested := text_config(config)) is not config:
         config = _whole(nested, checkpoint, file)
     _check_kind(config, checkpoint)
     attending, states = _layers(config, checkpoint)
     heads, hidden = _number(config, "num_attention_heads", checkpoint), config.get("hidden_size")
     by_default = hidden // heads if type(hidden) is int else None
-    tensors = None if is_local else _on_hub(checkpoint)
+    unread = () if images else VISION_PREFIXES
+    tensors = None if is_local else _on_hub(checkpoint, unread)
     if tensors is None:
-        tensors = _in_folder(file.parent, checkpoint, config)
+        tensors = _in_folder(file.parent, checkpoint, config, unread)
     return PlannedModel(
         name=checkpoint,
         parameters=sum(tensor.values for tensor in tensors),
@@ -202,7 +217,27 @@ def read_checkpoint(checkpoint: str) -> PlannedModel:
         longest=_number(config, "max_position_embeddings", checkpoint),
         states=states,
         linear=sum(tensor.values for tensor in tensors if tensor.is_linear),
+        encoding=encoding,
     )
+
+
+def _seeing(config: Mapping[str, Any], name: str, file: Path) -> tuple[Mapping[str, Any], int]:
+    """The text model's configuration, and the values of the encoding of an image's token.
+
+    Older checkpoints have the text model's fields beside ``vision_config``. Qwen3-VL encodes an
+    image once more for each layer of its tower that also leads into the text model.
+    """
+    vision = config.get("vision_config")
+    if not isinstance(vision, Mapping):
+        raise ConfigError("plan-model-without-images", name=name)
+    nested = config.get("text_config")
+    if isinstance(nested, Mapping):
+        text = _whole(nested, name, file)
+    else:
+        text = {key: value for key, value in config.items() if key != "vision_config"}
+    vision = _whole(vision, name, file)
+    levels = 1 + len(vision.get("deepstack_visual_indexes") or ())
+    return text, levels * _number(text, "hidden_size", name)
 
 
 _ATTENTION = ("attention", "full_attention", "sliding_attention")
@@ -335,12 +370,15 @@ def _fetched(name: str) -> Path:
         return Path(hf_hub_download(name, "config.json"))
 
 
-_UNREAD = (*VISION_PREFIXES, "mtp.")
-"""Weights that no engine loads: of a unified checkpoint's vision, and of vLLM's own drafts."""
+_DRAFTS = ("mtp.",)
+"""Weights of vLLM's own drafts, which no engine in tandem loads."""
 
 
-def _on_hub(name: str) -> list[_Tensor] | None:
-    """The tensors that an engine loads; None if the Hub does not know or cannot be reached."""
+def _on_hub(name: str, unread: Sequence[str]) -> list[_Tensor] | None:
+    """The tensors that an engine loads; None if the Hub does not know or cannot be reached.
+
+    unread: how the names of others begin.
+    """
     try:
         with hub_access(
             lambda reason: ConfigError("plan-model-not-found", name=name, reason=reason)
@@ -354,12 +392,14 @@ def _on_hub(name: str) -> list[_Tensor] | None:
         _Tensor(tensor.parameter_count, end - begin, _is_linear(name, tensor.shape))
         for file in metadata.files_metadata.values()
         for name, tensor in file.tensors.items()
-        if not name.startswith(_UNREAD)
+        if not name.startswith((*unread, *_DRAFTS))
         for begin, end in [tensor.data_offsets]
     ]
 
 
-def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> list[_Tensor]:
+def _in_folder(
+    folder: Path, name: str, config: Mapping[str, Any], unread: Sequence[str]
+) -> list[_Tensor]:
     if missing := missing_shards(folder):  # of a model on the Hub, its cache may have some
         raise ConfigError("model-shard-missing", what="checkpoint", model=name, file=missing[0])
     tensors: dict[str, _Tensor] = {}
@@ -369,7 +409,8 @@ def _in_folder(folder: Path, name: str, config: Mapping[str, Any]) -> list[_Tens
         raise ConfigError("plan-weights-missing", given=name)
     if config.get("tie_word_embeddings"):  # some checkpoints contain the tensor under both names
         tensors.pop("lm_head.weight", None)
-    return [tensor for name, tensor in tensors.items() if not name.startswith(_UNREAD)]
+    skipped = (*unread, *_DRAFTS)
+    return [tensor for name, tensor in tensors.items() if not name.startswith(skipped)]
 
 
 class _Tensor(NamedTuple):
@@ -435,6 +476,8 @@ _PROCESS = 2 * _GIB
 """For Python, PyTorch, compiled code and activations."""
 _SHARE = 0.7
 """Share of the rest for the KV cache: other programs need memory too."""
+_STEP = 4096
+"""Tokens of a step, vLLM's default for its CPU build."""
 _REQUESTS, _PROMPT = 256, 1024
 """vLLM's ``max_num_seqs`` on a CPU, and a typical prompt length, for the largest useful cache."""
 _UNPLANNED = 4 * _GIB
@@ -454,8 +497,9 @@ def cpu_arguments(
     available = free_memory()
     if chosen_memory or os.environ.get("VLLM_CPU_KVCACHE_SPACE") or available is None:
         return {}, ""
+    images = bool((arguments.get("limit_mm_per_prompt") or {}).get("image"))
     try:
-        checkpoints = [read_checkpoint(model) for model in models]
+        checkpoints = [read_checkpoint(model, images) for model in models]
     except ConfigError:  # vLLM may still support it
         memory = min(_UNPLANNED, int(_SHARE * max(0, available - _PROCESS) / 2))
         chosen = {"kv_cache_memory_bytes": memory}
@@ -471,6 +515,8 @@ def _planned(
     block = int(arguments.get("block_size") or _BLOCK)
     cache = planned_cache(checkpoints, width, 1, block)
     weights = _COPIES * sum(checkpoint.weights(width) for checkpoint in checkpoints)
+    rows = int(arguments.get("max_num_batched_tokens") or _STEP)
+    weights += 2 * sum(checkpoint.image_bytes(width, rows) for checkpoint in checkpoints)
     room = int(_SHARE * (available - weights - _PROCESS))
     longest = min(checkpoint.longest for checkpoint in checkpoints)
     max_model_len = arguments.get("max_model_len")

@@ -123,6 +123,30 @@ LFM2 = {
     "conv_L_cache": 3,
     "max_position_embeddings": 128000,
 }
+QWEN2_5_VL_7B = {
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "model_type": "qwen2_5_vl",
+    "num_hidden_layers": 28,
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 128000,
+    "vision_config": {"depth": 32, "hidden_size": 1280, "out_hidden_size": 3584},
+}
+QWEN3_VL_8B = {
+    "architectures": ["Qwen3VLForConditionalGeneration"],
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "model_type": "qwen3_vl_text",
+        "num_hidden_layers": 36,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 262144,
+    },
+    "vision_config": {"depth": 27, "deepstack_visual_indexes": [8, 16, 24]},
+}
 PARAMETERS = 1_720_574_976
 
 

@@ -16,10 +16,12 @@ from planned_models import (
     LFM2,
     LLAMA_8B,
     NEMOTRON_H,
+    QWEN2_5_VL_7B,
     QWEN3_2B,
     QWEN3_4B,
     QWEN3_5_9B,
     QWEN3_NEXT,
+    QWEN3_VL_8B,
     checkpoint,
     shard,
 )
@@ -115,6 +117,27 @@ def test_quantised_weights_take_what_they_take_on_disk(
     folder = checkpoint(tmp_path / "model", config, 0)
     shard(folder / "model.safetensors", {"model.a": ([100], 100), "model.scale": ([1], 4)})
     assert read_checkpoint(str(folder)).weights(width=2) == 104
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "encoding"),
+    [(QWEN2_5_VL_7B, 28, 3584), (QWEN3_VL_8B, 36, 4 * 4096), (QWEN3_5_9B, 8, 4096)],
+)
+def test_images_need_the_tower_and_room_for_its_encodings(
+    tmp_path: Path, config: dict[str, Any], layers: int, encoding: int
+) -> None:
+    folder = checkpoint(tmp_path / "model", config, 0)
+    tensors = {"model.visual.a": ([100], 200), "mtp.a": ([9], 18), "model.a": ([7], 14)}
+    shard(folder / "model.safetensors", tensors)
+    seeing = read_checkpoint(str(folder), images=True)
+    assert (seeing.parameters, seeing.layers) == (107, layers)
+    assert seeing.image_bytes(2, 16_384) == encoding * 2 * 16_384
+    if config is QWEN3_5_9B:
+        assert read_checkpoint(str(folder)).parameters == 7
+        assert read_checkpoint(str(folder)).image_bytes(2, 16_384) == 0
+    text = checkpoint(tmp_path / "text", QWEN3_4B)
+    with refused("plan-model-without-images", name=str(text)):
+        read_checkpoint(str(text), images=True)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import worker
+from support import image_faults, worker
 from support.commands import TANDEM
 from support.drafting import has_drafting
 from support.engine import tandem_engine
 from support.families import make_family
 from support.hybrids import with_states
+from support.images import make_seeing
 from support.models import make_model
+from support.vision_packages import offer_torchvision
 
 pytestmark = [pytest.mark.long, pytest.mark.engine]
 
@@ -23,8 +25,8 @@ BLOCK = 128
 """Tokens of a block on a CPU."""
 
 
-def planned(senior: Path, junior: Path) -> dict[str, Any]:
-    machine = ["--memory", "8", "--max-model-len", "256"]
+def planned(senior: Path, junior: Path, *more: str) -> dict[str, Any]:
+    machine = ["--memory", "8", "--max-model-len", "256", *more]
     models = ["--senior", str(senior), "--junior", str(junior)]
     command = [*TANDEM, "plan", *models, *machine, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -58,6 +60,23 @@ def test_blocks_and_weights_are_those_that_an_engine_reports(
     assert blocks == pytest.approx(reported.num_gpu_blocks, rel=0.01)
     found = (2 * plan["senior"]["weights"], 2 * plan["junior"]["weights"])
     assert found == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.skipif(not has_drafting(), reason="images need vLLM 0.29")
+@pytest.mark.skipif(not offer_torchvision(), reason="no torchvision: constraints/install.py")
+def test_weights_for_images_are_those_of_both_models_and_towers(tmp_path: Path) -> None:
+    senior = make_seeing(tmp_path / "senior", "qwen2.5-vl", seed=0)
+    junior = make_seeing(tmp_path / "junior", "qwen2.5-vl", seed=1, hidden=96)
+    step = {"max_num_batched_tokens": 512}
+    plan = planned(senior, junior, "--images", "--max-num-batched-tokens", "512")
+    settings = {"max_model_len": 512, "limit_mm_per_prompt": {"image": 1}, **step}
+    with tandem_engine("v1", senior, {"junior": junior, "images": True}, **settings) as engine:
+        (held,) = engine.collective_rpc(worker.weight_bytes)
+        (encoded,) = engine.collective_rpc(image_faults.encoding_widths)
+    found = (2 * plan["senior"]["weights"], 2 * plan["junior"]["weights"])
+    assert found == pytest.approx(held, rel=0.01)
+    assert plan["encoder_cache_bytes"] == 2 * 512 * sum(encoded)
+    assert plan["embeddings_bytes"] == 2 * 512 * sum(encoded)
 
 
 @pytest.mark.skipif(not has_drafting(), reason="recurrent states need vLLM 0.29")

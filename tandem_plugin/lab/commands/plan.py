@@ -83,6 +83,20 @@ def plan(
             "models read, as in vLLM.",
         ),
     ] = None,
+    images: Annotated[
+        bool,
+        typer.Option(
+            "--images", help="For prompts with images: both vision towers and what they need."
+        ),
+    ] = False,
+    max_num_batched_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Tokens of a step, for --images: the engine keeps encodings of so many tokens of "
+            "images, and of the largest one if it has more.",
+        ),
+    ] = 8192,
     prompt: Annotated[
         int, typer.Option(min=1, help="Tokens of a prompt, for the speed; the rest is response.")
     ] = 512,
@@ -106,7 +120,7 @@ def plan(
         raise ConfigError("plan-without-memory", known=", ".join(CARDS))
     if memory > _LARGEST_GPU:
         raise ConfigError("plan-memory-not-gib", memory=memory, gib=memory / 1024)
-    models = [read_checkpoint(senior), read_checkpoint(junior or senior)]
+    models = [read_checkpoint(senior, images), read_checkpoint(junior or senior, images)]
     if junior_quantization:
         models[1] = models[1].quantised_by(junior_quantization)
     for model in models:
@@ -118,7 +132,8 @@ def plan(
                 gpus=tensor_parallel_size,
             )
     weights = [model.weights(_WIDTH) // tensor_parallel_size for model in models]
-    remaining = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights)
+    seen = sum(model.image_bytes(_WIDTH, max_num_batched_tokens) for model in models)
+    remaining = round(round(memory * _GIB) * gpu_memory_utilization) - sum(weights) - 2 * seen
     cache = planned_cache(models, _WIDTH, tensor_parallel_size, _BLOCK)
     blocks = max(0, remaining) // cache.block_bytes
     readable = min(model.longest for model in models)
@@ -134,6 +149,7 @@ def plan(
         "fits": longest >= length,
         "senior": _as_json(models[0], weights[0]),
         "junior": _as_json(models[1], weights[1]),
+        **({"encoder_cache_bytes": seen, "embeddings_bytes": seen} if images else {}),
         "kv_cache_bytes": remaining,
         "kv_block_bytes": cache.block_bytes,
         "kv_blocks": blocks,
@@ -218,6 +234,9 @@ def _show(result: dict[str, Any]) -> None:
         f"parameters  {result[role]['name']}"
         for role in ("senior", "junior")
     }
+    if "encoder_cache_bytes" in result:
+        sizes = [result[name] / _GIB for name in ("encoder_cache_bytes", "embeddings_bytes")]
+        fields["encodings of images"] = f"{sizes[0]:.2f} GiB, and {sizes[1]:.2f} of embeddings"
     memory = f"{result['kv_cache_bytes'] / _GIB:.2f} GiB"
     at_once = f"{result['sequences_at_once']:,} of {result['sequence_tokens']:,} tokens"
     print_fields(fields | {"KV cache and activations": memory, "sequences at once": at_once})

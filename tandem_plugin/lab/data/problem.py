@@ -183,21 +183,32 @@ def _parts(text: str, images: bool) -> list[dict[str, str]]:
 
 
 def prompt_ids(
-    messages: Sequence[Message], tokenizer: Any, template_args: Mapping[str, Any] = _NO_ARGUMENTS
+    messages: Sequence[Message],
+    tokenizer: Any,
+    template_args: Mapping[str, Any] = _NO_ARGUMENTS,
+    has_images: bool = False,
 ) -> list[int]:
-    """The token ids of a chat as the model's input.
+    """The token ids of a chat as the model's input, with one placeholder for each image.
 
     tokenizer: a Hugging Face tokenizer. One without a chat template belongs to a base model, which
-    continues the turns as one text. template_args: the chat template's further arguments. Raises
-    :class:`DataError` for a prompt that the chat template cannot render.
+    continues the turns as one text. template_args: the chat template's further arguments.
+    has_images: whether :data:`PLACE` in a turn is an image. Raises :class:`DataError` for a prompt
+    that the chat template cannot render, and for images without one.
     """
+    if has_images:
+        if not has_template(tokenizer, template_args):
+            raise DataError("image-prompt-without-template")
+        messages = with_parts(messages, images=True)
     if has_template(tokenizer, template_args):
         return list(rendered(messages, tokenizer, template_args, return_dict=False))
     return list(tokenizer.encode("\n\n".join(turn["content"] for turn in messages)))
 
 
 def rendered(
-    messages: Sequence[Message], tokenizer: Any, template_args: Mapping[str, Any], **form: Any
+    messages: Sequence[Mapping[str, Any]],
+    tokenizer: Any,
+    template_args: Mapping[str, Any],
+    **form: Any,
 ) -> Any:
     """A chat in the chat template, up to the answer; :class:`DataError` if it cannot be rendered.
 

@@ -27,13 +27,14 @@ from tandem_plugin.lab.evaluation.generation import (
     is_complete,
 )
 from tandem_plugin.lab.evaluation.text_handoff import TextHandoff
-from tandem_plugin.lab.rollouts.engine import check_template_args, start_engine
+from tandem_plugin.lab.rollouts.engine import check_template_args, start_engine, with_images
 from tandem_plugin.lab.rollouts.generate import (
     Generator,
     Place,
     Question,
     ResponseSet,
     missing,
+    thumbnails,
     write_rows,
 )
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -126,7 +127,9 @@ def _write(files: Sequence[GenerationFile], sampling: Sampling, engine: Mapping[
         together = None
         if first.junior is not None and first.schedule is not None:
             together = {**engine_settings(first.schedule), "junior": first.junior.path}
-        started = start_engine(first.senior.path, engine, together, sampling.max_tokens)
+        most = max(responses.most_images for responses in sets)
+        arguments, settings = with_images(engine, together, most)
+        started = start_engine(first.senior.path, arguments, settings, sampling.max_tokens)
         template_args = first.benchmark.template_args  # the same for all benchmarks of a command
         check_template_args(started.get_tokenizer(), template_args)
         generator = Generator(
@@ -151,8 +154,13 @@ def response_set(file: GenerationFile, sampling: Sampling) -> ResponseSet:
     questions = [
         Question(
             question["messages"],
-            {"prompt": question["messages"], "answer": question["golds"]},
+            {
+                "prompt": question["messages"],
+                "answer": question["golds"],
+                **thumbnails(question.get("images", ())),
+            },
             question["golds"],
+            question.get("images", ()),
         )
         for question in file.benchmark.questions()
     ]

@@ -42,6 +42,11 @@ class Benchmark:
         notes = [self.unread, without_box_note(sum(map(asks_for_no_box, chats)))]
         return (f"{self.name}: {note}" for note in notes if note)
 
+    @property
+    def images(self) -> int:
+        """Of all problems."""
+        return sum(len(problem.images) for problem in self.problems)
+
     def settings(self) -> dict[str, Any]:
         """Its record in a result."""
         return {
@@ -50,14 +55,19 @@ class Benchmark:
             "template": self.template.template,
             "instruction": self.template.instruction,
             "system": self.template.system,
+            **({"images": self.images} if self.images else {}),
             **({"always": True} if self.template.always else {}),
             **({"template_args": dict(self.template_args)} if self.template_args else {}),
         }
 
     def questions(self) -> list[dict[str, Any]]:
-        """The messages and golds of each problem."""
+        """The messages and golds of each problem, and its images if it has any."""
         return [
-            {"messages": self.template.messages(problem), "golds": list(problem.golds)}
+            {
+                "messages": self.template.messages(problem),
+                "golds": list(problem.golds),
+                **({"images": problem.images} if problem.images else {}),
+            }
             for problem in self.problems
         ]
 

@@ -44,9 +44,13 @@ def run_legibility(
 
     samples: number of each problem's responses to read; None reads all. protocol: the summaries'
     record of the protocol. Raises :class:`EvaluationError` if the senior has no solo run, or one
-    with other weights. Source: section 4.5 of the paper, appendix B.2 for other juniors.
+    with other weights or with images. Source: section 4.5 of the paper, appendix B.2 for other
+    juniors.
     """
     solo = solo_summary(out, senior.name, senior.fingerprint)
+    for name, benchmark in solo.settings["benchmarks"].items():
+        if benchmark.get("images"):
+            raise EvaluationError("legibility-with-images", name=name)
     sampled = int(solo.settings["sampling"]["samples"])
     used = sampled if samples is None else samples
     if not 1 <= used <= sampled:

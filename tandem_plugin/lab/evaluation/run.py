@@ -12,7 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tandem_plugin.lab.evaluation.generation import Sampling
+from tandem_plugin.errors import EvaluationError
+from tandem_plugin.lab.evaluation.generation import TEXT, Sampling
 from tandem_plugin.lab.evaluation.graders import FileGrader
 from tandem_plugin.lab.evaluation.inputs import Benchmark, Checkpoint
 
@@ -90,6 +91,9 @@ def _solo(evaluation: Evaluation) -> Iterator[Path]:
 def _check_handoff(evaluation: Evaluation) -> None:
     from tandem_plugin.lab.evaluation.solo_handoff import check_handoffs
 
+    passes_text = any(schedule["schedule"] == TEXT for schedule in evaluation.schedules)
+    if passes_text and (name := _seen(evaluation)):
+        raise EvaluationError("text-handoff-with-images", name=name)
     check_handoffs(evaluation.seniors, evaluation.schedules, evaluation.engine)
 
 
@@ -108,6 +112,17 @@ def _handoff(evaluation: Evaluation) -> Iterator[Path]:
             evaluation.protocol,
             evaluation.graders,
         )
+
+
+def _check_legibility(evaluation: Evaluation) -> None:
+    if name := _seen(evaluation):
+        raise EvaluationError("legibility-with-images", name=name)
+
+
+def _seen(evaluation: Evaluation) -> str | None:
+    """The name of the first benchmark with images; None without any."""
+    names = (benchmark.name for benchmark in evaluation.benchmarks if benchmark.images)
+    return next(names, None)
 
 
 def _legibility(evaluation: Evaluation) -> Iterator[Path]:
@@ -139,6 +154,7 @@ def _drift(evaluation: Evaluation) -> Iterator[Path]:
 _CHECKS: Mapping[Part, Callable[[Evaluation], None]] = {
     "solo": _check_solo,
     "handoff": _check_handoff,
+    "legibility": _check_legibility,
 }
 PARTS: Mapping[Part, Callable[[Evaluation], Iterator[Path]]] = {
     "solo": _solo,

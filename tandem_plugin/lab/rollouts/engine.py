@@ -36,6 +36,20 @@ def deciding(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if k not in _NEUTRAL}
 
 
+def with_images(
+    arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, most: int
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """An engine's arguments and tandem settings for prompts of up to ``most`` images.
+
+    Both stay as they are for none. The engine reserves memory for the images that it admits.
+    """
+    if not most:
+        return arguments, tandem
+    limits = {"image": most, "video": 0, **(arguments.get("limit_mm_per_prompt") or {})}
+    settings = None if tandem is None else {**tandem, "images": True}
+    return {**arguments, "limit_mm_per_prompt": limits}, settings
+
+
 def start_engine(
     model: str, arguments: Mapping[str, Any], tandem: Mapping[str, Any] | None, tokens: int
 ) -> Any:
@@ -65,13 +79,21 @@ def start_engine(
     try:
         with waiting("start the engine"), _without_expected_warnings():
             if tandem is None:
-                return LLM(model, **arguments)
+                return _seeing(LLM(model, **arguments), model, arguments)
             return TandemLLM(model, tandem=dict(tandem), **arguments)
     except TandemError:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".strip()
         raise EngineError("engine-start-failed", why=why) from error
+
+
+def _seeing(llm: Any, model: str, arguments: Mapping[str, Any]) -> Any:
+    """The engine; :class:`EngineError` if it is of text and its arguments admit images."""
+    admitted = (arguments.get("limit_mm_per_prompt") or {}).get("image")
+    if admitted and not llm.llm_engine.model_config.is_multimodal_model:
+        raise EngineError("engine-without-images", model=model)
+    return llm
 
 
 def _check_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:

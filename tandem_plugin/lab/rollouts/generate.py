@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tandem_plugin.errors import DataError
+from tandem_plugin.lab.data.pictures import Picture, thumbnail
 from tandem_plugin.lab.data.problem import Message, prompt_ids
 from tandem_plugin.lab.rollouts.engine import response_progress
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -46,6 +47,8 @@ class Question:
     fields: Mapping[str, Any]
     """Its fields in a row: the prompt, and the answer if it is known."""
     golds: Sequence[str]
+    images: Sequence[Picture] = ()
+    """In the order of their places in the turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class ResponseSet:
     alone."""
     has_prompt_ids: bool = False
     """Whether its rows contain the prompts' token ids."""
+
+    @property
+    def most_images(self) -> int:
+        """Of a question."""
+        return max((len(question.images) for question in self.questions), default=0)
+
+
+def thumbnails(images: Sequence[Picture]) -> dict[str, list[str]]:
+    """The field of a row from which ``tandem view`` shows its images; empty without any."""
+    return {"images": [thumbnail(picture.content) for picture in images]} if images else {}
 
 
 def sampling_parameters(seed: int | None, **settings: Any) -> SamplingParams:
@@ -108,6 +121,7 @@ class Generator:
         self._template_args = template_args
         self._tokenizer = engine.get_tokenizer()
         self._ids: dict[tuple[int, int], list[int]] = {}
+        self._read: dict[tuple[int, int], list[int]] = {}
         scheduler = engine.llm_engine.vllm_config.scheduler_config
         self.most = 2 * int(scheduler.max_num_seqs)
         """The requests that the engine has at once: enough to keep it busy."""
@@ -123,7 +137,7 @@ class Generator:
         """Raise :class:`DataError` for the first prompt that is too long or cannot be rendered."""
         longest = self._engine.llm_engine.model_config.max_model_len
         for place in places:
-            tokens = len(self.prompt_ids(place))
+            tokens = len(self.read_ids(place))
             room = self._room(tokens)
             if room < 1 or tokens + room > longest:
                 raise DataError(
@@ -136,12 +150,48 @@ class Generator:
                 )
 
     def prompt_ids(self, place: Place) -> list[int]:
-        """The token ids of a response's prompt; raises :class:`DataError` if it has none."""
+        """The token ids of a response's prompt, with one placeholder for each image.
+
+        Raises :class:`DataError` if it has none.
+        """
         key = place.file, place.problem
         if key not in self._ids:
-            turns = self._sets[place.file].questions[place.problem].turns
-            self._ids[key] = prompt_ids(turns, self._tokenizer, self._template_args)
+            question = self._question(place)
+            self._ids[key] = prompt_ids(
+                question.turns, self._tokenizer, self._template_args, bool(question.images)
+            )
         return self._ids[key]
+
+    def read_ids(self, place: Place) -> list[int]:
+        """The token ids that the engine reads, in which each image has all of its tokens.
+
+        Raises :class:`DataError` for a prompt that the engine rejects.
+        """
+        if not self._question(place).images:
+            return self.prompt_ids(place)
+        key = place.file, place.problem
+        if key not in self._read:
+            from tandem_plugin.engine.images import read_prompt
+
+            prompt = self._prompt(place)
+            try:
+                self._read[key] = read_prompt(self._engine, prompt)
+            except Exception as error:  # vLLM's own
+                name = self._sets[place.file].name
+                raise DataError(
+                    "image-prompt-rejected", problem=place.problem, name=name, reason=error
+                ) from error
+        return self._read[key]
+
+    def _question(self, place: Place) -> Question:
+        return self._sets[place.file].questions[place.problem]
+
+    def _prompt(self, place: Place) -> dict[str, Any]:
+        """A response's prompt in vLLM's form."""
+        prompt: dict[str, Any] = {"prompt_token_ids": list(self.prompt_ids(place))}
+        if images := self._question(place).images:
+            prompt["multi_modal_data"] = {"image": [picture.image() for picture in images]}
+        return prompt
 
     def rows(self, places: Iterable[Place]) -> Iterator[tuple[Place, Row]]:
         """The rows of these responses as they finish."""
@@ -155,19 +205,18 @@ class Generator:
         """(place, prompt, sampling parameters, tandem parameters) of one response."""
         one = self._sets[place.file]
         seed, draws = one.seeds(place.problem, place.sample)
-        prompt = {"prompt_token_ids": list(self.prompt_ids(place))}
         tandem = None if one.schedule is None else {**one.schedule, "seed": draws}
-        tokens = len(prompt["prompt_token_ids"])
-        return place, prompt, self._parameters(seed, tokens), tandem
+        tokens = len(self.read_ids(place))
+        return place, self._prompt(place), self._parameters(seed, tokens), tandem
 
     def _row(self, place: Place, output: RequestOutput) -> Row:
         (response,) = output.outputs
         one = self._sets[place.file]
         row = {
-            **one.questions[place.problem].fields,
+            **self._question(place).fields,
             "response": response.text,
             "finish_reason": response.finish_reason,
-            **({"prompt_ids": self.prompt_ids(place)} if one.has_prompt_ids else {}),
+            **({"prompt_ids": self.read_ids(place)} if one.has_prompt_ids else {}),
             "response_ids": list(response.token_ids),
         }
         if one.schedule is None:

@@ -43,7 +43,7 @@ from tandem_plugin.lab.data.preparation import written_template
 from tandem_plugin.lab.data.problem import Message
 from tandem_plugin.lab.data.rows import NeedsAnswer
 from tandem_plugin.lab.rollouts import engine, generate
-from tandem_plugin.lab.rollouts.generate import Generator, Question, ResponseSet
+from tandem_plugin.lab.rollouts.generate import Generator, Question, ResponseSet, thumbnails
 from tandem_plugin.lab.rollouts.rollout import check_row, text_digest
 from tandem_plugin.lab.rollouts.rollout_file import (
     RolloutFile,
@@ -167,9 +167,10 @@ def _write_missing(
     if not todo:
         return 0
     try:
-        llm = engine.start_engine(
-            options.senior, options.engine, options.tandem.settings(), options.max_tokens
+        arguments, tandem = engine.with_images(
+            options.engine, options.tandem.settings(), responses.most_images
         )
+        llm = engine.start_engine(options.senior, arguments, tandem, options.max_tokens)
         engine.check_template_args(llm.get_tokenizer(), options.template_args)
         generator = Generator(
             llm,
@@ -266,7 +267,7 @@ def question_of(problem: Problem, instruction: str | None) -> Question:
     fields: dict[str, Any] = {"prompt": prompt}
     if golds:
         fields["answer"] = golds[0] if len(golds) == 1 else golds
-    return Question(turns, fields, golds)
+    return Question(turns, {**fields, **thumbnails(problem.images)}, golds, problem.images)
 
 
 def seeds_of(seed: int, problem: int, sample: int) -> tuple[int, int]:
@@ -283,7 +284,16 @@ def _noted(
 ) -> dict[str, Any]:
     """Everything that the responses depend on, which is checked on resuming."""
     schedule = options.tandem.make_schedule()
-    contents = dumps([[prompt_of(problem), list(problem.golds)] for problem in problems])
+    contents = dumps(
+        [
+            [
+                prompt_of(problem),
+                list(problem.golds),
+                *(picture.digest for picture in problem.images),
+            ]
+            for problem in problems
+        ]
+    )
     return {
         "tandem_plugin": __version__,
         **library_versions(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_models import PARAMETERS, QWEN3_4B, checkpoint, shard
+from planned_models import PARAMETERS, QWEN3_4B, QWEN3_VL_8B, checkpoint, shard
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
@@ -46,6 +46,19 @@ def test_every_number_is_there_as_json(senior: Path) -> None:
     assert found["kv_blocks"] == found["kv_cache_bytes"] // found["kv_block_bytes"]
     assert found["sequence_tokens"] == 4096
     assert found["sequences_at_once"] == (found["kv_blocks"] - 1) // (4096 // 16)
+
+
+def test_images_take_from_the_cache_what_encodings_and_embeddings_need(tmp_path: Path) -> None:
+    senior = checkpoint(tmp_path / "model", QWEN3_VL_8B)
+    machine = ("--senior", senior, *MACHINE, "--max-model-len", 4096, "--images")
+    found = asked(*machine, "--max-num-batched-tokens", 16_384)
+    # Both models' hidden states of three layers of the tower and its last, in bfloat16.
+    assert found["encoder_cache_bytes"] == found["embeddings_bytes"] == 16_384 * 2 * 4 * 4096 * 2
+    left = round(79 * 2**30 * 0.9) - 2 * 2 * PARAMETERS - 2 * found["encoder_cache_bytes"]
+    assert found["kv_cache_bytes"] == left
+    assert asked(*machine)["encoder_cache_bytes"] == found["encoder_cache_bytes"] // 2
+    _, out, _ = run(*machine)
+    assert "encodings of images       0.50 GiB, and 0.50 of embeddings" in out
 
 
 @pytest.mark.parametrize(

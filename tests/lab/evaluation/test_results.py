@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Literal
 
 import pytest
+from made_pictures import picture, stored
 from made_results import write_run
 from refused import refused
 
@@ -26,6 +27,7 @@ from tandem_plugin.lab.evaluation.inputs import (
 from tandem_plugin.lab.evaluation.legibility import SCORES, _noted, run_legibility
 from tandem_plugin.lab.evaluation.measures import headline
 from tandem_plugin.lab.evaluation.results import read_summary, solo_summary, versions
+from tandem_plugin.lab.evaluation.run import Evaluation, evaluate
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
 
 
@@ -55,6 +57,29 @@ def test_benchmark_has_its_own_name_and_asks_for_a_box(tmp_path: Path):
     assert named.settings()["problems"] == 2
     other = read_benchmark(str(write_problems(tmp_path / "other.jsonl", [1, 3])))
     assert other.settings()["sha256"] != named.settings()["sha256"]
+
+
+def test_a_benchmarks_pixels_are_part_of_it_and_some_parts_read_texts_alone(tmp_path: Path):
+    file = write_problems(tmp_path / "sums.jsonl", [1, 2])
+    text = read_benchmark(str(file))
+    assert "images" not in text.settings() | text.questions()[0]
+    rows = [{"problem": f"What is {a}?", "answer": a, "image": "a.png"} for a in (1, 2)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    digests = set()
+    for size in (8, 9):
+        (tmp_path / "a.png").write_bytes(stored(picture(size=(size, 8))))
+        benchmark = read_benchmark(str(file))
+        digests.add(benchmark.settings()["sha256"])
+        assert benchmark.settings()["images"] == 2
+        assert [len(question["images"]) for question in benchmark.questions()] == [1, 1]
+    assert len(digests | {text.settings()["sha256"]}) == 3
+    schedules = [{"schedule": "step"}, {"schedule": "step-text"}]
+    asked = Evaluation(tmp_path, ["s"], ["j"], benchmarks=[text, benchmark], schedules=schedules)
+    with refused("text-handoff-with-images", name="sums"):
+        evaluate(asked, ["handoff"])
+    with refused("legibility-with-images", name="sums"):
+        evaluate(asked, ["solo", "legibility"])
+    assert {path.name for path in tmp_path.iterdir()} == {"sums.jsonl", "a.png"}
 
 
 @pytest.mark.parametrize("trainer", ["verl", "openrlhf"])
@@ -151,6 +176,15 @@ def test_model_without_a_solo_run_is_refused(tmp_path: Path):
 def test_reading_other_weights_than_those_that_wrote_is_refused(solo: Path):
     with refused("solo-run-other-model", fingerprint="ff"):
         run_legibility(solo, Checkpoint("s", "", "ff"), [JUNIOR])
+
+
+def test_responses_to_images_are_not_read(solo: Path):
+    file = solo / "s/solo/summary.json"
+    content = json.loads(file.read_text())
+    content["settings"]["benchmarks"]["sums"]["images"] = 2
+    file.write_text(json.dumps(content))
+    with refused("legibility-with-images", name="sums"):
+        run_legibility(solo, SENIOR, [JUNIOR])
 
 
 @pytest.mark.parametrize("samples", [0, 5])

@@ -13,9 +13,11 @@ from refused import refused
 
 from tandem_plugin.lab.rollouts.engine import (
     _EXPECTED,
+    _seeing,
     _without_expected_warnings,
     response_progress,
     start_engine,
+    with_images,
 )
 from tandem_plugin.lab.rollouts.generate import generated_tokens
 
@@ -25,6 +27,28 @@ def test_a_vllm_that_cannot_be_imported_is_a_sentence(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "tandem_plugin.engine.llm", raising=False)
     with refused("vllm-import-failed", error="import of vllm halted; None in sys.modules"):
         start_engine("model", {}, None, 16)
+
+
+def test_engines_for_images_admit_as_many_as_a_prompt_has_and_no_videos() -> None:
+    assert with_images({"seed": 1}, {"p": 0.3}, 0) == ({"seed": 1}, {"p": 0.3})
+    arguments, settings = with_images({"seed": 1}, {"p": 0.3}, 3)
+    assert arguments == {"seed": 1, "limit_mm_per_prompt": {"image": 3, "video": 0}}
+    assert settings == {"p": 0.3, "images": True}
+    given = {"limit_mm_per_prompt": {"image": 5}}
+    assert with_images(given, None, 3) == ({"limit_mm_per_prompt": {"image": 5, "video": 0}}, None)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_a_text_model_alone_answers_no_images(sees: bool) -> None:
+    config = SimpleNamespace(is_multimodal_model=sees)
+    llm = SimpleNamespace(llm_engine=SimpleNamespace(model_config=config))
+    assert _seeing(llm, "m", {}) is llm
+    limits = {"limit_mm_per_prompt": {"image": 1}}
+    if sees:
+        assert _seeing(llm, "m", limits) is llm
+        return
+    with refused("engine-without-images", model="m"):
+        _seeing(llm, "m", limits)
 
 
 def test_expected_warnings_of_vllm_are_left_out_and_others_are_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -13,15 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_pictures import picture, stored
 from refused import refused
 
 from tandem_plugin import Authorship
+from tandem_plugin.lab.data.pictures import read_picture
 from tandem_plugin.lab.rollouts.generate import (
     Generator,
     Place,
     Question,
     ResponseSet,
     missing,
+    thumbnails,
     write_rows,
 )
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile
@@ -118,6 +122,77 @@ def test_prompt_without_room_for_its_response_is_refused_before_any_request(room
     with refused("problem-too-long", tokens=5, room=1, longest=5):
         short.check_prompts([Place(1, 0, 0)])
     assert engine.sent == []
+
+
+class SeeingEngine(Engine):
+    """Reads four tokens for each image, which has one in a prompt that is sent."""
+
+    def get_tokenizer(self) -> Any:
+        return SimpleNamespace(chat_template="made", apply_chat_template=self.render)
+
+    def render(self, turns: list[Any], **form: Any) -> list[int]:
+        """An id for each part; 9 for an image. A content of text is one part."""
+        text = [{"type": "text"}]
+        contents = [turn["content"] for turn in turns]
+        parts = [part for c in contents for part in (text if isinstance(c, str) else c)]
+        return [9 if part["type"] == "image" else 1 for part in parts]
+
+    def _preprocess_cmpl(self, prompts: list[Any]) -> list[Any]:
+        (prompt,) = prompts
+        images = prompt["multi_modal_data"]["image"]
+        if len(images) > 2:
+            raise RuntimeError("At most 2 image(s) may be provided in one prompt.")
+        ids = [i for i in prompt["prompt_token_ids"] for _ in range(4 if i == 9 else 1)]
+        self.cached = [image.size for image in images]
+        return [{"prompt_token_ids": ids}]
+
+    def reset_mm_cache(self) -> None:
+        del self.cached
+
+
+def seen(text: str, count: int) -> Question:
+    images = [read_picture(stored(picture(size=(8 + n, 8)))) for n in range(count)]
+    return Question([{"role": "user", "content": text}], thumbnails(images), GOLDS, images)
+
+
+def test_images_are_sent_with_their_prompt_and_count_as_the_engine_reads_them():
+    engine = SeeingEngine()
+    questions = [seen("<image> or <image>?", 2)]
+    sets = replace(responses(has_prompt_ids=True), questions=questions)
+    assert sets.most_images == 2
+    place = Place(0, 0, 0)
+    generator = made(engine, sets)
+    generator.check_prompts([place])
+    assert not hasattr(engine, "cached")  # vLLM would send the engine a reference in their place
+    row = dict(generator.rows([place]))[place]
+    (_, prompt, params, _) = engine.sent[0]
+    assert prompt["prompt_token_ids"] == [9, 1, 9, 1]
+    assert [image.size for image in prompt["multi_modal_data"]["image"]] == [(8, 8), (9, 8)]
+    assert {image.mode for image in prompt["multi_modal_data"]["image"]} == {"RGB"}
+    assert params.startswith("10 sampled")
+    assert row["prompt_ids"] == [9] * 4 + [1] + [9] * 4 + [1]
+    assert [url[:22] for url in row["images"]] == ["data:image/jpeg;base64"] * 2
+    with refused("problem-too-long", tokens=10):
+        made(SeeingEngine(longest=10), sets).check_prompts([place])
+
+
+def test_a_place_in_a_text_is_no_image_unless_the_question_has_one():
+    engine = SeeingEngine()
+    (text,) = [seen("What does <image> mean?", 0)]
+    dict(made(engine, replace(responses(), questions=[text])).rows([Place(0, 0, 0)]))
+    ((_, prompt, *_),) = engine.sent
+    assert prompt == {"prompt_token_ids": [1]}
+    assert text.fields == {}
+
+
+def test_prompts_with_images_that_no_engine_takes_are_sentences():
+    place = Place(0, 0, 0)
+    three = replace(responses(), questions=[seen("<image><image><image>", 3)])
+    with refused("image-prompt-rejected", problem=0, name="sums"):
+        made(SeeingEngine(), three).check_prompts([place])
+    base = replace(responses(), questions=[seen("<image>", 1)])
+    with refused("image-prompt-without-template"):
+        made(Engine(), base).check_prompts([place])
 
 
 def test_request_has_its_own_seeds_and_the_schedule_of_its_file():
