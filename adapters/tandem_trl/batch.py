@@ -14,6 +14,7 @@ from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Phase, Response, Trajectory
+from tandem_plugin.training.images import thumbnail_url
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_trl.engine import Engine
@@ -67,7 +68,8 @@ class TRLRun(TandemRun):
         self._texts = AdmittedTexts()
         self._to_dump: tuple[int, list[tuple[Ids, Row]]] | None = None
         self._dumped: tuple[int, list[Any]] = (0, [])
-        self._golds: list[Any] = []
+        self._of_data: list[dict[str, Any]] = []
+        """What a dump has of each row of the data set: the right answer, and small images."""
 
     def begin_batch(self, prompts: int) -> Batch:
         """The next generation's place in the run and its trajectories; prompts: of this process."""
@@ -115,7 +117,7 @@ class TRLRun(TandemRun):
     def keep_golds(
         self, calculate: Callable[..., Any], inputs: Sequence[Mapping[str, Any]], *arguments: Any
     ) -> Any:
-        """TRL's rewards of a generation; keeps the right answers of its rows, of all processes.
+        """TRL's rewards of a generation; keeps what a dump has of its rows, of all processes.
 
         Touches: ``_calculate_rewards`` of one ``GRPOTrainer`` or ``RLOOTrainer`` (TRL 1.16). Goes
         when: TRL passes the rows of its data set to a rollout function.
@@ -123,7 +125,10 @@ class TRLRun(TandemRun):
         from accelerate.utils import gather_object
 
         if self.config.rollouts:
-            self._golds = gather_object([answer_of(row) for row in inputs])
+            small: dict[int, list[str]] = {}  # a prompt's rows have the same images
+            self._of_data = gather_object(
+                [{"gts": answer_of(row), **_images_of(row, small)} for row in inputs]
+            )
         return calculate(inputs, *arguments)
 
     def log_change(self, log: Callable[..., Any], logs: dict[str, float], *arguments: Any) -> Any:
@@ -180,10 +185,11 @@ class TRLRun(TandemRun):
         decode = self._trainer.processing_class.decode
         written = [] if self._dumped[0] != step else self._dumped[1]
         scores = self._scores()[-len(responses) :]  # TRL keeps the rewards of one generation
-        golds = self._golds if len(self._golds) == len(responses) else [None] * len(responses)
-        for (prompt, row), score, gold in zip(responses, scores, golds, strict=True):
+        is_known = len(self._of_data) == len(responses)
+        of_data = self._of_data if is_known else [{"gts": None}] * len(responses)
+        for (prompt, row), score, fields in zip(responses, scores, of_data, strict=True):
             text = {"input": decode(prompt), "output": decode(row.response_ids)}
-            written.append((row, {**text, "gts": gold, "score": score}))
+            written.append((row, {**text, **fields, "score": score}))
         self._dumped = (step, written)
         self.write_rows(step, written)
 
@@ -193,3 +199,17 @@ class TRLRun(TandemRun):
         columns = [list(logged[name]) for name in self._trainer.reward_func_names]
         rewards = np.array(columns, np.float64).T * self._trainer.reward_weights.tolist()
         return [None if np.isnan(row).all() else float(np.nansum(row)) for row in rewards]
+
+
+def _images_of(row: Mapping[str, Any], small: dict[int, list[str]]) -> dict[str, list[str]]:
+    """A row's images as a dump has them, for ``tandem view``; empty without any.
+
+    small: those made before, by the identity of their column's value.
+    """
+    column = row.get("images") or row.get("image")
+    if not column:
+        return {}
+    if id(column) not in small:
+        pictures = column if isinstance(column, list | tuple) else [column]
+        small[id(column)] = [thumbnail_url(picture) for picture in pictures]
+    return {"images": small[id(column)]}

@@ -5,6 +5,8 @@ The trainer's forward pass and the engine must see the same pixels at the same t
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -43,3 +45,26 @@ def collapsed(token_ids: Sequence[int], placeholders: Collection[int]) -> list[i
         for place, token_id in enumerate(token_ids)
         if token_id not in placeholders or place == 0 or token_ids[place - 1] != token_id
     ]
+
+
+_SMALL = 320
+"""The longer side of a thumbnail, in pixels."""
+
+
+def thumbnail_url(picture: Any) -> str:
+    """A small JPEG of one of Pillow's pictures, as a ``data:`` URL: for ``tandem view``.
+
+    Turned upright, on white, and the first of its frames. Raises what Pillow raises for a file that
+    it cannot decode.
+    """
+    from PIL import Image, ImageOps
+
+    small = picture.copy()
+    small.thumbnail((_SMALL, _SMALL))
+    upright = ImageOps.exif_transpose(small)
+    if upright.has_transparency_data:
+        behind = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(behind, upright.convert("RGBA"))
+    file = io.BytesIO()
+    upright.convert("RGB").save(file, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

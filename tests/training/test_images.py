@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from tandem_plugin.training.images import check_pictures, collapsed
+from tandem_plugin.training.images import check_pictures, collapsed, thumbnail_url
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -70,6 +71,22 @@ def test_pictures_that_only_vllm_would_turn_are_rejected(form: str) -> None:
 def test_transparent_pictures_are_rejected(picture: Any) -> None:
     with refused("picture-transparent", mode=picture.mode):
         check_pictures([picture], images=True, trainer="TRL")
+
+
+def test_thumbnails_are_small_upright_and_opaque() -> None:
+    def shown(picture: Any) -> Any:
+        head, _, content = thumbnail_url(picture).partition(",")
+        assert head == "data:image/jpeg;base64"
+        return Image.open(io.BytesIO(base64.b64decode(content)))
+
+    before = PLAIN.size
+    assert shown(PLAIN.resize((2_000, 500))).size == (320, 80)
+    assert PLAIN.size == before
+    assert shown(stored(PLAIN.resize((12, 8)), 6)).size == (8, 12)
+    clear = shown(Image.new("RGBA", (8, 8), (0, 0, 0, 0)))
+    assert (clear.mode, clear.getpixel((4, 4))) == ("RGB", (255, 255, 255))
+    for mode in ("L", "P", "1", "CMYK", "I;16"):
+        assert shown(PLAIN.convert("L").convert(mode)).mode == "RGB"
 
 
 def test_images_for_an_engine_of_text_are_rejected() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import random
 import time
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from automata import CALLS, CallingSchedule
+from PIL import Image
 from support.browser import chromium
 from typer.testing import CliRunner
 
@@ -763,3 +766,21 @@ def until(browser: Any, seen: Callable[[], Any], expected: Any) -> None:
                 return
         time.sleep(0.1)
     assert last == expected
+
+
+def test_images_of_a_prompt_are_seen_and_named(page: Callable[..., Any]) -> None:
+    image = Image.linear_gradient("L").resize((640, 200)).convert("RGB")
+    stored = io.BytesIO()
+    image.save(stored, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(stored.getvalue()).decode()
+    bad = "data:image/png;base64," + base64.b64encode(stored.getvalue()[:-40]).decode()
+    browser = page([row("It is 4.", prompt="<image><image>Find x.", images=[url, bad])])
+    browser.execute_script("document.querySelector('details.prompt').open = true")
+    (shown,) = elements(browser, ".prompt img")
+    sizes = "return [arguments[0].complete, arguments[0].naturalWidth, arguments[0].naturalHeight]"
+    deadline = time.monotonic() + 10
+    while not browser.execute_script(sizes, shown)[0] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert browser.execute_script(sizes, shown) == [True, 320, 100]
+    assert shown.get_attribute("alt") == "Image 1 of 2"
+    assert texts(browser, ".prompt .empty")[0].startswith("Image 2 of 2 is not shown: it cannot")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError, DataError, shown
 from tandem_plugin.files import read_file, system_reason
-from tandem_plugin.training.images import check_pictures
+from tandem_plugin.training.images import check_pictures, thumbnail_url
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,8 +33,6 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Those that Pillow decodes by itself: PostScript would start a program."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _DATA = re.compile(r"data:[\w/+.-]*;base64,", re.IGNORECASE)
-_SMALL = 320
-"""The longer side of a thumbnail."""
 
 
 class PictureError(ValueError):
@@ -78,27 +76,12 @@ def read_picture(value: Any, folder: Path | None = None) -> Picture:
 
 
 def thumbnail(value: Any) -> str:
-    """A picture of a row as a small ``data:`` URL of a JPEG; :class:`PictureError` if it has none.
+    """A picture of a row as a small ``data:`` URL; :class:`PictureError` if it has none.
 
-    No other file is read. Turned upright, on white, and the first of its frames.
+    value: as of :func:`read_picture`; no other file is read.
     """
-    from PIL import Image, ImageOps
-
     with _opened(picture_bytes(value, None)) as image:
-        image.thumbnail((_SMALL, _SMALL))
-        upright = ImageOps.exif_transpose(image)
-        if upright.has_transparency_data:
-            behind = Image.new("RGBA", upright.size, "white")
-            upright = Image.alpha_composite(behind, upright.convert("RGBA"))
-        small = upright.convert("RGB")
-    file = io.BytesIO()
-    small.save(file, "JPEG", quality=80)
-    return data_url(file.getvalue(), "image/jpeg")
-
-
-def data_url(content: bytes, kind: str) -> str:
-    """Bytes as a ``data:`` URL; kind: their media type."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+        return thumbnail_url(image)
 
 
 def picture_bytes(value: Any, folder: Path | None) -> bytes:

@@ -19,6 +19,7 @@ from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.files import open_file
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, read_rollout, read_rollouts
 from tandem_plugin.lab.rollouts.rollout_file import Grades, file_step, grades_file
+from tandem_plugin.lab.viewer.pictures import shown_pictures
 from tandem_plugin.lab.viewer.responses import (
     Decoding,
     prompt_of,
@@ -194,7 +195,8 @@ class ShownResponses:
     def _problem(self, fields: Mapping[str, Any]) -> int:
         number = _number(fields.get("problem"))
         prompt = prompt_of(fields)
-        key = number, hash(prompt if isinstance(prompt, str) else json.dumps(prompt))
+        text = prompt if isinstance(prompt, str) else json.dumps(prompt)
+        key = number, hash((text, json.dumps(fields.get("images"))))
         if key not in self._problems:
             self._problems[key] = len(self._problems)
             self.numbers.append(len(self._problems) if number is None else number)
@@ -243,6 +245,7 @@ class ShownResponses:
             }
             self.responses.append((response, entry | columns))
             self.legend |= legend
+            self._part.add_pictures(response.problem, row.fields)
             if self._part.unpacked > _PART:
                 size += len(self._part.contents) * _COLUMNS
                 self._packed.append(self._part.packed())
@@ -301,6 +304,8 @@ class _Part:
 
     def __init__(self) -> None:
         self._prompts: dict[str, Any] = {}
+        self._seen: set[int] = set()
+        """The problems whose images were looked for."""
         self.contents: list[bytes] = []
         self.unpacked = 0
         """Bytes of the texts."""
@@ -311,6 +316,15 @@ class _Part:
         self.contents.append(content)
         self.unpacked += len(content)
         return len(self.contents) - 1
+
+    def add_pictures(self, problem: int, fields: Mapping[str, Any]) -> None:
+        """Add the images of a problem's prompt, once. fields: of a row that answers it."""
+        if problem in self._seen:
+            return
+        self._seen.add(problem)
+        if pictures := shown_pictures(fields):
+            self._prompts[str(problem)] = [*self._prompts[str(problem)], ("", "", pictures)]
+            self.unpacked += sum(len(source or text) for source, text in pictures)
 
     def packed(self) -> str:
         """Base64 of zlib of JSON."""
@@ -390,12 +404,13 @@ def make_page(title: str, index: Mapping[str, Any], parts: Sequence[str]) -> str
 
     The index is in a JSON block that a browser does not run, with everything escaped that HTML
     could take for markup; parts are Base64 in the same kind of block. The Content Security Policy
-    allows only this page's own script and style, by their hashes, and forbids every request.
+    allows only this page's own script and style, by their hashes, and images that it contains; it
+    forbids every request.
     """
     script = _script()
     style = (_ASSETS / "page.css").read_text(encoding="utf-8")
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types"
     )
     filled = {

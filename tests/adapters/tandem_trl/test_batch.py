@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_pictures import picture
 from refused import refused
 from started import started
 
@@ -462,7 +463,12 @@ def test_dump_has_the_right_answers_of_the_data_set(begun: Any, tmp_path: Path) 
     trainer = made_trainer()
     trainer.processing_class = SimpleNamespace(decode=lambda ids: str(list(ids)))
     run = begun(trainer, rollouts=str(tmp_path))
-    rows = [{"prompt": "a", "answer": "7"}, {"prompt": "b", "solution": "$8$"}, {"prompt": "c"}]
+    image = picture(size=(2_000, 500))
+    rows = [
+        {"prompt": "a", "answer": "7", "image": image, "images": None},
+        {"prompt": "b", "solution": "$8$", "images": [image, image]},
+        {"prompt": "c", "images": []},
+    ]
     calculated = run.keep_golds(lambda inputs, *rest: (inputs, rest), rows, ["a", "b", "c"], [])
     assert calculated == (rows, (["a", "b", "c"], []))
     run._scores = lambda: [0.0, 1.0, None]
@@ -477,6 +483,10 @@ def test_dump_has_the_right_answers_of_the_data_set(begun: Any, tmp_path: Path) 
         ("$8$", 1.0),
         (None, None),
     ]
+    urls = [row.get("images", []) for row in dumped]
+    assert [len(of_row) for of_row in urls] == [1, 2, 0]
+    assert all(url.startswith("data:image/jpeg") for of_row in urls for url in of_row)
+    assert max(map(len, urls[1])) < 20_000  # the data set's picture is larger
 
 
 def test_response_that_the_junior_ended_is_not_truncated(begun: Any) -> None:

@@ -50,13 +50,23 @@ const shareBar = (response) => {
   return element;
 };
 
+// An image of a prompt, or what stands in its place.
+const pictureOf = ([source, text]) => {
+  if (!source) return make("p", "empty", text);
+  const image = make("img", "picture");
+  image.src = source;
+  image.alt = text;
+  return image;
+};
+
 const promptOf = (response, content) => {
   const details = make("details", "prompt");
   details.append(make("summary", "", "Prompt: " + summaryOf(response.problem)));
-  for (const [role, text] of content.turns) {
+  for (const [role, text, pictures = []] of content.turns) {
     const turn = make("div", "turn");
     if (role) turn.append(make("strong", "role", role));
-    turn.append(make("pre", "", text));
+    if (text) turn.append(make("pre", "", text));
+    turn.append(...pictures.map(pictureOf));
     details.append(turn);
   }
   return details;
