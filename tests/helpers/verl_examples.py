@@ -42,11 +42,16 @@ KINDS = {
 }
 """Kinds of models by their names, the first that matches; all others are dense text models."""
 
-ENGINES = ("image, video and audio",)
-"""The kinds that tandem rejects: by the model's ``config.json``, or by a prompt's image."""
+CLASSES = {
+    "Qwen2_5_VLForConditionalGeneration": r"Qwen2[._]5-VL",
+    "Qwen3VLForConditionalGeneration": r"Qwen3-VL(?!.*A\d+B)",
+    "Qwen3_5ForConditionalGeneration": r"Qwen3[._]5-(?!.*A\d+B)",
+}
+"""vLLM's classes of dense models that see images, by the names of their checkpoints."""
 
-IMAGES = r"geo3k|geometry3k|vision|mathvista|video|clevr|mmmu|[Oo]mni|_vl\b|image"
-"""Data sets whose prompts have images, by the names of their files."""
+IMAGES = r"geo3k|geometry3k|openr1mm|vision|mathvista|clevr|mmmu|[Oo]mni|_vl\b|image"
+VIDEOS = r"video"
+"""Data sets whose prompts have images or videos, by the names of their files and folders."""
 
 ASCEND = r"ascend|npu"
 """Scripts for Ascend by their paths: verl itself sets ``trainer.device=npu`` on such a machine."""
@@ -59,6 +64,8 @@ class Example:
     script: str
     kind: str
     why: str
+    images: bool = False
+    """Whether it runs with ``images: true``, or would."""
 
 
 def launches(checkout: Path, scratch: Path) -> Iterator[tuple[str, list[str]]]:
@@ -118,14 +125,17 @@ def composed(arguments: list[str]) -> Any:
     return config
 
 
-def reason(config: Any) -> str:
-    """Why tandem's driver rejects a configuration; empty if it accepts it."""
+def reason(config: Any, images: bool) -> str:
+    """Why tandem's driver rejects a configuration; empty if it accepts it.
+
+    images: whether its prompts have images, which tandem's setting of that name allows.
+    """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import TandemError
     from tandem_plugin.training.start import start
     from tandem_verl.start import VerlRun
 
-    tandem = TandemConfig.from_mapping({"schedule": "word"})
+    tandem = TandemConfig.from_mapping({"schedule": "word", "images": images})
     try:
         start(VerlRun(config), tandem)
     except TandemError as error:
@@ -133,13 +143,27 @@ def reason(config: Any) -> str:
     return ""
 
 
-def has_images(config: Any) -> bool:
-    """Whether a script trains on images, at which a run stops when its data are read.
+def has(kinds: str, config: Any) -> bool:
+    """Whether a script's data sets are of some kinds.
 
-    Its data set is not here, so ``check_prompts`` cannot read it: it is known by its files' names.
+    They are not here, so ``check_prompts`` cannot read them: they are known by their names.
     """
     files = " ".join(map(str, (config.data.train_files, config.data.val_files)))
-    return re.search(IMAGES, files) is not None
+    names = re.findall(r"[^/\s'\",]+/[^/\s'\",]+(?=['\",\]\s]|$)", files)
+    return re.search(kinds, " ".join(names)) is not None
+
+
+def unseen(config: Any) -> str:
+    """Why an engine in tandem does not see the images of a script's prompts; empty if it does."""
+    from tandem_plugin.engine.unsupported import IMAGE_FAMILIES
+
+    if has(VIDEOS, config):
+        return "a prompt's video"
+    name = str(config.actor_rollout_ref.model.path)
+    classes = {kind for kind, names in CLASSES.items() if re.search(names, name)}
+    if not classes & IMAGE_FAMILIES:
+        return "the model"
+    return "an adapter" if config.actor_rollout_ref.model.get("lora_rank") else ""
 
 
 def examined(checkout: Path) -> list[Example]:
@@ -159,20 +183,25 @@ def examined(checkout: Path) -> list[Example]:
                 config.trainer.device = "npu"
             # A group of settings that is not verl's, such as another package's engine.
             foreign = next((one for one in arguments if "@" in one.partition("=")[0]), "")
-            why = foreign or reason(config) or ("the model" if kind in ENGINES else "")
-            why = why or ("a prompt's image" if has_images(config) else "")
-            found.append(Example(script, kind, why))
+            key = any(one.startswith("data.image_key=") for one in arguments)
+            images = key or has(IMAGES, config) or has(VIDEOS, config)
+            why = foreign or reason(config, images) or (unseen(config) if images else "")
+            found.append(Example(script, kind, why, images))
     return found
 
 
 def table(examples: list[Example]) -> str:
     """The lines of docs/verl.md."""
-    lines = ["| Models | Scripts | Run in tandem | The others |", "|---|---|---|---|"]
+    lines = [
+        "| Models | Scripts | Run in tandem | of these with `images: true` | The others |",
+        "|---|---|---|---|---|",
+    ]
     for kind in ("dense text", *reversed(KINDS)):
         own = [one for one in examples if one.kind == kind]
         others = Counter(one.why for one in own if one.why)
         why = "; ".join(f"{count} `{said}`" for said, count in others.most_common())
-        lines.append(f"| {kind} | {len(own)} | {len(own) - others.total()} | {why} |")
+        seen = sum(one.images and not one.why for one in own)
+        lines.append(f"| {kind} | {len(own)} | {len(own) - others.total()} | {seen} | {why} |")
     return "\n".join(lines)
 
 
@@ -182,4 +211,5 @@ if __name__ == "__main__":
     every = examined(Path(sys.argv[1]).resolve())
     print(table(every))
     for example in every:
-        print(f"{example.script:70s} {example.kind:20s} {example.why or 'runs'}", file=sys.stderr)
+        runs = "runs with images" if example.images else "runs"
+        print(f"{example.script:70s} {example.kind:20s} {example.why or runs}", file=sys.stderr)
