@@ -30,7 +30,7 @@ SOURCES = [
 ]
 GROUPS = refusal_groups()
 REFUSALS = {code: texts for group in GROUPS for code, texts in group["refusals"].items()}
-ROWS = {"Unsupported", "Row"}
+ROWS = {"Unsupported", "Row", "cls"}
 """Makers of rows of tables, which give these fields themselves."""
 
 ROW_FIELDS = {"key", "value", "setting"}

@@ -143,10 +143,13 @@ def measured(
     over: whether legibility is that, or the mean over all positions of all responses ("averaged
     over all positions" in the paper), or over all responses of each one's mean, as in its
     release; a problem's own number is the mean over its positions, or over its responses. Where
-    repeats are pooled, a problem's or benchmark's number is the mean over them. Source: sections
+    repeats are pooled, a problem's or benchmark's number is the mean over them. Empty for a kind of
+    run that has no measures of problems, such as drift. Source: sections
     4.1 and 4.5 of the paper; eval/legibility.py of CSSLab/Tandem-RLVR at 7ba85e0f.
     """
     chosen = measures(summary)
+    if not chosen:
+        return {}
     over = over if summary.kind == "legibility" else "problems"
     tables = {
         name: np.stack([_table(run.problems[name], chosen, over) for run in summary.each], axis=1)

@@ -202,7 +202,7 @@ def _senior_figure(
     shown: dict[str, Look] = {}
     for label, by_senior in runs.items():
         first = next(iter(by_senior.values()))
-        if first.kind == "drift":
+        if not measures(first):
             continue
         numbers = {senior: measured(run, over=over) for senior, run in by_senior.items()}
         for measure in shown_measures(first, k):

@@ -20,6 +20,7 @@ from tandem_plugin.lab.evaluation.handover_kl import (
 )
 from tandem_plugin.lab.evaluation.inputs import Checkpoint
 from tandem_plugin.lab.evaluation.measures import headline
+from tandem_plugin.lab.evaluation.report import build_report
 from tandem_plugin.lab.evaluation.results import read_summary
 from tandem_plugin.lab.rollouts.rollout_file import RolloutFile, grades_file
 
@@ -176,6 +177,17 @@ def test_table_has_both_seniors_and_nothing_without_handovers(tmp_path: Path) ->
     assert [row[0] for row in texts(table)] == ["base", ""]
     empty = write_kls(tmp_path, "empty", [([], [])])
     assert halves_by_kl({"empty": [read_summary(empty / "summary.json")]}) == {}
+
+
+def test_pooled_runs_and_reports_have_the_table(tmp_path: Path) -> None:
+    for name in ("GRPO", "tandem", "tandem-2"):
+        write_kls(tmp_path, name, [([0.1, 0.9], [0, 1]), ([0.2], [0])])
+    folders = [tmp_path / name for name in ("GRPO", "tandem", "tandem-2")]
+    tables = found_tables(*folders, "--pool", "tandem=tandem,tandem-2")
+    assert texts(tables["handover-kl"])[1][1:3] == ["tandem", "0.2000"]
+    build_report([tmp_path], tmp_path / "report", None, {}, "problems", {})
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "by KL(senior || junior) at the handover" in page
 
 
 def test_summary_with_unequal_lists_is_rejected(tmp_path: Path) -> None:
