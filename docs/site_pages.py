@@ -24,6 +24,7 @@ PAGES = {
     "changelog.md": "CHANGELOG.md",
     "releasing.md": "RELEASING.md",
     "first-steps.md": "docs/notebooks/first_steps.ipynb",
+    "rollouts-to-table.md": "docs/notebooks/rollouts.ipynb",
     "demo.md": "examples/demo/README.md",
     "study.md": "examples/study/README.md",
     "worlds.md": "examples/study/WORLDS.md",
@@ -62,7 +63,7 @@ def on_files(files: Any, config: Any) -> Any:
     for page, source in PAGES.items():
         content = (ROOT / source).read_text(encoding="utf-8")
         if source.endswith(".ipynb"):
-            content = notebook_page(content)
+            content = notebook_page(content, source)
         files.append(File.generated(config, page, content=content))
     if not address():
         pages = [*PAGES.values(), *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
@@ -93,13 +94,16 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
     return _ROLE.sub("<code>", html)
 
 
-def notebook_page(notebook: str) -> str:
-    """A notebook as Markdown: its texts, its code as Python, and its stored outputs."""
+def notebook_page(notebook: str, source: str) -> str:
+    """A notebook as Markdown: its texts, its code as Python, and its stored outputs.
+
+    source: its file in the repository.
+    """
     first, *rest = [
         part.strip() for cell in json.loads(notebook)["cells"] for part in _cell_parts(cell)
     ]
     title, _, text = first.partition("\n")
-    where = "A notebook of the repository, `docs/notebooks/first_steps.ipynb`, with its outputs."
+    where = f"A notebook of the repository, `{source}`, with its outputs."
     return "\n\n".join([title, where, text.strip(), *rest]) + "\n"
 
 

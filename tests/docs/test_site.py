@@ -112,8 +112,9 @@ def test_links_lead_to_pages_copies_or_the_repository() -> None:
 
 
 def test_notebooks_outputs_are_stored_and_shown() -> None:
-    page = module("site_pages").notebook_page(NOTEBOOK.read_text(encoding="utf-8"))
+    page = module("site_pages").notebook_page(NOTEBOOK.read_text(encoding="utf-8"), "docs/x.ipynb")
     assert '<div class="output"><div style=' in page
+    assert "`docs/x.ipynb`" in page
     assert re.search(r"```text\n\d+% by the senior, \d+ handoffs\n", page)
 
 
