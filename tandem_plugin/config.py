@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from tandem_plugin._draws import MAX_SEED
 from tandem_plugin.errors import ConfigError, did_you_mean, validation_reason
@@ -36,6 +44,10 @@ def _by_batch_size(drafts: Any) -> Any:
     table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
     known = len(table) == len(drafts) and all(type(size) is int for size in table)
     return dict(sorted(table.items())) if known else dict(drafts)
+
+
+Folder: TypeAlias = Annotated[str, AfterValidator(os.path.expanduser)]
+"""A folder to write to, whose ``~`` no shell expands in a file or behind a colon."""
 
 
 def _is_text(key: object) -> bool:
@@ -152,15 +164,15 @@ class TandemConfig(BaseModel):
     seed: int = Field(
         0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
     )
-    record: str | None = Field(
+    record: Folder | None = Field(
         None,
         description="A folder where the engine writes its own record of who wrote each "
         "token, one JSON line per finished request; null disables it.",
     )
-    rollouts: str | None = Field(
+    rollouts: Folder | None = Field(
         None,
-        description="A folder where the OpenRLHF and TRL trainers write the responses of "
-        "each step, for `tandem view` and `tandem replay`; null disables it. For "
+        description="A folder where the OpenRLHF, TRL and SkyRL trainers write the responses "
+        "of each step, for `tandem view` and `tandem replay`; null disables it. For "
         "verl use trainer.rollout_data_dir.",
     )
     require: bool = Field(

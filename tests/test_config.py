@@ -21,6 +21,14 @@ def test_defaults_are_the_papers():
     assert config.max_drafts == 0
 
 
+@pytest.mark.parametrize("name", ["record", "rollouts"])
+def test_home_is_known_in_a_folder_to_write_to(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/h")
+    config = TandemConfig.from_mapping({name: "~/x"})
+    assert getattr(config, name) == "/h/x"
+    assert getattr(TandemConfig.from_mapping({name: None}), name) is None
+
+
 def test_speculative_mode_drafts_four_tokens_unless_told_otherwise():
     assert TandemConfig.from_mapping({"mode": "speculative"}).max_drafts == 4
     settings = {"mode": "speculative", "drafts": 7}

@@ -12,6 +12,7 @@ TRL reads the same file, and leaves these keys to us.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ def _read(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
             content = yaml.safe_load(file)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())

@@ -9,6 +9,7 @@
 #   BENCHMARKS        NAME=SOURCE of each                     (AMC, AIME and Minerva)
 #
 # The evaluation page says what it takes. A stopped run continues with the same command.
+[ "${BASH_SOURCE[0]}" = "$0" ] || { echo "Run ${BASH_SOURCE[0]} instead of sourcing it." >&2; return 2; }
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

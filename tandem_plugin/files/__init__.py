@@ -239,13 +239,13 @@ def system_reason(error: OSError) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; bytes are read as UTF-8.
+    """The value of a JSON text; bytes are read as UTF-8, with or without a byte order mark.
 
     Raises ValueError, with the reason, for invalid JSON, and for an object that contains a field
     twice, since readers differ in which one they use.
     """
     if isinstance(text, bytes):
-        text = text.decode("utf-8")
+        text = text.decode("utf-8-sig")
     try:
         return json.loads(text, object_pairs_hook=_once_each)
     except RecursionError:

@@ -96,12 +96,16 @@ def test_an_input_is_known_under_every_name(tmp_path: Path):
 @pytest.mark.parametrize(
     "text",
     ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "c": 2, "a": 3}}]', "[" * 200_000, '{"a":' * 200_000,
-     b"\xff", b"\xef\xbb\xbf{}", b"", b"9" * 5000, b'"\xed\xa0\x80"'],
+     b"\xff", b"\xef\xbb\xbf" * 2 + b"{}", b"", b"9" * 5000, b'"\xed\xa0\x80"'],
     ids=range(9),
 )  # fmt: skip
 def test_what_is_no_json_or_says_a_field_twice_is_refused(text: str | bytes):
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
+
+
+def test_byte_order_mark_and_carriage_returns_of_windows_are_no_part_of_a_json():
+    assert parse_json(b'\xef\xbb\xbf{"a": 1}\r\n') == {"a": 1}
 
 
 @pytest.mark.parametrize(

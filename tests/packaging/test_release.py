@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,30 @@ def test_release_is_what_the_dry_run_built(jobs: dict[str, Any]) -> None:
 def test_dry_run_resolves_every_trainers_stack() -> None:
     (line,) = (line for line in SCRIPT.splitlines() if line.startswith("for trainer in "))
     assert line == f"for trainer in {' '.join(STACKS)}; do"
+
+
+SCRIPTS = [".ci/run", ".ci/release", "examples/published/score.sh"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_that_is_sourced_leaves_the_shell_as_it_is(script: str, tmp_path: Path) -> None:
+    """It would end the user's shell at its first error, or at the next one of their own."""
+    typed = (
+        f"source {ROOT / script}; echo $?; false; echo $UNSET; set -o | grep -c 'errexit.*on'; pwd"
+    )
+    done = subprocess.run(
+        ["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=20
+    )
+    assert done.stdout == f"2\n\n0\n{tmp_path}\n"
+    assert done.stderr == f"Run {ROOT / script} instead of sourcing it.\n"
+
+
+def test_every_script_for_bash_is_among_them() -> None:
+    folders = ("benchmarks", "constraints", "docker", "docs", "examples", "tandem_plugin")
+    files = [*ROOT.glob(".ci/*"), *(f for name in folders for f in (ROOT / name).rglob("*.sh"))]
+    for_bash = {
+        str(file.relative_to(ROOT))
+        for file in files
+        if file.is_file() and file.read_text(encoding="utf-8").startswith("#!/usr/bin/env bash")
+    }
+    assert for_bash == set(SCRIPTS)

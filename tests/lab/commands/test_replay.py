@@ -14,6 +14,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
 from tandem_plugin.lab.rollouts import audit
 from tandem_plugin.lab.rollouts.rollout import row_digest
+from tandem_plugin.terminal.arguments import with_home
 
 Row = dict[str, Any]
 MakeRow = Callable[..., Row]
@@ -480,18 +481,50 @@ def test_wrong_file_is_named_before_a_tokenizer_is_missed(
     assert "--tokenizer" not in result.stderr
 
 
-@pytest.mark.parametrize("command", ["replay", "view"])
-def test_home_of_a_tokenizer_is_found(
-    command: str, tmp_path: Path, tokenizer_file: Path, make_row: MakeRow,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("command", ["replay", "show", "view"])
+@pytest.mark.parametrize("option", [("--tokenizer", "~/{}"), ("--tokenizer=~/{}",)])
+def test_home_is_known_in_every_path_of_a_command(
+    command: str, option: tuple[str, ...], tmp_path: Path, tokenizer_file: Path,
+    make_row: MakeRow, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("HOME", str(tokenizer_file.parent))
-    file = tmp_path / "rows.jsonl"
-    file.write_text(json.dumps(make_row()) + "\n")
-    arguments = [command, str(file), f"--tokenizer=~/{tokenizer_file.name}"]
+    home = tokenizer_file.parent
+    monkeypatch.setenv("HOME", str(home))
+    (home / "rows.jsonl").write_text(json.dumps(make_row()) + "\n")
+    tokenizer = [word.format(tokenizer_file.name) for word in option]
+    arguments = [command, "~/rows.jsonl", *tokenizer]
     if command == "view":
-        arguments += ["--out", str(tmp_path / "page.html")]
-    assert CliRunner().invoke(app, arguments).exit_code == 0
+        arguments += ["--out", "~/page.html"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert (home / "page.html").exists() == (command == "view")
+    assert not Path("~").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("~", "/h"),
+        ("~/a b", "/h/a b"),
+        ("--out=~/x", "--out=/h/x"),
+        ("base=~/x", "base=/h/x"),
+        ("base=a=~/x", "base=a=~/x"),
+        ("a~/x", "a~/x"),
+        ("~no-such-user-here/x", "~no-such-user-here/x"),
+        ("", ""),
+    ],
+)
+def test_home_stands_at_the_beginning_of_a_word_or_of_its_value(
+    word: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/h")
+    assert with_home(word) == expected
+
+
+def test_file_from_windows_is_read_as_any_other(replay: Replay, make_row: MakeRow) -> None:
+    """With a byte order mark, and with carriage returns before the ends of lines."""
+    first, second = (json.dumps(make_row(seed=seed)).encode() for seed in (1, 2))
+    code, result = replay([b"\xef\xbb\xbf" + first + b"\r\n", second + b"\r\n", b"\r\n"])
+    assert (code, result["rows"], result["differing_rows"]) == (0, 2, 0)
 
 
 @pytest.mark.parametrize(

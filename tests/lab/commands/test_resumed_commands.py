@@ -64,7 +64,7 @@ class Engine:
             response = SimpleNamespace(
                 text=f"\\boxed{{{problem + 1}}}", finish_reason="stop", token_ids=[1, 2],
                 tandem_seed=7, authorship=Authorship([1, 0]), tandem_fingerprint="x",
-                tandem_schedule={}, overlaps=None,
+                tandem_schedule={}, senior_logprobs=None, junior_logprobs=None,
             )  # fmt: skip
             yield place, SimpleNamespace(outputs=[response])
 
