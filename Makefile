@@ -61,7 +61,7 @@ test-gpu:
 	$(PYTHON) -m pytest -m gpu $(if $(TESTS),-k "$(TESTS)") --junitxml $(GPU_OUT)/tests.xml \
 	  -o junit_logging=system-out integration_tests
 bench-gpu:
-	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART))
+	$(PYTHON) benchmarks/gpu.py --out $(GPU_OUT)/benchmarks $(addprefix --part ,$(PART)) $(OPTIONS)
 
 # Each keeps one core busy most of the time: two at a time, the longest first, and so are environments made.
 test:

@@ -45,6 +45,7 @@ ENGINE_ARGUMENTS: dict[str, Any] = {
 
 
 Prompts: TypeAlias = list[list[int]] | None
+Own: TypeAlias = Mapping[str, Any] | None
 
 
 class StartError(RuntimeError):
@@ -133,17 +134,16 @@ class EngineProcess:
             self.close()
             raise StartError(refused)
 
-    def stretch(
-        self, batch: int, tokens: int, schedule: str | None = None, prompts: Prompts = None
-    ) -> Stretch:
+    def stretch(self, batch: int, tokens: int, own: Own = None, prompts: Prompts = None) -> Stretch:
         """Decode responses of ``tokens`` tokens.
 
-        schedule: in place of the engine's. prompts: token ids, random ones if there are none.
+        own: tandem's settings of these requests, in place of the engine's. prompts: token ids,
+        random ones if there are none.
         The step in which the prompts are read does not count, nor the one in which the first
         response ends.
         """
         time.sleep(0.3)  # the other engines' threads go to sleep 0.2 s after their last work
-        return Stretch(**self.ask("stretch", batch, tokens, schedule, prompts))
+        return Stretch(**self.ask("stretch", batch, tokens, own, prompts))
 
     def ask(self, kind: str, *arguments: Any) -> Any:
         """What :mod:`engine_weights` has under this name, run in the engine's process; ``runner``
@@ -254,9 +254,7 @@ _seeds = itertools.count()
 """No two responses of one engine are drawn alike."""
 
 
-def _stretch(
-    llm: Any, batch: int, tokens: int, schedule: str | None, prompts: Prompts
-) -> dict[str, Any]:
+def _stretch(llm: Any, batch: int, tokens: int, own: Own, prompts: Prompts) -> dict[str, Any]:
     """Fields of a :class:`Stretch`."""
     from vllm import SamplingParams
 
@@ -266,11 +264,11 @@ def _stretch(
     drafting = bool(tandem) and tandem.get("mode") == "speculative"
     # Model Runner V1 samples rows that have a seed one by one.
     seeded = _runner(llm) == "V2"
-    own = {} if schedule is None else {"schedule": schedule}
     for row, (prompt, seed) in enumerate(zip(prompts[:batch], _seeds, strict=False)):
         params = SamplingParams(
             temperature=1.0, seed=seed if seeded else None, max_tokens=tokens, ignore_eos=True,
-            detokenize=False, extra_args={"tandem": {"seed": seed, **own}} if tandem else None,
+            detokenize=False,
+            extra_args={"tandem": {"seed": seed, **(own or {})}} if tandem else None,
         )  # fmt: skip
         engine.add_request(f"{time.monotonic_ns()}-{row}", {"prompt_token_ids": prompt}, params)
     before = _drafted(llm) if drafting else {}

@@ -5,11 +5,13 @@ weight syncs and sleep, with random models at the widths of Qwen3 made on the sp
 the GPU to itself, with vLLM's own defaults but for the arguments under the table; its batch sizes
 are measured in turn, in rounds after a warm-up. Each figure is printed when it is there.
 Each part is ended within four minutes and can be run alone; started again, it goes on where it
-stopped. ``--list`` says what the parts are.
+stopped. ``--list`` says what the parts are. ``--prompt 512 --decoded 3000`` measures throughput at
+these lengths instead of short ones; give them an ``--out`` and a ``--limit`` of their own.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -21,7 +23,15 @@ from typing import Any
 
 from checkpoints import BYTES, TINY_SENIOR
 from engine_process import EngineProcess, draft_figures
-from gpu_pairs import PAIRS, TOY, Pair, arguments, measure_engines, notes_of
+from gpu_pairs import (
+    PAIRS,
+    Lengths,
+    Pair,
+    arguments,
+    lengths_of,
+    measure_engines,
+    notes_of,
+)
 from parts import Part, main
 from results import Results, Table, spread
 from rounds import run_rounds, summary
@@ -34,23 +44,31 @@ SYNCS, SLEEPS = 5, 2
 """Rounds; of the sleeps of each level the first takes memory of the host, and is told apart."""
 
 
-def measure_throughput(pair: Pair, results: Results, toy: bool) -> None:
+def measure_throughput(
+    pair: Pair, prompt: int | None, decoded: int | None, results: Results, toy: bool
+) -> None:
     """All batch sizes of the senior alone, in lockstep, and with four drafts."""
     engines = {"single": None, "lockstep": None, "speculative": 4}
-    measure_engines(pair, engines, partial(_speeds, pair, toy=toy), results, toy)
+    lengths = lengths_of(toy, prompt, decoded)
+    figures = partial(_speeds, pair, lengths, toy=toy)
+    measure_engines(pair, engines, figures, results, toy, lengths.longest)
 
 
 def _speeds(
-    pair: Pair, engine: EngineProcess, keep: Callable[[dict[str, Any]], None], *, toy: bool
+    pair: Pair,
+    lengths: Lengths,
+    engine: EngineProcess,
+    keep: Callable[[dict[str, Any]], None],
+    *,
+    toy: bool,
 ) -> dict[str, Any]:
-    lengths = TOY if toy else pair.lengths
     tokens = lengths.decoded
     counters: dict[int, Counter[str]] = {batch: Counter() for batch in tokens}
     about = {
         "lengths": str(lengths),
         "runner": engine.ask("runner"),
         "memory": engine.ask("memory"),
-        "engine_arguments": arguments(toy),
+        "engine_arguments": arguments(toy, lengths.longest),
         "parameters": [pair.senior.parameters, pair.junior.parameters],
     }
 
@@ -213,10 +231,11 @@ def _prepared(measure: Callable[..., None], *arguments: Any) -> Callable[[Result
     return run
 
 
-def _parts() -> list[Part]:
+def parts_at(prompt: int | None, decoded: int | None) -> list[Part]:
+    """The parts; throughput at these lengths, or at the usual ones."""
     parts = []
     for name, pair in PAIRS.items():
-        measure = _prepared(measure_throughput, pair)
+        measure = _prepared(measure_throughput, pair, prompt, decoded)
         table: Any = partial(throughput_table, pair)
         parts.append(Part(name, f"{pair.title}: throughput and memory", measure, table))
     for name in ("1.7b", "4b"):
@@ -228,7 +247,17 @@ def _parts() -> list[Part]:
     return parts
 
 
-PARTS = _parts()
+def _lengths() -> tuple[argparse.Namespace, list[str]]:
+    """The options of lengths, and the other arguments."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--prompt", type=int, help="tokens of a prompt")
+    parser.add_argument("--decoded", type=int, help="tokens of a response")
+    return parser.parse_known_args()
+
 
 if __name__ == "__main__":
-    sys.exit(main(Path(__file__).resolve(), str(__doc__).splitlines()[0], PARTS))
+    chosen, others = _lengths()
+    options = [f"--{name}={n}" for name, n in vars(chosen).items() if n is not None]
+    parts = parts_at(chosen.prompt, chosen.decoded)
+    purpose = f"{str(__doc__).splitlines()[0]} Also: --prompt TOKENS, --decoded TOKENS."
+    sys.exit(main(Path(__file__).resolve(), purpose, parts, others, options=options))

@@ -49,15 +49,32 @@ class Lengths:
         """Random token ids."""
         return np.random.default_rng(0).integers(300, 500, (batch, self.prompt)).tolist()
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt with its response."""
+        return self.prompt + max(self.decoded.values())
+
     def __str__(self) -> str:
         decoded = ", ".join(f"{tokens} at batch {n}" for n, tokens in self.decoded.items())
         return f"Prompts of {self.prompt} tokens; decoded tokens of a response: {decoded}"
 
 
 SHORT = Lengths(PROMPT, {1: 128, 16: 96, 64: 96, 256: 96})
-LONG = Lengths(512, dict.fromkeys((1, 16, 64, 128), 3000), rounds=1)
-"""Those of a training on hard problems."""
 TOY = Lengths(PROMPT, {1: 12, 4: 12}, rounds=1)
+
+
+def lengths_of(toy: bool, prompt: int | None, decoded: int | None) -> Lengths:
+    """The usual lengths, or those of the options ``--prompt`` and ``--decoded``.
+
+    Long responses are decoded in one round, 128 at most at once, whose caches fit beside 4B twice.
+    """
+    usual = TOY if toy else SHORT
+    is_long = (decoded or 0) >= 1000
+    tokens = {
+        min(size, 128) if is_long else size: decoded or usual_tokens
+        for size, usual_tokens in usual.decoded.items()
+    }
+    return Lengths(prompt or usual.prompt, tokens, 1 if is_long else usual.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,6 @@ class Pair:
     senior: Shape
     junior: Shape
     title: str
-    lengths: Lengths = SHORT
     quantization: str | None = None
     """vLLM's quantisation of the junior."""
 
@@ -83,23 +99,22 @@ PAIRS = {
     "1.7b+0.6b": Pair(QWEN3_1_7B, QWEN3_600M, "Qwen3 1.7B beside 0.6B"),
     "4b": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B"),
     "4b+1.7b": Pair(QWEN3_4B, QWEN3_1_7B, "Qwen3 4B beside 1.7B"),
-    "4b+fp8": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B in fp8", SHORT, "fp8"),
-    "4b-long": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B, long responses", LONG),
-    "4b+fp8-long": Pair(
-        QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B in fp8, long responses", LONG, "fp8"
-    ),
+    "4b+fp8": Pair(QWEN3_4B, QWEN3_4B, "Qwen3 4B beside 4B in fp8", "fp8"),
 }
 
 
-def arguments(toy: bool, **more: Any) -> dict[str, Any]:
-    """Of every engine alike; what vLLM would choose is left to it."""
+def arguments(toy: bool, longest: int = 0, **more: Any) -> dict[str, Any]:
+    """Of every engine alike; what vLLM would choose is left to it.
+
+    longest: the tokens of a prompt and its response.
+    """
     if toy:
         return {**ENGINE_ARGUMENTS, "kv_cache_memory_bytes": 2**26, "max_num_seqs": 8}
     return {
         **ENGINE_ARGUMENTS,
         "dtype": "bfloat16",
         "enforce_eager": False,
-        "max_model_len": 4096,
+        "max_model_len": max(4096, longest + 64),  # drafts end behind a response
         "max_num_seqs": 256,
         "max_num_batched_tokens": 8192,
         "kv_cache_memory_bytes": None,
@@ -114,6 +129,7 @@ def measure_engines(
     figures: Callable[[EngineProcess, Callable[[dict[str, Any]], None]], dict[str, Any]],
     results: Results,
     toy: bool,
+    longest: int = 0,
     **more: Any,
 ) -> None:
     """One case an engine, each alone on the device; what teaches most comes first.
@@ -129,7 +145,7 @@ def measure_engines(
             continue
         senior, junior = pair.checkpoints(toy)
         beside = None if name == "single" else junior
-        given = arguments(toy, **more)
+        given = arguments(toy, longest, **more)
         tandem = {} if toy or not pair.quantization else {"junior_quantization": pair.quantization}
         if name == "speculative":
             given |= {"runner": "v2"}

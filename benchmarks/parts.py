@@ -47,40 +47,45 @@ def main(
     arguments: Sequence[str] | None = None,
     *,
     gpu: bool = True,
+    options: Sequence[str] = (),
 ) -> int:
     """Runs parts, or within the process of one that part alone; returns the exit status.
 
-    gpu: whether the parts need one, and have limits.
+    gpu: whether the parts need one, and have limits. options: the script's own, which each part's
+    process gets too.
     """
-    options = _parser(script, purpose, parts, gpu).parse_args(arguments)
-    chosen = [part for part in parts if not options.part or part.name in options.part]
-    out = options.out.resolve()
-    if options.alone:
-        return _alone(chosen[0], script, out, options.toy)
-    if options.list:
+    given = _parser(script, purpose, parts, gpu).parse_args(arguments)
+    chosen = [part for part in parts if not given.part or part.name in given.part]
+    out = given.out.resolve()
+    if given.alone:
+        return _alone(chosen[0], script, out, given.toy, options)
+    if given.list:
         for part in parts:
             print(f"{part.name:16} {part.limit:4.0f} s  {part.purpose}")
         return 0
-    if gpu and not options.toy and not _has_gpu():
+    if gpu and not given.toy and not _has_gpu():
         return 0
     out.mkdir(parents=True, exist_ok=True)
     passed = True
     for part in chosen:
         print(f"{part.name}: {part.purpose}. Log: {out / part.name}.log", flush=True)
-        limit = options.limit or (part.limit if gpu else math.inf)
-        passed &= run_part(part.name, script, out, toy=options.toy, limit=limit)
+        limit = given.limit or (part.limit if gpu else math.inf)
+        passed &= run_part(part.name, script, out, toy=given.toy, limit=limit, options=options)
         shown = {part.name: part.table for part in parts if cases_of(out, part.name)}
         (out / "tables.md").write_text(tables(out, shown), encoding="utf-8")
     print((out / "tables.md").read_text(encoding="utf-8"))
     return int(not passed)
 
 
-def run_part(name: str, script: Path, out: Path, *, toy: bool, limit: float) -> bool:
+def run_part(
+    name: str, script: Path, out: Path, *, toy: bool, limit: float, options: Sequence[str] = ()
+) -> bool:
     """Run the part of a script in a process of its own, and say each figure when it is there.
 
-    limit: seconds after which it is ended, with all that it started. Returns whether it passed.
+    limit: seconds after which it is ended, with all that it started. options: the script's own.
+    Returns whether it passed.
     """
-    command = [sys.executable, str(script), "--alone", "--part", name, "--out", str(out)]
+    command = [sys.executable, str(script), "--alone", "--part", name, "--out", str(out), *options]
     start, said, late = time.monotonic(), set(cases_of(out, name)), False
     file = out / f"{name}.log"
     with file.open("wb") as log, file.open("rb") as written:
@@ -155,7 +160,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(10)
 
 
-def _alone(part: Part, script: Path, out: Path, toy: bool) -> int:
+def _alone(part: Part, script: Path, out: Path, toy: bool, options: Sequence[str]) -> int:
     """In the part's own process."""
     # vLLM's choice of a runner can be overruled, and must be again to measure the same.
     name = "VLLM_USE_V2_MODEL_RUNNER"
@@ -163,7 +168,7 @@ def _alone(part: Part, script: Path, out: Path, toy: bool) -> int:
     command = f"{overruled}python {script.parent.name}/{script.name} --part {part.name}"
     header = {
         "benchmark": part.name,
-        "command": command + " --toy" * toy,
+        "command": " ".join([command, *options]) + " --toy" * toy,
         "quick": toy,
         "machine": describe_machine(),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import handoffs
 import lockstep
 import replay_throughput
 import selection
@@ -18,6 +19,7 @@ PARTS = [
     for module, purpose in (
         (lockstep, "lockstep decoding against the senior alone"),
         (selection, "the cost of schedule and author selection per step"),
+        (handoffs, "steps under handoffs that the text decides, against the word schedule"),
         (replay_throughput, "replay on one core"),
     )
 ]

@@ -23,6 +23,7 @@ from engine_process import (
     ENGINE_ARGUMENTS,
     PROMPT,
     EngineProcess,
+    Own,
     Prompts,
     draft_figures,
     environment,
@@ -34,7 +35,7 @@ from rounds import ratio, run_rounds, summary
 SENIOR = LARGE_JUNIOR
 SMALL_JUNIOR = Shape(512, 1536, layers=5, heads=4, kv_heads=2, head_dim=128, vocabulary=512)
 DRAFTS = 4
-SOLO = "solo"
+SOLO = {"schedule": "solo"}
 """A schedule under which the senior writes every token, as the single model does."""
 
 
@@ -152,8 +153,8 @@ def _measure(
     counters: dict[str, Counter[str]] = {}
     walls: dict[str, list[float]] = {}
 
-    def speed(name: str, engine: str, schedule: str | None) -> float:
-        stretch = engines[engine].stretch(batch, size.tokens, schedule, prompts)
+    def speed(name: str, engine: str, own: Own) -> float:
+        stretch = engines[engine].stretch(batch, size.tokens, own, prompts)
         walls.setdefault(name, []).append(stretch.tokens / stretch.wall_seconds)
         counters.setdefault(name, Counter()).update(stretch.drafted)
         return stretch.tokens / stretch.seconds

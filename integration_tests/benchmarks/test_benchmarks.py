@@ -18,7 +18,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "run.py"
 GPU_SCRIPT = SCRIPT.with_name("gpu.py")
 CASES = {
     "lockstep": 6,
-    "selection": 8,
+    "selection": 12,
+    "handoffs": 4,
     "replay_throughput": 2,
 }
 """How many cases each benchmark has."""
@@ -53,7 +54,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Of the benchmarks for a GPU, those of one pair, at toy size, and what the command printed."""
     folder = tmp_path_factory.mktemp("gpu")
     command = [sys.executable, str(GPU_SCRIPT), "--toy", "--out", str(folder), "--limit", "400"]
-    parts = ["--part", "1.7b", "--part", "weights-1.7b"]
+    parts = ["--part", "1.7b", "--part", "weights-1.7b", "--prompt", "5"]
     done = subprocess.run([*command, *parts], capture_output=True, text=True, timeout=850)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout
@@ -78,6 +79,25 @@ def test_a_figure_of_a_log_is_told_once_its_line_is_whole(
             "single: batch 1, 219 tokens per second"
         ]
         assert told(" 16, 3,549 tokens\n") == ["single: batch 16, 3,549 tokens"]
+
+
+def test_tables_say_how_long_prompts_and_responses_were(toy: tuple[Path, str]) -> None:
+    lengths = "Prompts of 5 tokens; decoded tokens of a response: 12 at batch 1, 12 at batch 4"
+    assert lengths in (toy[0] / "tables.md").read_text()
+    assert results(toy[0], "1.7b")["command"].endswith("--part 1.7b --prompt=5 --toy")
+
+
+def test_long_responses_are_decoded_once_by_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from gpu_pairs import arguments, lengths_of
+
+    usual, long = lengths_of(False, None, None), lengths_of(False, 512, 3000)
+    assert (usual.prompt, usual.rounds) == (2, 3)
+    assert list(usual.decoded) == [1, 16, 64, 256]
+    assert (long.prompt, long.rounds, long.longest) == (512, 1, 3512)
+    assert long.decoded == dict.fromkeys((1, 16, 64, 128), 3000)
+    assert arguments(False, usual.longest)["max_model_len"] == 4096
+    assert arguments(False, lengths_of(False, 512, 8000).longest)["max_model_len"] > 8512
 
 
 def test_each_figure_of_a_gpu_is_printed_when_it_is_there(toy: tuple[Path, str]) -> None:
