@@ -38,13 +38,23 @@ def make_calling_model(folder: Path, seed: int) -> Path:
 
 def install_handoffs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process and those it starts find the example's entry point."""
-    info = folder / "tandem_plugin_handoffs-0.1.0.dist-info"
+    install_plugin(folder, "tandem_plugin_handoffs", [folder, EXAMPLE], monkeypatch)
+
+
+def install_plugin(
+    folder: Path, module: str, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let this process and those it starts find a module as a plugin.
+
+    folder: where its metadata is written. paths: this folder, and that of the module.
+    """
+    info = folder / f"{module}-0.1.0.dist-info"
     info.mkdir()
-    name = "tandem-plugin-handoffs"
+    name = module.replace("_", "-")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("[tandem_plugin]\nhandoffs = tandem_plugin_handoffs\n")
-    paths = [str(folder), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in paths if path))
-    for path in (EXAMPLE, folder):
+    (info / "entry_points.txt").write_text(f"[tandem_plugin]\nown = {module}\n")
+    searched = [*map(str, paths), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in searched if path))
+    for path in reversed(paths):
         monkeypatch.syspath_prepend(path)
     monkeypatch.setattr("tandem_plugin.plugins.loading._catalogue", None)

@@ -68,34 +68,52 @@ def _processed(logits: np.ndarray, temperature: float, top_p: float) -> np.ndarr
     return p / p.sum()
 
 
+Writes = Callable[[int, dict[bool, np.ndarray], bool], np.ndarray]
+"""(position, distributions, author) to the distribution that the author's token comes from."""
+Chances = list[tuple[float, bool, Any]]
+"""Probabilities of an author with the state of a schedule."""
+
+
 def law(
+    after: Distribution, length: int, p: float, cap: int, writes: Writes | None = None
+) -> dict[Response, float]:
+    """The probability of every response with its authors, by Algorithm 1.
+
+    writes: as for :func:`law_of`.
+    """
+    drawn = [(p, True, 0), (1 - p, False, 0)]
+
+    def step(author: bool, run: int, token: int) -> Chances:
+        redraw = token in BOUNDARIES or run >= cap
+        return drawn if redraw else [(1.0, author, run + 1)]
+
+    return law_of(after, length, drawn, step, writes)
+
+
+def law_of(
     after: Distribution,
     length: int,
-    p: float,
-    cap: int,
-    writes: Callable[[int, dict[bool, np.ndarray], bool], np.ndarray] | None = None,
+    start: Chances,
+    step: Callable[[bool, Any, int], Chances],
+    writes: Writes | None = None,
 ) -> dict[Response, float]:
-    """The probability of every response with its authors.
+    """The probability of every response with its authors, by the chances of a schedule.
 
-    writes: (position, distributions, author) to the distribution that the author's token comes
-    from; its own where None. For the laws of engines that are wrong.
+    start: of the first token. step: of the next one, by author, state and token. writes: own
+    distributions where None; for the laws of engines that are wrong.
     """
-    now: dict[tuple[Response, bool, int], float] = {
-        (((), ()), True, 0): p,
-        (((), ()), False, 0): 1 - p,
+    now: dict[tuple[Response, bool, Any], float] = {
+        (((), ()), author, state): weight for weight, author, state in start
     }
     for position in range(length):
-        following: Counter[tuple[Response, bool, int]] = Counter()
-        for ((tokens, authors), author, run), weight in now.items():
+        following: Counter[tuple[Response, bool, Any]] = Counter()
+        for ((tokens, authors), author, state), weight in now.items():
             own = after[tokens]
             row = own[author] if writes is None else writes(position, own, author)
-            for token in np.flatnonzero(row):
-                longer = ((*tokens, int(token)), (*authors, author))
-                if token in BOUNDARIES or run >= cap:
-                    following[longer, True, 0] += weight * row[token] * p
-                    following[longer, False, 0] += weight * row[token] * (1 - p)
-                else:
-                    following[longer, author, run + 1] += weight * row[token]
+            for token in np.flatnonzero(row).tolist():
+                longer = ((*tokens, token), (*authors, author))
+                for chance, next_author, next_state in step(author, state, token):
+                    following[longer, next_author, next_state] += weight * row[token] * chance
         now = dict(following)
     whole: Counter[Response] = Counter()
     for (response, _, _), weight in now.items():

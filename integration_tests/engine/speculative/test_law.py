@@ -8,7 +8,7 @@ junior's tokens is computed, and two engines that are wrong on purpose must fail
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support import enumerated, worker
+from support.calling_models import install_plugin
 from support.engine import tandem_engine
-from support.enumerated import Response, fit, law, power, window
+from support.enumerated import Chances, Response, fit, law, law_of, power, window
 from support.models import make_model
 from support.reference import algorithm_1
 from support.speculation import needs_drafting
@@ -82,8 +83,20 @@ def varying(models: Models) -> Iterator[Any]:
         yield engine
 
 
-def responses(engine: Any, sampling: dict[str, Any], base: int) -> list[Response]:
-    """Responses of an engine, with their authors by the paper's own loop."""
+def authors_of_words(seed: int, tokens: tuple[int, ...]) -> tuple[bool, ...]:
+    """The authors of a response by the paper's own loop."""
+    loop = algorithm_1(seed, P, CAP, enumerated.BOUNDARIES)
+    authors = [next(loop)]
+    return tuple(authors + [loop.send(token) for token in tokens[:-1]])
+
+
+def responses(
+    engine: Any,
+    sampling: dict[str, Any],
+    base: int,
+    authors_of: Callable[[int, tuple[int, ...]], tuple[bool, ...]] = authors_of_words,
+) -> list[Response]:
+    """Responses of an engine, with their authors."""
     from vllm import SamplingParams
 
     seeds = range(base, base + SAMPLES)
@@ -96,14 +109,8 @@ def responses(engine: Any, sampling: dict[str, Any], base: int) -> list[Response
     ]  # fmt: skip
     prompts = [{"prompt_token_ids": PROMPT} for _ in seeds]
     outputs = engine.generate(prompts, params, use_tqdm=False)
-    found = []
-    for seed, output in zip(seeds, outputs, strict=True):
-        tokens = tuple(output.outputs[0].token_ids)
-        loop = algorithm_1(seed, P, CAP, enumerated.BOUNDARIES)
-        authors = [next(loop)]
-        authors += [loop.send(token) for token in tokens[:-1]]
-        found.append((tokens, tuple(authors)))
-    return found
+    tokens = [tuple(output.outputs[0].token_ids) for output in outputs]
+    return [(ids, authors_of(seed, ids)) for seed, ids in zip(seeds, tokens, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +175,89 @@ def test_an_engine_that_is_wrong_fails(engine: Any, models: Models, fault: str) 
     p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
     print(fault, p_values)
     assert min(p_values.values()) < SIGNIFICANCE, p_values
+
+
+PARTS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tandem_plugin import hookimpl
+from tandem_plugin.boundaries.marked_parts import marked_parts
+from tandem_plugin.boundaries.markers import Markers
+
+MARKERS = Markers({"out": {" a": "in"}, "in": {"c": "out"}})
+
+
+@dataclass(frozen=True, slots=True)
+class PartsSchedule:
+    name: ClassVar[str] = "parts"
+    boundaries: ClassVar[str] = "parts"
+    classes: ClassVar[tuple[str, ...]] = MARKERS.classes
+
+    def start(self, u):
+        return u >= 0
+
+    def advance(self, author, run, token_class, u):
+        run = marked_parts(MARKERS, "in", 2, 9).advance(run, token_class)
+        return run >= 0, run
+
+
+@hookimpl
+def register_schedules(register):
+    register(PartsSchedule)
+
+
+@hookimpl
+def register_boundaries(register):
+    register("parts", MARKERS.table, MARKERS.classes)
+"""
+OPENS, CLOSES = (enumerated.PIECES.index(piece) for piece in ("Ġa", "c"))
+
+
+def after_token(author: bool, left: int, token: int) -> Chances:
+    """Behind `` a`` the junior writes two tokens, or up to its ``c``."""
+    if author:
+        return [(1.0, token != OPENS, 2 * (token == OPENS))]
+    left = 0 if token == CLOSES else left - 1
+    return [(1.0, left == 0, left)]
+
+
+def authors_by_parts(seed: int, tokens: tuple[int, ...]) -> tuple[bool, ...]:
+    author, left, authors = True, 0, []
+    for token in tokens:
+        authors.append(author)
+        ((_, author, left),) = after_token(author, left, token)
+    return tuple(authors)
+
+
+@pytest.fixture(scope="module")
+def reading(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An engine in which the text decides who writes."""
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "parts_of_a_text.py").write_text(PARTS)
+    tandem = {
+        "schedule": "parts", "junior": models.junior, "mode": "speculative", "drafts": DRAFTS,
+    }  # fmt: skip
+    arguments = {"max_num_seqs": 64, "max_model_len": 64, "enable_prefix_caching": False}
+    with pytest.MonkeyPatch.context() as patch:
+        install_plugin(folder, "parts_of_a_text", [folder], patch)
+        with tandem_engine("v2", models.senior, tandem, **arguments) as engine:
+            yield engine
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_responses_of_a_schedule_that_reads_the_text_follow_their_law(
+    models: Models, reading: Any, name: str
+) -> None:
+    """The authors of drafted tokens depend on the drafts before them."""
+    after, start = exact(models, SAMPLINGS[name]), [(1.0, True, 0)]
+    right = law_of(after, LENGTH, start, after_token)
+    wrong = law_of(after, LENGTH, start, after_token, seniors_share)
+    assert sum(right.values()) == pytest.approx(1)
+    powers = {s.name: power(s, right, wrong, SAMPLES, SIGNIFICANCE) for s in STATISTICS}
+    seen = responses(reading, SAMPLINGS[name], 50_000, authors_by_parts)
+    p_values = {s.name: fit(s, right, seen) for s in STATISTICS}
+    print(name, "parts", p_values, powers)
+    assert max(powers.values()) > 0.99
+    assert min(p_values.values()) > SIGNIFICANCE, p_values
+    assert 0.1 < np.mean([not author for _, authors in seen for author in authors]) < 0.9
