@@ -61,9 +61,11 @@ def capture_each_batch_size() -> None:
 def choose_drafts_at_startup() -> None:
     """Let an engine with ``drafts: auto`` time its steps before its first request.
 
-    Touches: ``EngineCore.__init__``, and then ``Scheduler.dynamic_sd_lookup``. Versions: 0.29 to
-    0.32. Why: vLLM reads a table of drafts from the configuration, when no step has been timed yet.
-    Goes when: vLLM lets a plugin set the number of drafts of each step.
+    Touches: ``EngineCoreProc.run_busy_loop``, or for an engine in the caller's process
+    ``EngineCore.__init__``, and then ``Scheduler.dynamic_sd_lookup``. Versions: 0.29 to 0.32. Why:
+    vLLM reads a table of drafts from the configuration, when no step has been timed yet. A process
+    of its own loads plugins within ``__init__``, which is too late to wrap it there. Goes when:
+    vLLM lets a plugin set the number of drafts of each step.
     """
     after_import(_CORE, _wrap_core)
 
@@ -160,14 +162,23 @@ def _wrap_runner(runner: ModuleType) -> None:
 
 
 def _wrap_core(core: ModuleType) -> None:
-    def init(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> None:
-        original(owner, *rest, **more)
+    def choose(owner: EngineCore) -> None:
         if chooses_drafts(owner.vllm_config.additional_config):
             from tandem_plugin.engine.speculative.step_timing import choose_drafts
 
             choose_drafts(owner)
 
+    def init(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> None:
+        original(owner, *rest, **more)
+        if type(owner) is core.EngineCore:
+            choose(owner)
+
+    def run(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> Any:
+        choose(owner)
+        return original(owner, *rest, **more)
+
     wrap_once(core.EngineCore, "__init__", init)
+    wrap_once(core.EngineCoreProc, "run_busy_loop", run)
 
 
 def _wrap_graphs(graphs: ModuleType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -68,3 +69,37 @@ def test_a_runner_that_tells_its_speculator_itself_is_left_alone() -> None:
         SimpleNamespace(num_spec_tokens_to_schedule=3)
     )
     assert ours.requested_drafts is None
+
+
+@pytest.mark.parametrize(
+    ("tandem", "chosen"),
+    [({"tandem": {"drafts": "auto"}}, 1), ({"tandem": {"drafts": 4}}, 0), ({}, 0), (None, 0)],
+)
+def test_an_engine_chooses_its_drafts_once_before_it_answers(
+    monkeypatch: pytest.MonkeyPatch, tandem: Any, chosen: int
+) -> None:
+    """In the caller's process after its start; in one of its own, at the start of its loop."""
+    events: list[str] = []
+
+    class EngineCore:
+        def __init__(self, vllm_config: Any) -> None:
+            self.vllm_config = vllm_config
+            events.append("start")
+
+    class EngineCoreProc(EngineCore):
+        def run_busy_loop(self) -> str:
+            events.append("loop")
+            return "ended"
+
+    core: Any = ModuleType("core")
+    core.EngineCore, core.EngineCoreProc = EngineCore, EngineCoreProc
+    patches._wrap_core(core)
+    timing: Any = ModuleType("tandem_plugin.engine.speculative.step_timing")
+    timing.choose_drafts = lambda owner: events.append("choose")
+    monkeypatch.setitem(sys.modules, timing.__name__, timing)
+    given = SimpleNamespace(additional_config=tandem)
+    core.EngineCore(given)
+    assert events == ["start", *["choose"] * chosen]
+    events.clear()
+    assert core.EngineCoreProc(given).run_busy_loop() == "ended"
+    assert events == ["start", *["choose"] * chosen, "loop"]
