@@ -312,6 +312,28 @@ def test_the_scheduler_may_ask_for_fewer_drafts() -> None:
 
 
 @needs_drafting
+def test_an_engine_can_time_its_steps_before_it_answers() -> None:
+    """What ``drafts: auto`` is wrapped around, and what it calls."""
+    from vllm.v1.engine.core import EngineCore, EngineCoreProc
+
+    for wrapped in (EngineCore.__init__, EngineCoreProc.run_busy_loop):
+        assert wrapped._tandem_wrapped  # type: ignore[attr-defined]
+    core = source_of("vllm.v1.engine.core")
+    start = core.partition("    def __init__(")[2].partition("    def ")[0]
+    assert "load_general_plugins()" in start, "too late to wrap it in a process of its own"
+    assert "self.step_fn = (" in start
+    assert "self.request_block_hasher" in start
+    assert core.count("self.step_fn()") == 1
+    assert "self.post_step(model_executed)" in core.partition("self.step_fn()")[2][:600]
+    assert "engine_core.run_busy_loop()" in core
+    assert parameters(EngineCore.abort_requests)[1:] == ["request_ids"]
+    assert parameters(EngineCore.add_request)[1] == "request"
+    request = parameters_in("vllm.v1.request", "Request.__init__")
+    assert request[1:5] == ["request_id", "prompt_token_ids", "sampling_params", "pooling_params"]
+    assert "block_hasher" in request
+
+
+@needs_drafting
 def test_graphs_are_captured_for_every_length_of_the_table_of_lengths() -> None:
     """The senior's by vLLM, from the configuration; the junior's rounds by tandem's manager."""
     graphs = source_of("vllm.v1.worker.gpu.cudagraph_utils")
