@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
@@ -29,6 +29,7 @@ from tandem_plugin.training.calls import (
     StartedCall,
     Trajectory,
 )
+from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.response_authorship import Call
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ class TandemExecutor(Delegate):
                 # One serves all samples of a prompt.
                 sampling_params=copy.deepcopy(sampling_params),
                 hf_tokenizer=hf_tokenizer,
-                llm_engine=RolloutActorInTandem(llm_engine, trajectory, self._shared),
+                llm_engine=RolloutActorInTandem(
+                    llm_engine, trajectory, self._shared, self._config.images
+                ),
                 **call,
             )
             return narrowed(response, trajectory, self._shared)
@@ -186,20 +189,32 @@ class TandemExecutor(Delegate):
 class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
-    def __init__(self, actor: Any, trajectory: Trajectory, shared: SharedCalls) -> None:
+    def __init__(
+        self, actor: Any, trajectory: Trajectory, shared: SharedCalls, images: bool = False
+    ) -> None:
         super().__init__(actor, trajectory)
         self._shared = shared
+        self._images = images
 
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
-        """One response to these tokens, with its own draws."""
+        """One response to these tokens, with its own draws.
+
+        Raises like :func:`check_pictures`, and :class:`EngineError` if the engine read other tokens
+        than OpenRLHF will train with, which has the tokens of each image.
+        """
+        pictures = (multi_modal_data or {}).get("image") or ()
+        check_pictures(pictures, images=self._images, trainer="OpenRLHF")
         params = copy.deepcopy(sampling_params)
         call = self._shared.start(self._trajectory, prompt_token_ids, params.extra_args)
         params.extra_args = call.extra_args
         output = await self._target.generate(
             prompt_token_ids, params, multi_modal_data=multi_modal_data
         )
+        if pictures and list(output.prompt_token_ids) != list(prompt_token_ids):
+            sent, read = len(prompt_token_ids), len(output.prompt_token_ids)
+            raise EngineError("image-prompt-differs", sent=sent, read=read)
         for sample in output.outputs:
             call.returned(sample.token_ids, sample.index)
         if (generated := GENERATED.get()) is not None:

@@ -59,8 +59,11 @@ _UNSUPPORTED = (
     ),
     Unsupported.untested("--actor.policy_loss_type", ("ppo", "gspo"), "loss"),
     Unsupported("--vllm.num_engines", lambda number, _: not number, "openrlhf-engine-not-vllm"),
-    Unsupported("--data.max_images_per_prompt", is_on, "openrlhf-images-unsupported"),
-    Unsupported("tandem.images", is_on, "openrlhf-images-unsupported"),
+    Unsupported(
+        "--data.max_images_per_prompt",
+        lambda most, run: bool(most) != bool(run("tandem.images")),
+        "openrlhf-images-differ",
+    ),
     Unsupported("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
     Unsupported(
         "tandem",

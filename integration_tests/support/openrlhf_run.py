@@ -136,10 +136,23 @@ class OpenRLHFBench:
     """On "cuda" DeepSpeed and Ray take what they find there."""
 
     @classmethod
-    def make(cls, folder: Path, model: Path, device: str = "cpu") -> OpenRLHFBench:
-        """Write prompts, a reward and an agent for ``model``, which has a chat template."""
+    def make(
+        cls, folder: Path, model: Path, device: str = "cpu", pictures: bool = False
+    ) -> OpenRLHFBench:
+        """Write prompts, a reward and an agent for ``model``, which has a chat template.
+
+        pictures: whether every prompt has a picture of its own, ``NUMBER.png``.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [{"input": f"Say the letter e {i} times", "label": "e"} for i in range(8)]
+        rows: list[dict[str, object]] = [
+            {"input": f"Say the letter e {i} times", "label": "e"} for i in range(8)
+        ]
+        if pictures:
+            from support.images import picture
+        for number, row in enumerate(rows if pictures else ()):
+            file = folder / f"{number}.png"
+            picture(300 + number).save(file)
+            row |= {"input": f"<image>{row['input']}", "images": [str(file)]}
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "prompts.jsonl").write_text(text)
         (folder / "reward.py").write_text(_REWARD)

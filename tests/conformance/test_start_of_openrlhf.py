@@ -16,7 +16,7 @@ from tandem_plugin.training.command import VARIABLE
 
 class TestOpenRLHF(HeldToTheStart):
     package = "openrlhf"
-    rejected = ({"--data.max_images_per_prompt": 1}, "openrlhf-images-unsupported")
+    rejected = ({"--data.max_images_per_prompt": 1}, "openrlhf-images-differ")
     pipeline = None
     sampled: ClassVar[Mapping[str, Any]] = {"--rollout.top_p": 0.5}
 

@@ -84,6 +84,15 @@ def thumbnail(value: Any) -> str:
         return thumbnail_url(image)
 
 
+def data_url(picture: Picture) -> str:
+    """A picture's file as a ``data:`` URL."""
+    from PIL import Image
+
+    with _opened(picture.content) as image:
+        kind = Image.MIME[str(image.format)]
+    return f"data:{kind};base64,{base64.b64encode(picture.content).decode('ascii')}"
+
+
 def picture_bytes(value: Any, folder: Path | None) -> bytes:
     """The bytes of a picture's file: see :func:`read_picture`."""
     if isinstance(value, Mapping):

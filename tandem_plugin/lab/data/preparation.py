@@ -26,6 +26,7 @@ from tandem_plugin.lab.data.folder import (
     read_manifest,
 )
 from tandem_plugin.lab.data.instructions import asks_for_no_box
+from tandem_plugin.lab.data.pictures import data_url
 from tandem_plugin.lab.data.problem import (
     Problem,
     ProblemSet,
@@ -123,12 +124,9 @@ def form_of(trainer: Trainer, problems: ProblemSet) -> Form:
     """The form in which a trainer reads problems; :class:`DataError` if it cannot read images."""
     if not any(problem.images for problem in problems.problems):
         return "openrlhf" if trainer == "openrlhf" else "verl"
-    if trainer == "verl" or trainer == "trl":
-        return trainer
-    raise DataError("images-unprepared", name=problems.name, trainer=_NAMES[trainer])
-
-
-_NAMES = {"openrlhf": "OpenRLHF", "skyrl": "SkyRL"}
+    if trainer == "skyrl":
+        raise DataError("images-unprepared", name=problems.name, trainer="SkyRL")
+    return trainer
 
 
 def _made_of(
@@ -344,10 +342,19 @@ def _write_table(
 def _write_openrlhf(
     source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
 ) -> None:
-    """``label`` is as :func:`_labels` says."""
+    """``label`` is as :func:`_labels` says; images are ``data:`` URLs, and prompts then in parts.
+
+    OpenRLHF would strip the text around an image's place from white space.
+    """
+    seen = any(problem.images for problem in problems)
     with path.open("w", encoding="utf-8") as lines:
         for problem, label in zip(problems, _labels(problems), strict=True):
-            row = {"input": template.messages(problem), "label": label, "datasource": source}
+            messages: Any = template.messages(problem)
+            if seen:
+                messages = with_parts(messages, bool(problem.images))
+            row = {"input": messages, "label": label, "datasource": source}
+            if seen:
+                row["images"] = [data_url(picture) for picture in problem.images]
             lines.write(json.dumps(row) + "\n")
 
 

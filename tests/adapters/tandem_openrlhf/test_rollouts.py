@@ -8,7 +8,7 @@ import queue
 import random
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,54 @@ class Engine:
         samples = next(self.answers).items()
         outputs = [SimpleNamespace(index=index, token_ids=ids) for index, ids in samples]
         return SimpleNamespace(outputs=outputs)
+
+
+class Picture:
+    """One of Pillow's, upright unless it says otherwise."""
+
+    mode, info = "RGB", MappingProxyType({})
+
+    def __init__(self, orientation: int = 1) -> None:
+        self._orientation = orientation
+
+    def getexif(self) -> dict[int, int]:
+        return {0x0112: self._orientation}
+
+
+class SeeingEngine(Engine):
+    """Has read these tokens as the prompt, which should be those that it was sent."""
+
+    def __init__(self, read: list[int]) -> None:
+        super().__init__({0: [4, 5]})
+        self.read = read
+
+    async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
+        self.shown = multi_modal_data
+        output = await super().generate(prompt, params)
+        output.prompt_token_ids = self.read
+        return output
+
+
+def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
+    def answer(engine: Any, images: bool, *pictures: Any) -> Any:
+        trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
+        shared = SharedCalls()
+        shared.begin(trajectory)
+        actor = RolloutActorInTandem(engine, trajectory, shared, images)
+        params = SimpleNamespace(extra_args=None)
+        shown = {"image": list(pictures)} if pictures else None
+        return asyncio.run(actor.generate(PROMPT, params, multi_modal_data=shown))
+
+    engine, picture = SeeingEngine(PROMPT), Picture()
+    assert answer(engine, True, picture).outputs[0].token_ids == [4, 5]
+    assert engine.shown == {"image": [picture]}
+    assert answer(SeeingEngine([9]), True).outputs  # no image: nothing is expanded
+    with refused("image-prompt-differs", sent=3, read=4):
+        answer(SeeingEngine([1, 2, 2, 3]), True, picture)
+    with refused("picture-not-upright", orientation=6):
+        answer(SeeingEngine(PROMPT), True, picture, Picture(6))
+    with refused("prompt-images-off", trainer="OpenRLHF"):
+        answer(SeeingEngine(PROMPT), False, picture)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])

@@ -49,7 +49,7 @@ WORD = ["--tandem.schedule", "word"]
         ([*SOUND, "--tandem.p", "1.5"], "parameter-not-probability"),
         # Of OpenRLHF's arguments, before OpenRLHF reads them.
         (WORD, "openrlhf-engine-not-vllm"),  # its default
-        ([*WORD, *SOUND, "--data.max_images_per_prompt", "1"], "openrlhf-images-unsupported"),
+        ([*WORD, *SOUND, "--data.max_images_per_prompt", "1"], "openrlhf-images-differ"),
         ([*WORD, "--algo.advantage.est=rloo", "--vllm.num_engines=0"], "openrlhf-engine-not-vllm"),
     ],
 )

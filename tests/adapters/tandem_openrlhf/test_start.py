@@ -35,6 +35,7 @@ NEWER = {"algo.advantage.estimator": "newer"}
         *(({"algo.advantage.estimator": one}, WORD) for one in SOUND_ESTIMATORS),
         ({}, CURRICULUM),
         ({"train.async_enable": True}, WORD),
+        ({"data.max_images_per_prompt": 2}, tandem(images=True)),
         ({"train.dynamic_batch_enable": True}, WORD),
         (NEWER, tandem(unproven=["estimator"])),
     ],
@@ -46,7 +47,8 @@ def test_sound_arguments_pass(changes: dict[str, Any], config: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "config", "code"),
     [
-        ({"data.max_images_per_prompt": 1}, WORD, "openrlhf-images-unsupported"),
+        ({"data.max_images_per_prompt": 1}, WORD, "openrlhf-images-differ"),
+        ({}, tandem(images=True), "openrlhf-images-differ"),
         (NEWER, WORD, "trainer-setting-untested"),
         (
             {"actor.policy_loss_type": "newer"},

@@ -109,10 +109,24 @@ def test_other_pixels_are_another_checksum_and_texts_have_their_own(tmp_path: Pa
     assert "images" not in prepared.contents
 
 
-@pytest.mark.parametrize(("trainer", "name"), [("openrlhf", "OpenRLHF"), ("skyrl", "SkyRL")])
-def test_trainers_without_images_in_tandem_get_none(tmp_path: Path, trainer: Trainer, name: str):
-    with refused("images-unprepared", name="figures", trainer=name):
-        prepare(a_set_with_images(), trainer, tmp_path)
+def test_openrlhf_gets_images_in_its_lines_and_turns_in_parts(tmp_path: Path):
+    problems = a_set_with_images()
+    prepared = prepare(problems, "openrlhf", tmp_path)
+    rows = [json.loads(line) for line in prepared.files["train"].read_text().splitlines()]
+    parts = [[part["type"] for part in row["input"][0]["content"]] for row in rows]
+    assert parts == [["text", "image", "text", "image", "text"], ["image", "text"], ["text"]]
+    assert rows[0]["input"][0]["content"][0]["text"] == "Is "  # OpenRLHF would strip a text's
+    assert [len(row["images"]) for row in rows] == [2, 1, 0]
+    assert all(url.startswith("data:image/png;base64,") for url in rows[0]["images"])
+    read = read_problems(prepared.files["train"], bad_rows="skip")
+    assert [p.images for p in read.problems[:2]] == [p.images for p in problems.problems[:2]]
+    texts = prepare(a_set(2), "openrlhf", tmp_path / "texts").files["train"].read_text()
+    assert "images" not in texts
+
+
+def test_skyrl_gets_no_images(tmp_path: Path):
+    with refused("images-unprepared", name="figures", trainer="SkyRL"):
+        prepare(a_set_with_images(), "skyrl", tmp_path)
     assert not list(tmp_path.iterdir())
 
 

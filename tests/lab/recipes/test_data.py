@@ -84,8 +84,10 @@ def test_images_are_prepared_for_the_recipes_own_trainer_once_they_are_on(tmp_pa
         contents[trainer] = row["prompt"][0]["content"]
     assert contents["verl"].startswith("<image>Find")
     assert [part["type"] for part in contents["trl"]] == ["image", "text"]
-    with refused("images-unprepared", trainer="OpenRLHF"):
-        made(tmp_path, source, trainer="openrlhf", tandem={"images": True})
+    data = made(tmp_path, source, trainer="openrlhf", tandem={"images": True})
+    assert json.loads(data.train.read_text().splitlines()[0])["images"] == [url]
+    with refused("images-unprepared", trainer="SkyRL"):
+        made(tmp_path, source, trainer="skyrl", tandem={"images": True})
     with refused("prompt-images-off"):
         made(tmp_path, source)
 

@@ -1,0 +1,165 @@
+"""OpenRLHF's trainer on prompts with images: what it samples, what it learns, what it syncs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
+
+import torch
+from PIL import Image
+from support.images import ImageReference, make_seeing, picture
+from support.openrlhf_run import OpenRLHFBench, OpenRLHFRun
+from support.openrlhf_setup import (
+    PROMPTS,
+    SAMPLES,
+    STEPS,
+    assert_masks_are_the_replay,
+    batches,
+    losses,
+    replayed,
+)
+from support.trainer_run import assert_stopped
+from support.vision_packages import offer_torchvision
+from transformers import AutoModelForImageTextToText
+
+from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(not offer_torchvision(), reason="no torchvision: constraints/install.py"),
+]
+SIZES = ["--data.max_len", "192", "--train.micro_batch_size", "1"]
+CLOSE = 0.02
+"""The most that a token's log-probability may differ on average, in nats."""
+SHOWN = ["--data.max_images_per_prompt", "1"]
+
+
+@pytest.fixture(scope="module")
+def junior(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_seeing(tmp_path_factory.mktemp("junior"), "qwen2.5-vl", seed=1)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> OpenRLHFBench:
+    folder = tmp_path_factory.mktemp("openrlhf")
+    model = make_seeing(folder / "senior", "qwen2.5-vl", seed=0)
+    return OpenRLHFBench.make(folder / "bench", model, pictures=True)
+
+
+@pytest.fixture(scope="module")
+def rule(bench: OpenRLHFBench) -> Rule:
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    return TandemRules(config, Vocabulary.from_path(bench.model)).default
+
+
+@pytest.fixture(scope="module")
+def flags(junior: Path) -> list[str]:
+    settings = {"schedule": "word", "cap": 6, "seed": 7, "junior": junior}
+    return [*SIZES, *(f"--tandem.{name}={value}" for name, value in settings.items())]
+
+
+@pytest.fixture(scope="module")
+def trained(
+    bench: OpenRLHFBench, flags: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[OpenRLHFRun, Path]:
+    captured = tmp_path_factory.mktemp("captured")
+    run = bench.run(
+        *flags,
+        "--tandem.images=true",
+        *SHOWN,
+        hooks="capture_openrlhf",
+        environment={"TANDEM_TEST_CAPTURE": str(captured)},
+        name="trained",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == STEPS
+    return run, captured
+
+
+def test_masks_are_the_replay_and_juniors_tokens_contribute_nothing(
+    trained: tuple[OpenRLHFRun, Path], rule: Rule
+) -> None:
+    _, captured = trained
+    assert [len(rows) for rows in batches(captured)] == [PROMPTS * SAMPLES] * STEPS
+    assert_masks_are_the_replay(captured, rule)
+    for loss in losses(captured):
+        mask = loss["mask"].bool()
+        assert loss["gradient"][~mask].abs().sum() == 0
+        assert (loss["gradient"][mask] != 0).equal(loss["advantages"][mask] != 0)
+
+
+def test_engine_and_actor_agree_after_a_sync_of_the_tower(
+    trained: tuple[OpenRLHFRun, Path], bench: OpenRLHFBench
+) -> None:
+    """Both compute in bfloat16, by other kernels; the engine never samples a placeholder."""
+    run, captured = trained
+    count = len(losses(captured)) // STEPS
+    steps = [losses(captured)[step * count : (step + 1) * count] for step in range(STEPS)]
+    gaps = [float(difference(step).abs().mean()) for step in steps]
+    print("nats per token", gaps)
+    assert max(gaps) < CLOSE
+    before, after = (
+        AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+        for folder in (bench.model, run.folder / "model")
+    )
+    of_tower = [name for name in before if ".visual." in name]
+    assert any(not torch.equal(before[name], after[name]) for name in of_tower)
+
+
+def difference(step: list[dict[str, torch.Tensor]]) -> torch.Tensor:
+    """The actor's log p of each trained token of a step less the engine's: float32, nats."""
+    pairs = ((loss["log_probs"] - loss["rollout_log_probs"].float(), loss["mask"]) for loss in step)
+    return torch.cat([gap[0].float()[mask[0].bool()] for gap, mask in pairs])
+
+
+def test_both_see_the_pictures_of_their_prompts(
+    trained: tuple[OpenRLHFRun, Path], bench: OpenRLHFBench, rule: Rule
+) -> None:
+    """The actor's log-probabilities are a plain model's over the picture, and over no other."""
+    reference = ImageReference(bench.model, bench.model)
+    first = batches(trained[1])[0]
+    by_mask = {tuple(loss["mask"][0].int().tolist()): loss for loss in losses(trained[1])}
+    right, wrong = [], []
+    for row in first:
+        loss = by_mask[tuple(replayed(row, rule))]
+        right.append(_error(reference, row, loss, bench.folder, 0))
+        wrong.append(_error(reference, row, loss, bench.folder, 1))
+    means = [sum(errors) / len(errors) for errors in (right, wrong)]
+    print("nats per token from a plain model over the picture, and over others", means)
+    assert means[0] < 0.1 * means[1]
+
+
+def _error(
+    reference: ImageReference, row: dict[str, Any], loss: Any, folder: Path, other: int
+) -> float:
+    """How far the senior's log-probabilities are from a plain model's, in nats per token."""
+    ((_, start, stop),) = row["segments"]
+    text = reference.processor.tokenizer.decode(row["tokens"][:start])
+    (number,) = map(int, re.findall(r"letter e (\d+) times", text))
+    shown = Image.open(folder / f"{number}.png")
+    seen = picture(999, shown.size) if other else shown
+    # One placeholder in the place of all: the reference expands them itself.
+    prompt = [
+        token
+        for place, token in enumerate(row["tokens"][:start])
+        if token != reference.placeholder or row["tokens"][place - 1] != token
+    ]
+    assert reference.expanded(prompt, [shown]) == row["tokens"][:start]
+    response = row["tokens"][start:stop]
+    with torch.no_grad():
+        logits = reference.raw_logits(True, prompt, [seen], response)
+    expected = logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
+    mask = loss["mask"][0].bool()
+    found = loss["log_probs"][0][mask].float()
+    return float((found - expected[mask[start - 1 : stop - 1]]).abs().mean())
+
+
+def test_images_on_one_side_alone_stop_the_run(bench: OpenRLHFBench, flags: list[str]) -> None:
+    run = bench.run(*flags, *SHOWN, name="off", watch="openrlhf-images-differ")
+    assert_stopped(run, "openrlhf-images-differ")
