@@ -70,7 +70,7 @@ _OF_GRPO = (
     Unsupported("tools", _share_an_engine, "trl-tools-of-several-processes"),
     Unsupported(
         "tandem.images",
-        lambda on, run: bool(on) and (run("vllm_mode") == "server" or bool(run("tools"))),
+        lambda on, run: bool(on) and run("vllm_mode") == "server",
         "trl-images-untested",
     ),
     Unsupported.untested("loss_type", SOUND_LOSSES, "loss"),

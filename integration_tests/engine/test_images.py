@@ -161,6 +161,28 @@ def test_the_comparison_notices_a_model_that_sees_by_the_others_tower(
     assert seen(reference, prompts, answers(engine, prompts)).wrong == 0
 
 
+def test_a_cached_prefix_is_of_its_own_image(
+    engine: Any, models: Checkpoints, reference: ImageReference
+) -> None:
+    """Hits that reach beyond an image, by vLLM's own count, and none where its pixels differ."""
+    ids, pictures = max(prompts_with_images(models.first, 6), key=lambda prompt: len(prompt[1]))
+    others = [picture(700 + number, one.size) for number, one in enumerate(pictures)]
+    whole, block = reference.expanded(ids, pictures), TIGHT["block_size"]
+    of_first = whole.index(reference.placeholder) // block * block  # tokens before any image
+    engine.reset_prefix_cache()
+    hits, responses = [], []
+    for shown in (pictures, pictures, others, others, pictures):
+        before = counted(engine, "prefix_cache_hits")
+        (response,) = answers(engine, [(ids, shown)])
+        hits.append(int(counted(engine, "prefix_cache_hits") - before))
+        responses.append(response)
+        assert seen(reference, [(ids, shown)], [response]).wrong == 0
+    cached = (len(whole) - 1) // block * block
+    assert cached > whole.index(reference.placeholder) + len(pictures)
+    assert hits == [0, cached, of_first, cached, cached]
+    assert responses[0] == responses[1] == responses[4] != responses[2] == responses[3]
+
+
 @pytest.mark.parametrize("bucket", [1, 7, 1_000])
 def test_syncs_reach_the_seniors_tower_and_drop_its_encodings(
     engine: Any, models: Checkpoints, reference: ImageReference, bucket: int
@@ -269,6 +291,9 @@ def test_bad_prompts_fail_alone(engine: Any, models: Checkpoints, tmp_path: Path
     before = answers(engine, [(ids, pictures)])
     with refused("image-placeholder-without-image"):
         answers(engine, [(ids, [])])
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # vLLM's own
+        answers(engine, [(ids + ids, pictures)])  # more placeholders than pictures
+    assert "EngineDead" not in type(caught.value).__name__
     extra = {"extra_args": {"tandem": {"seed": 1, "prompt_length": 2}}}
     with refused("image-in-response"):
         answers(engine, [(ids, pictures)], **extra)
@@ -278,6 +303,7 @@ def test_bad_prompts_fail_alone(engine: Any, models: Checkpoints, tmp_path: Path
         (1, Image.open(broken)),
         (1, "https://nowhere.invalid/picture.png"),
         (1, b"no picture"),
+        (1, str(tmp_path / "missing.png")),
         (1, None),
     ):
         with pytest.raises(Exception) as caught:  # noqa: PT011  # vLLM's own

@@ -149,6 +149,8 @@ def main(case: dict[str, Any]) -> None:
     config = RLOOConfig if case["tools"] == "rloo" else GRPOConfig
     trainer = made_trainer(case, config(**arguments), rows)
     caught = trl_tools.watched(trainer) if case["tools"] else None
+    if case["tools"] == "pictures":
+        trainer.add_callback(trl_tools.kept_gradients())
     trainer.train(resume_from_checkpoint=resumed)
     if caught is not None:
         rank = trainer.accelerator.process_index

@@ -225,6 +225,20 @@ def watched(trainer: Any) -> dict[str, list[Any]]:
     return caught
 
 
+def kept_gradients() -> Any:
+    """A callback that keeps the first update's gradients, by name, in ``gradients.pt``."""
+    from transformers import TrainerCallback
+
+    class Keeping(TrainerCallback):  # type: ignore[misc]
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **about: Any) -> None:
+            named = about["model"].named_parameters()
+            gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+            if not (file := Path("gradients.pt")).exists():
+                torch.save(gradients, file)
+
+    return Keeping()
+
+
 def _rows(inputs: Mapping[str, Any]) -> list[list[list[int]]]:
     """Of each row of a loss that is not left out: its response, and the mask over it."""
     rows = []

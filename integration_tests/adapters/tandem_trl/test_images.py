@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 
 pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
-from support.images import make_seeing
+import torch
+from support.grpo import relative_error
+from support.images import ImageReference, make_seeing, picture
 from support.records import all_records
 from support.trl_run import TRLBench, TRLRun
 from support.trl_tools import expected_of
 from support.vision_packages import offer_torchvision
+
+from tandem_plugin.training.images import collapsed
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -46,10 +51,10 @@ def settings(bench: TRLBench, **more: Any) -> dict[str, Any]:
     return {**own, "images": True, **more}
 
 
-def check(run: TRLRun, record: Path, marker: list[int]) -> list[int]:
+def check(run: TRLRun, record: Path, marker: list[int], close: float = CLOSE) -> list[int]:
     """Hold masks to the engine's record, and its log-probabilities to the trainer's own.
 
-    Returns the turns of each response.
+    Returns the turns of each response. close: the most that they may differ by.
     """
     assert run.exit_code == 0, run.log[-3000:]
     records = {row["tandem_seed"]: row for row in all_records(record)}
@@ -60,7 +65,7 @@ def check(run: TRLRun, record: Path, marker: list[int]) -> list[int]:
         turns += [count for _, count in expected]
     steps = [step for step in run.steps if "reward" in step]
     assert len(steps) == BATCHES["max_steps"]
-    assert max(step["sampling/sampling_logp_difference/max"] for step in steps) <= CLOSE
+    assert max(step["sampling/sampling_logp_difference/max"] for step in steps) <= close
     assert all(step["grad_norm"] > 0 for step in steps)
     return turns
 
@@ -68,6 +73,56 @@ def check(run: TRLRun, record: Path, marker: list[int]) -> list[int]:
 @pytest.fixture(scope="module")
 def marker(tokenizer: Any) -> list[int]:
     return list(tokenizer("<|im_start|>assistant\n").input_ids)
+
+
+@pytest.mark.long
+def test_images_of_an_environment_are_seen_in_every_turn(
+    bench: TRLBench, marker: list[int], tmp_path: Path
+) -> None:
+    """At its reset, and in what its tool returns, which nobody wrote."""
+    run = bench.run(
+        settings(bench, record=str(tmp_path), rollouts="rollouts"),
+        name="painters",
+        tools="painters",
+        max_completion_length=256,
+        **BATCHES,
+    )
+    # Next to an image a placeholder is likelier: to the trainer, whose softmax counts it.
+    turns = check(run, tmp_path, marker, close=0.05)
+    assert {1, 2} <= set(turns)
+    reference = ImageReference(bench.model, bench.model)
+    first = run.caught()["generated"][0]
+    columns = (first[name] for name in ("prompts", "completions", "masks", "log_probs"))
+    right, wrong, later = [], [], 0
+    for row, (prompt, response, mask, log_probs) in enumerate(zip(*columns, strict=True)):
+        trained = torch.tensor(mask).bool()
+        placeholders = torch.tensor(response) == reference.placeholder
+        assert not any(trained[placeholders])
+        calls = int((placeholders.diff(prepend=torch.tensor([False])) & placeholders).sum())
+        later += calls
+        shown = [picture(row), *(picture(101 + row + call) for call in range(calls))]
+        others = [picture(900 + number, each.size) for number, each in enumerate(shown)]
+        for errors, seen in ((right, shown), (wrong, others)):
+            expected = _engines_log_probs(reference, prompt, response, seen)
+            errors.append((expected - torch.tensor(log_probs))[trained].abs())
+    print("nats per token", torch.cat(right).max(), torch.cat(wrong).mean(), later)
+    assert later > 0
+    assert torch.cat(right).max() < 1e-3 < 0.01 < torch.cat(wrong).mean()
+
+
+@torch.no_grad()
+def _engines_log_probs(
+    reference: ImageReference, prompt: list[int], response: list[int], shown: list[Any]
+) -> torch.Tensor:
+    """Of each token of a response, in which later images may stand: float32 ``[tokens]``.
+
+    The engine samples no placeholder, of images or of videos.
+    """
+    single = collapsed(prompt, {reference.placeholder})
+    logits = reference.raw_logits(True, single, shown, response)
+    config = reference.models[True].config
+    logits[:, [config.image_token_id, config.video_token_id]] = -torch.inf
+    return logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]
 
 
 def test_trainer_and_engine_see_the_images_of_the_data(
@@ -78,3 +133,47 @@ def test_trainer_and_engine_see_the_images_of_the_data(
         settings(bench, record=str(tmp_path)), name="column", tools="pictures", **BATCHES
     )
     assert set(check(run, tmp_path, marker)) == {1}
+
+
+@pytest.mark.long
+def test_update_is_a_plain_loops_over_the_seniors_tokens(bench: TRLBench) -> None:
+    """Token by token without padding, each row with the pictures of its own prompt."""
+    run = bench.run(
+        settings(bench),
+        name="gradient",
+        tools="pictures",
+        **{**BATCHES, "max_steps": 1},
+        max_grad_norm=1e9,
+        vllm_importance_sampling_correction=False,
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    generated = run.caught()["generated"][0]
+    scores = torch.tensor([row["score"] for row in run.rollouts(1)]).double().reshape(-1, 4)
+    deviations = scores.std(1, keepdim=True) + 1e-4
+    advantages = ((scores - scores.mean(1, keepdim=True)) / deviations).flatten().tolist()
+    assert any(advantages)
+    reference = ImageReference(bench.model, bench.model)
+    model = reference.models[True].double()
+    trained = sum(map(sum, generated["masks"]))
+    columns = (generated[name] for name in ("prompts", "completions", "masks"))
+    for advantage, prompt, response, mask in zip(advantages, *columns, strict=True):
+        log_probs = _log_probs(reference, prompt, response)
+        (-advantage * log_probs[torch.tensor(mask).bool()].sum() / trained).backward()
+    expected = {
+        name: parameter.grad
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }
+    assert any(".visual." in name for name in expected)
+    assert relative_error(torch.load(run.folder / "gradients.pt"), expected) < 1e-3
+
+
+def _log_probs(reference: ImageReference, prompt: list[int], response: list[int]) -> torch.Tensor:
+    """Of each token of a response: float64 ``[tokens]``. prompt: with each image's tokens."""
+    text = reference.processor.tokenizer.decode(prompt)
+    (number,) = map(int, re.findall(r"licence number (\d+) is", text))
+    pictures = [picture(10 * number + n) for n in range(1 + number % 3)]
+    single = collapsed(prompt, {reference.placeholder})
+    assert reference.expanded(single, pictures) == prompt
+    logits = reference.raw_logits(True, single, pictures, response)
+    return logits.log_softmax(-1)[torch.arange(len(response)), torch.tensor(response)]

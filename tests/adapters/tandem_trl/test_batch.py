@@ -89,7 +89,6 @@ SHARED_ENGINE = "trl-tools-of-several-processes"
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
         ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
         ({"images": True}, {"vllm_mode": "server"}, "trl-images-untested", {"value": True}),
-        ({"images": True}, TOOLS, "trl-images-untested", {"value": True}),
         ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
     ],
 )
@@ -114,6 +113,11 @@ def test_setting_that_does_not_go_with_tandem_is_rejected(
 )
 def test_setting_that_goes_with_tandem_is_accepted(arguments: dict[str, Any]) -> None:
     assert not checked(made_trainer(**arguments), TandemConfig()).warnings
+
+
+@pytest.mark.parametrize("arguments", [{}, TOOLS])
+def test_images_go_with_an_engine_in_the_trainers_process(arguments: dict[str, Any]) -> None:
+    assert not checked(made_trainer(**arguments), TandemConfig(images=True)).warnings
 
 
 @pytest.mark.parametrize("method", ["compute_loss", "_compute_loss"])

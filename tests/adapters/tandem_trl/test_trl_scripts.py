@@ -25,7 +25,8 @@ def test_every_kind_of_script_is_judged() -> None:
     assert answers["grpo_continuous_batching.py"][0] == "no"
     assert answers["openenv/opencode.py"][0] == "no"
     assert answers["grpo_vlm.py"] == ("yes", "`rollout_func=tandem_rollouts(images=True, ...)`")
-    assert answers["openenv/carla_vlm.py"][0] == answers["openenv/carla_vlm_gemma.py"][0] == "no"
+    assert answers["openenv/carla_vlm.py"] == answers["grpo_vlm.py"]
+    assert answers["openenv/carla_vlm_gemma.py"][0] == "no"
 
 
 def test_script_is_read_by_what_it_passes_to_its_trainer(tmp_path: Path) -> None:
