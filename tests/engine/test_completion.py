@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("vllm")
@@ -45,6 +46,17 @@ def signed(output: CompletionOutput, rules: TandemRules) -> TandemCompletion:
     seed = next(s for s in seeds if rules.default.replay(IDS, seeds[s]).tolist() == authors)
     asked = SentRequest(rules.for_request({"seed": seed}), None, 3)
     return signed_completion(output, [], asked, TokenBytes(rules.vocabulary), {})
+
+
+def test_each_sample_has_the_scores_of_its_own_tokens(output: CompletionOutput, rules: TandemRules):
+    request = SentRequest(rules.for_request({"seed": 1}), "7", 3)
+    scores = {
+        name: np.full((4, 3), number, np.float32) + np.array([0.25, 0.5, 0.75], np.float32)
+        for number, name in enumerate(request.names)
+    }
+    signed = signed_completion(output, [], request, TokenBytes(rules.vocabulary), scores)
+    columns = (signed.senior_logprobs, signed.junior_logprobs, signed.overlaps)
+    assert [column.tolist() for column in columns] == [[2.25] * 4, [2.5] * 4, [2.75] * 4]
 
 
 def test_parameters_beside_off_are_refused(rules: TandemRules):

@@ -49,6 +49,32 @@ def test_scores_are_those_of_the_evaluation_of_legibility(padding: int) -> None:
     torch.testing.assert_close(found.double(), torch.stack(columns, 1), atol=1e-5, rtol=0)
 
 
+def test_tokens_that_the_senior_cannot_write_add_nothing() -> None:
+    """A logit of minus infinity, as of a placeholder, or one so low that its probability is 0."""
+    rows, possible = 6, 40
+    senior, junior = logits(2, rows, 50), logits(3, rows, 50)
+    senior[:, possible:45], senior[:, 45:] = -math.inf, -1e4
+    found = token_scores(senior, junior, torch.arange(rows))
+    own = senior[:, :possible].double().log_softmax(1)
+    assert torch.isfinite(found).all()
+    kl = torch.tensor(
+        [
+            sum(
+                math.exp(p) * (p - q)
+                for p, q in zip(
+                    own[row].tolist(),
+                    junior[row].log_softmax(0)[:possible].tolist(),
+                    strict=True,
+                )
+            )
+            for row in range(rows)
+        ]
+    )
+    torch.testing.assert_close(found[:, 4], kl, atol=1e-5, rtol=0)
+    entropy = -(own.exp() * own).sum(1)
+    torch.testing.assert_close(found[:, 3].double(), entropy, atol=1e-5, rtol=0)
+
+
 def test_totals_are_a_plain_loops_over_the_rows_that_wrote_in_tandem() -> None:
     scores = torch.rand(40, 5, generator=torch.Generator().manual_seed(0)) - 0.5
     authors, written = torch.arange(40) % 3 == 0, torch.arange(40) % 4 != 1

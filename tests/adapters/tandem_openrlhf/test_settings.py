@@ -149,3 +149,62 @@ def test_trainers_own_flags_are_read_before_it_parses_them() -> None:
     flags = {"--a.kind": {"type": str, "default": "gae"}, "--a.on": {"action": "store_true"}}
     read = flags_of_command(["--other", "1", "--a.kind=rloo", "-h"], flags)
     assert [read(flag) for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]
+
+
+THEIRS = {
+    "--algo.advantage.gama 1": "unrecognized arguments: --algo.advantage.gama 1",
+    "--vllm.num_engins=2": "unrecognized arguments: --vllm.num_engins=2",
+    "--rollout.batchsize 4": "unrecognized arguments: --rollout.batchsize 4",
+    "oops": "unrecognized arguments: oops",
+    "--actor.policy_loss_type": "argument --actor.policy_loss_type: expected one argument",
+}
+"""What OpenRLHF's own parser says of an argument that it does not read."""
+
+COMMANDS = """
+import contextlib, io, json, shlex, sys
+from tandem_openrlhf import train_ppo_ray
+said, (wrongs, sound) = {}, map(json.loads, sys.argv[1:])
+for wrong in wrongs:
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        try:
+            train_ppo_ray.main([*sound, *shlex.split(wrong)])
+        except SystemExit as end:
+            said[wrong] = f"{end.code} {error.getvalue()}"
+print(json.dumps(said))
+"""
+
+
+def test_misspelt_argument_of_openrlhf_is_an_error_of_its_own() -> None:
+    """In one process, which imports OpenRLHF once; its command needs no flash-attn to be read."""
+    pytest.importorskip("openrlhf.cli", reason="OpenRLHF is not installed")
+    adapters = Path(train_ppo_ray.__file__).parents[1]
+    places = [str(adapters / "tandem_openrlhf" / "without_flash_attn"), str(adapters.parent)]
+    environ = {k: v for k, v in os.environ.items() if k != VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps([*THEIRS]), json.dumps([*WORD, *SOUND])],
+        capture_output=True,
+        text=True,
+        env=environ | {"PYTHONPATH": ":".join([*places, str(adapters)])},
+        check=True,
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert [*said] == [*THEIRS]
+    for wrong, message in THEIRS.items():
+        assert said[wrong].startswith("2 "), wrong
+        assert message in said[wrong]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--tandem.schedul=word", r"Did you mean 'schedule'\?"),
+        ("--tandem.shedule=word", r"Did you mean 'schedule'\?"),
+        ("--tandem.lambda-jun=0.1", r"Did you mean 'lambda_jun'\?"),
+        ("--tandm.p=0.3", r"--tandem\.p"),
+        ("--tandem-p=0.3", r"--tandem\.p"),
+    ],
+)
+def test_misspelt_setting_of_tandem_names_the_nearest(argument: str, said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        train_ppo_ray.main([*SOUND, argument])

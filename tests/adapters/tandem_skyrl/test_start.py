@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -199,6 +200,42 @@ def test_command_rejects_before_anything_starts(
     entry = "trainer.override_entrypoint=tandem_skyrl.__main__"
     monkeypatch.setattr(sys, "argv", ["main_base", entry, *arguments])
     with pytest.raises(SystemExit, match=code):
+        main()
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("trainer.algorithm.policy_los_type=gspo", "Invalid fields {'policy_los_type'}"),
+        ("trainr.epochs=1", "Invalid fields {'trainr'}"),
+        ("generator.inference_engine.engine_kwargs.seed=1", "Invalid fields {'engine_kwargs'}"),
+        ("+trainer.own=1", "The '+' prefix for adding new config fields is not supported"),
+        ("tandem.p=0.3", "Invalid fields {'tandem'}"),
+    ],
+)
+def test_misspelt_setting_of_skyrl_is_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, argument: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tandem_skyrl", "--tandem.schedule", "word", argument])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        main()
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--tandem.schedul=word", r"Did you mean 'schedule'\?"),
+        ("--tandem.shedule=word", r"Did you mean 'schedule'\?"),
+        ("--tandem.lambda-jun=0.1", r"Did you mean 'lambda_jun'\?"),
+        ("--tandm.p=0.3", r"--tandem\.p"),
+        ("--tandem-p=0.3", r"--tandem\.p"),
+    ],
+)
+def test_misspelt_setting_of_tandem_names_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, argument: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tandem_skyrl", argument])
+    with pytest.raises(SystemExit, match=said):
         main()
 
 
