@@ -37,6 +37,33 @@ def test_nothing_is_in_tandem_once_every_request_left(rules: list[Rule]) -> None
     assert authors.of(torch.arange(SLOTS)).all()
 
 
+def test_a_slot_without_a_new_token_keeps_its_author_whatever_it_was_reported(
+    rules: list[Rule],
+) -> None:
+    authors, slots = device_authors(), torch.tensor([0, 1])
+    for slot in (0, 1):
+        authors.add(slot, make_junior(rules), slot, [], 8)
+    authors.write_staged()
+    last_tokens = torch.full((SLOTS,), 10**9)  # what is left of earlier requests
+    last_tokens[0] = 3
+    authors.advance(slots, torch.tensor([1, 0]), last_tokens)
+    assert authors.lengths(slots).tolist() == [1, 0]
+    assert authors.of(slots).tolist() == [False, False]
+
+
+def test_tokens_beyond_a_responses_end_take_no_draws_of_another_request(rules: list[Rule]) -> None:
+    """Asynchronous scheduling runs a request once more, before it sees that the last one ended."""
+    authors, slot = device_authors(), torch.tensor([0])
+    for neighbour in (0, 1):
+        authors.add(neighbour, rules[0], neighbour, [], 2)
+    authors.write_staged()
+    lengths = []
+    for _ in range(5):
+        authors.advance(slot, torch.tensor([1]), torch.zeros(SLOTS, dtype=torch.int64))
+        lengths += authors.lengths(slot).tolist()
+    assert lengths == [1, 2, 2, 2, 2]
+
+
 def make_junior(rules: list[Rule]) -> Rule:
     return Rule(make_schedule("junior", {}), rules[0].boundaries, "f" * 16)
 
