@@ -34,8 +34,8 @@ def preparing(folder: Path, name: str, trainer: str) -> Iterator[Path]:
     name, trainer: what is being prepared. Until everything is written, ``folder`` stays as it is.
     The old files are removed before the first new one takes its place, so no interruption leaves
     files of two preparations; the next preparation completes an interrupted one. Raises
-    :class:`OutputError` if another process prepares in the folder, if it has another set, another
-    trainer's files or foreign ones, or if it cannot be written.
+    :class:`OutputError` if a different process prepares in the folder, if it has a different set,
+    files of a different trainer or foreign ones, or if it cannot be written.
     """
     is_new = not os.path.exists(folder)
     try:

@@ -1,4 +1,4 @@
-"""What a prompt says about the form of the answer: a box, which the rewards read, or another."""
+"""What a prompt requests as the form of the answer: a box, which rewards read, or another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BOXED = re.compile(
     r"|(?:your|final) answer (?:in|inside|within) (?:a |the )?box\b",
     re.IGNORECASE,
 )
-"""Text that requests a box. A problem may contain boxes of its own, such as solved parts."""
+"""Text that requests a box. A problem may contain its own boxes, such as solved parts."""
 _MARKED = re.compile(
     rf"\banswer ?: ?[\"'`*]*[$<\[{{(]+ ?\\?{_ANSWER}\b"
     r"|\b(?:form|format|line|with)\b[^\n.]{0,40}?[\"'`*]+(?:final )?answer ?:"
@@ -23,22 +23,22 @@ _MARKED = re.compile(
     r"|</?answer>",
     re.IGNORECASE,
 )
-"""Text that requests another form: ``Answer: $Answer``, ``<answer>`` tags, ``####``."""
+"""Text that requests a different form: ``Answer: $Answer``, ``<answer>`` tags, ``####``."""
 
 
 def says_how_to_answer(text: str) -> bool:
-    """Whether a text requests a box, or another form such as ``<answer>`` tags."""
+    """Whether a text requests a box, or a different form such as ``<answer>`` tags."""
     return bool(_BOXED.search(text) or _MARKED.search(text))
 
 
 def asks_for_no_box(messages: Sequence[Mapping[str, str]]) -> bool:
-    """Whether a chat requests only another form, which the rewards do not read."""
+    """Whether a chat requests only a different form, which the rewards do not read."""
     texts = [turn["content"] for turn in messages]
     return not any(map(_BOXED.search, texts)) and any(map(_MARKED.search, texts))
 
 
 def without_box_note(prompts: int) -> str | None:
-    """A line on that many prompts that request another form than a box, if there are any."""
+    """A line on that many prompts that request a form other than a box, if there are any."""
     if not prompts:
         return None
     return (

@@ -293,7 +293,7 @@ def _write_trl(
 def _rows(
     source: str, name: str, problems: Sequence[Problem], template: PromptTemplate
 ) -> list[dict[str, Any]]:
-    """``reward_model.ground_truth`` is as :func:`_labels` says.
+    """``reward_model.ground_truth`` comes from :func:`_labels`.
 
     ``extra_info.problem`` is the prompt as text, for rewards that look for copied answers.
     """
@@ -342,7 +342,7 @@ def _write_table(
 def _write_openrlhf(
     source: str, name: str, problems: Sequence[Problem], path: Path, template: PromptTemplate
 ) -> None:
-    """``label`` is as :func:`_labels` says; images are ``data:`` URLs, and prompts then in parts.
+    """``label`` comes from :func:`_labels`; images are ``data:`` URLs, and prompts then in parts.
 
     OpenRLHF would strip the text around an image's place from white space.
     """

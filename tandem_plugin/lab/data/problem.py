@@ -241,7 +241,7 @@ def template_names(tokenizer: Any, template_args: Mapping[str, Any]) -> set[str]
 def _variables(template: str) -> set[str]:
     """The names that a chat template takes from outside; all of its words if it cannot be parsed.
 
-    Hugging Face's templates may have a tag of its own, ``generation``, which marks the answer.
+    Hugging Face's templates may have an additional tag, ``generation``, which marks the answer.
     """
     from jinja2 import Environment, TemplateError, meta
 

@@ -123,7 +123,7 @@ def _json(path: Path) -> list[Any]:
 
 
 def not_utf8(where: str, error: UnicodeDecodeError) -> DataError:
-    """The error of a text in another encoding, which is guessed from how its bytes begin."""
+    """The error of a text in a different encoding, which is guessed from how its bytes begin."""
     is_utf16 = error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     encoding = "UTF-16" if is_utf16 else "WINDOWS-1252"
     byte = error.object[error.start]

@@ -28,7 +28,7 @@ NeedsAnswer: TypeAlias = Literal["required", "optional"]
 
 
 class RowError(ValueError):
-    """A row is not a problem that can be asked; the text says why, in a sentence."""
+    """A row is not a problem that can be asked; the text gives the reason, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

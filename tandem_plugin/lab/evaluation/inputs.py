@@ -81,7 +81,7 @@ def read_benchmark(
     that `tandem data prepare` wrote keeps its prompts, which are those of the training, whatever
     the template. layout: how the rows of a source that is no named set are read. Raises
     :class:`EvaluationError` for an unusable name or a set that is the
-    training split of another named set, and :class:`DataError` for an unusable source.
+    training split of a different named set, and :class:`DataError` for an unusable source.
     """
     name, source = named_source(argument)
     if is_named(source):

@@ -166,7 +166,7 @@ class RunFolder:
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each name whose values differ: what the folder has, and what the recipe says."""
+    """A line for each name whose values differ: what the folder has, and what the recipe has."""
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)
         if isinstance(old, dict) and isinstance(new, dict):

@@ -222,7 +222,7 @@ def startup_on_cpu(stand_ins: str) -> dict[str, str]:
 
 
 def joins_cluster() -> bool:
-    """Whether ``RAY_ADDRESS`` names a running cluster, which says itself what its nodes have."""
+    """Whether ``RAY_ADDRESS`` names a running cluster, which reports what its nodes have."""
     return os.environ.get("RAY_ADDRESS", "") not in ("", "local")
 
 
@@ -284,7 +284,7 @@ def file_of(path: str, setting: str, base: Path) -> Path:
 
 
 def rewards_of(recipe: Recipe, base: Path) -> tuple[OwnReward, ...]:
-    """The user's reward functions, found in their files; none for that of mathematics."""
+    """The user's reward functions, found in their files; none for the reward of mathematics."""
     if recipe.reward == (MATH,):
         return ()
     rewards: list[OwnReward] = []

@@ -29,7 +29,7 @@ class Stack:
 
     trainer: str
     name: str
-    """That of its constraint file."""
+    """The name of its constraint file."""
     extras: str
     """The extras of tandem-plugin that its environment needs."""
     then: str = ""
@@ -43,7 +43,7 @@ class Stack:
 
     @property
     def install(self) -> str:
-        """The command that installs the trainer beside this package, in the written folder."""
+        """The command that installs the trainer with this package, in the written folder."""
         pip = "pip install --constraint constraints.txt"
         parts = ["pip install -U pip", f'{pip} "tandem-plugin[{self.extras}]=={__version__}"']
         if self.then:

@@ -143,7 +143,7 @@ def check_template_args(tokenizer: Any, template_args: Mapping[str, Any]) -> Non
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}
 """Keeps vLLM on a CPU from reading prompts in parts.
 
-Every response has a seed of its own. For each part of a prompt but the last, vLLM resets the
+Every response has its own seed. For each part of a prompt but the last, vLLM resets the
 generator of that seed, which fails on a CPU: "CPU Generator does not use offset" (Model Runner V1,
 0.24 to 0.32). Goes when: vLLM draws nothing for unfinished prompts.
 """

@@ -1,8 +1,8 @@
 """One way to generate files of responses: what is asked, by which engine, and the row of an answer.
 
-A command describes each of its files as a :class:`ResponseSet`. :func:`missing` says which
-responses the files lack, a :class:`Generator` yields their rows as the engine finishes them, and
-:func:`write_rows` appends these, graded if the command grades.
+A command describes each of its files as a :class:`ResponseSet`. :func:`missing` lists the
+responses that the files lack, a :class:`Generator` yields their rows as the engine finishes them,
+and :func:`write_rows` appends these, graded if the command grades.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Generator:
 
     engine: one in tandem, or vLLM's own ``LLM`` if the senior answers all sets alone. parameters:
     the sampling parameters of a request, by its sampling seed and the number of its prompt's
-    tokens. room: the tokens that must fit beside a prompt of so many; below one if none may.
+    tokens. room: the tokens that must fit after a prompt of so many; below one if none may.
     template_args: arguments of the chat template.
     """
 

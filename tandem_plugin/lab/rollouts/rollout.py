@@ -78,7 +78,7 @@ def read_rollouts(
 
     on_read: called with the number of bytes of each line. after: the lines, and their bytes, to
     skip at the beginning. is_growing: whether a last line without its end is still being written,
-    and left for another call. Raises :class:`RolloutError` if the file cannot be read.
+    and left for a later call. Raises :class:`RolloutError` if the file cannot be read.
     """
     lines, offset = after
     try:

@@ -73,7 +73,8 @@ class RolloutFile:
     Each line is passed to the operating system as it is written, so if this process dies, none is
     lost. A partial last line of a killed process is completed if only its line end is missing, and
     removed otherwise. Raises :class:`OutputError` if the file was made with other settings,
-    contains anything else, or is being written by another process; the file is then left unchanged.
+    contains anything else, or is being written by a different process; the file is then left
+    unchanged.
 
     settings: what decides the lines; recorded next to the file. check: raises ValueError for a row
     that the command did not write.
@@ -246,7 +247,7 @@ def rollout_files(path: Path) -> list[Path]:
 
 
 def file_step(path: Path) -> int | None:
-    """The training step that a dump is named for, as in ``120.jsonl``; None for another name."""
+    """The training step that a dump is named for, as in ``120.jsonl``; None for any other name."""
     return int(path.stem) if re.fullmatch("[0-9]{1,9}", path.stem) else None
 
 
@@ -333,7 +334,7 @@ class Grades:
     def of(self, row: Rollout) -> Mapping[str, Any] | None:
         """The grade of a response, or None.
 
-        Raises :class:`RolloutError` if the grade belongs to another text.
+        Raises :class:`RolloutError` if the grade belongs to a different text.
         """
         problem, sample = row.fields.get("problem"), row.fields.get("sample")
         if type(problem) is not int or type(sample) is not int:
