@@ -42,7 +42,7 @@ class Unsupported:
         cls, option: str, names: Sequence[str], why: str, sound: Sequence[str]
     ) -> Unsupported:
         """Rejects values that a mask with holes breaks. why: the effect; sound: allowed values."""
-        return cls(
+        return Unsupported(
             option,
             lambda value, _: value in names,
             "trainer-setting-incorrect",
@@ -53,7 +53,7 @@ class Unsupported:
     def untested(cls, option: str, sound: Sequence[str | None], unproven: str) -> Unsupported:
         """Rejects values outside ``sound``, in which None means that the option is absent."""
         names = ", ".join(filter(None, sound))
-        return cls(
+        return Unsupported(
             option,
             lambda value, _: value not in sound,
             "trainer-setting-untested",

@@ -505,6 +505,7 @@ class Plain:
 
     def __init__(self, cfg: Any, folder: Path) -> None:
         self.cfg, self.folder, self.all_metrics, self.global_step = cfg, folder, {}, 2
+        self.resumed = 2
         self.evaluated: list[tuple[str | None, str]] = []
 
     def save_checkpoints(self) -> str:
@@ -513,7 +514,7 @@ class Plain:
     def save_models(self) -> None: ...
 
     def load_checkpoints(self) -> tuple[int, str]:
-        return 2, str(self.folder)
+        return self.resumed, str(self.folder)
 
     async def eval(self, vllm_metrics_scraper: Any = None) -> dict[str, float]:
         self.evaluated.append((self._tandem.answerer, self.cfg.trainer.export_path))
@@ -532,6 +533,17 @@ def trainer(made: Any, tmp_path: Path) -> Any:
         return in_tandem(Plain, TandemTrainer)(cfg, tmp_path, tandem=made(cfg, **settings))
 
     return make
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_resumed_checkpoint_is_compared_from_the_first_step_on(
+    trainer: Any, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = trainer()
+    one.resumed = step
+    capsys.readouterr()
+    assert one.load_checkpoints()[0] == step
+    assert ("has no tandem.json" in capsys.readouterr().out) == (step > 0)
 
 
 @pytest.mark.parametrize("validation", ["senior", "team", "both"])
