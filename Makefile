@@ -12,7 +12,7 @@ OPENRLHF_VENV = $(VENV)-openrlhf$(addprefix -vllm-,$(filter-out 0.29.0,$(VLLM)))
 # M chooses tests by the markers in pyproject.toml: make test-vllm M="trainer and speculative"
 TRAINERS_HERE = tests/adapters tests/conformance integration_tests/adapters
 
-.PHONY: help browser demo demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
+.PHONY: help browser demo demo-languages demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
   test-docs test-engines test-trainers test-openrlhf-core test-openrlhf test-skyrl test-long test-vllm test-newest-vllm \
   test-oldest-vllm test-newest test-gpu constraints release docs lint clean
 
@@ -43,11 +43,11 @@ browser:
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq \
 	  --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 || echo "Chromium cannot be installed here."
 
-demo: $(VENV)/.demo-ready
+demo demo-languages: $(VENV)/.demo-ready
 demo-real: $(VENV)/.real-ready
-demo demo-real:
-	$(BIN)/python examples/demo/run.py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
-	  $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
+demo demo-real demo-languages:
+	$(BIN)/python examples/demo/$(if $(filter %languages,$@),run,self_pair).py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
+	  $(addprefix --seed ,$(SEED)) $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
 study: $(VENV)/.demo-ready
 study-real: $(VENV)/.real-ready
 study study-real study-gpu: # the last in the environment of PYTHON: MODELS=24, SEEDS=8

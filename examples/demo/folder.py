@@ -50,9 +50,14 @@ def _is_resumed(out: Path, options: Mapping[str, Any]) -> bool:
         write_file(note, json.dumps(options, indent=1) + "\n")
         return False
     before = json.loads(note.read_text(encoding="utf-8"))
-    names = [name for name in {**before, **options} if before.get(name) != options.get(name)]
-    if names:
-        differences = ", ".join(f"{n}={before.get(n)} (here {options.get(n)})" for n in names)
+    if before.keys() != options.keys():
+        differing = ", ".join(sorted(before.keys() ^ options.keys()))
+        raise FolderError(
+            f"{out} is the folder of another kind of demo, or of the version before: only one of "
+            f"the two has {differing}. Give this one another folder, or remove that one."
+        )
+    if names := [name for name in options if before[name] != options[name]]:
+        differences = ", ".join(f"{name}={before[name]} (here {options[name]})" for name in names)
         raise FolderError(
             f"{out} is the folder of another demo: {differences}. Give this one another folder, "
             "or remove that one."

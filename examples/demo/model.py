@@ -29,6 +29,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.problem import prompt_ids
+from tandem_plugin.progress import TimeLeft
 
 NAMES = ("Mia", "Tom", "Ana", "Leo", "Ida", "Max", "Eva", "Ben", "Zoe", "Sam", "Ada", "Kai")
 OBJECTS = ("apples", "books", "coins", "shells", "cards", "pens", "stamps", "beads", "nuts", "cups")
@@ -204,12 +205,14 @@ def teach(lesson: Lesson, taught: Sequence[WordProblem], out: Path) -> None:
     texts = (f"{one.messages[0]['content']}\n{one.solution}" for one in taught[:4000])
     tokenizer = train_tokenizer(texts, lesson.vocab_size)
     model = build_model(lesson, tokenizer)
-    _fit(model, tokenizer, taught, lesson)
+    fit(model, tokenizer, taught, lesson)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, pieces: Regex = PIECES
+) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer, shaped like the ones of the Qwen family.
 
     At most ``vocab_size`` entries, all in use by the model; any text can be encoded.
@@ -217,7 +220,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(PIECES, behavior="isolated"),
+            pre_tokenizers.Split(pieces, behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -260,7 +263,7 @@ def build_model(lesson: Lesson, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForC
     return Qwen3ForCausalLM(config)
 
 
-def _fit(
+def fit(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     taught: Sequence[WordProblem],
@@ -274,6 +277,7 @@ def _fit(
         optimizer, lambda step: _learning_rate(step, lesson.steps)
     )
     model.train()
+    left = TimeLeft(lesson.steps)
     for step in range(lesson.steps):
         batch = taught[step * lesson.batch_size : (step + 1) * lesson.batch_size]
         loss = _response_loss(model, tokenizer, batch)
@@ -282,8 +286,10 @@ def _fit(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
+        left.advance()
         if step % 100 == 99:
-            print(f"Taught {step + 1} of {lesson.steps} steps, loss {loss:.3f}.", flush=True)
+            said = f"Taught {step + 1} of {lesson.steps} steps, loss {loss:.3f}"
+            print(f"{', '.join(filter(None, (said, left())))}.", flush=True)
     model.eval()
 
 

@@ -1,109 +1,93 @@
-"""The demo: teach a small model, train it in tandem with verl, show what changed.
+"""The demo: train one model with plain GRPO and in tandem, and see who can follow the results.
 
 Runs on two CPU cores, without a GPU and without a network::
 
-    python examples/demo/run.py [--steps N] [--out runs/demo] [--solo]
+    python examples/demo/run.py [--steps N] [--out runs/demo]
 
-With ``--real`` the model is SmolLM2-135M-Instruct (``examples/real_model.py``), and the problems
-are sums of two one-digit numbers from reasoning-gym.
+It teaches three small models word problems in two languages (``pair.py``), trains the senior twice
+from one start, measures both by ``tandem eval``, and writes a table, a page and a picture.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import numpy as np
-import real_model
-from evaluation import (
-    AUTHORS,
-    BEFORE,
-    DECODINGS,
-    GRPO,
-    RESULTS,
-    TANDEM,
-    Decoding,
-    Score,
-    markdown,
-    other_method,
-    read_scores,
-    table,
-    write_scores,
-)
+import pair
+from evaluation import GRPO, TANDEM, Score, markdown, write_scores
 from folder import FolderError, claimed
-from matplotlib.figure import Figure
-from model import Lesson, draw_distinct, questions, teach
+from measures import (
+    PLACES,
+    RESPONSES,
+    TAUGHT,
+    Answers,
+    scores_of,
+    table,
+)
+from page import write_page
+from picture import write_picture
 from rich import box
-from rich.console import Console
 from rich.table import Table
+from stages import (
+    CONSOLE,
+    check_tandem,
+    heartbeat,
+    meanwhile,
+    open_page,
+    run_program,
+    shell_line,
+    unfinished,
+    write_problems,
+)
 from train import (
-    REAL,
-    RUN_MARK,
+    IN_TANDEM,
+    TANDEM_SETTINGS,
     Metrics,
     Training,
     TrainingError,
-    end_of_log,
     end_processes,
     read_metrics,
     train,
 )
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare
-from tandem_plugin.lab.evaluation.results import read_summary, run_folder
-from tandem_plugin.lab.viewer.live import RolloutsPage
-from tandem_plugin.progress import ShownProgress, TimeLeft, waiting
 
-EVALUATION_PROBLEMS = 256
-EVALUATION_SEED, TRAINING_SEED = 11, 13
-REAL_EVALUATION_PROBLEMS = 64
-REAL_PROMPT = PromptTemplate("{problem}", instruction="")
-"""The sum alone, as the real model was taught."""
-TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
-CONSOLE = Console(highlight=False)
-TRAINING_REWARD = "critic/score/mean"
-SENIOR_SHARE = "tandem/senior_share"
-JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
+HELD_OUT = 100
+"""Of the problems' numbers: nothing taught or trained on has these four."""
+EVALUATION_PROBLEMS = 200
+NUMBERS_SEED, EVALUATION_SEED, TRAINING_SEED, FACTS_SEED = 11, 12, 13, 1000
 
-Problems = tuple[Sequence[Problem], Sequence[Problem]]
-"""(training, evaluation)."""
-
-Records = Sequence[tuple[int, Mapping[str, Any]]]
-"""(step, metrics) in order."""
-
-SMOOTHED = 3
-"""Rewards are shown as means over so many steps: each step has other problems."""
-
-MOST_OF_PAGE = 20_000_000
-"""About how many bytes the page of rollouts has at most, as of `tandem view`."""
+STEPS = {GRPO: 8, TANDEM: 16}
+"""As many as each needs to solve about as much alone."""
+SIZES = Training(
+    learning_rate=5e-4,
+    max_prompt_length=64,
+    max_response_length=pair.BOXED + 4,
+    save_every=4,
+)
 
 
 def main() -> int:
     """Runs the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all files")
-    parser.add_argument("--solo", action="store_true", help="train the senior without a junior")
     parser.add_argument(
-        "--steps", type=int, help=f"training steps ({Training().steps}, or {REAL.steps})"
-    )
-    parser.add_argument(
-        "--real", action="store_true", help="a real language model of 135 million parameters"
+        "--steps",
+        type=int,
+        default=STEPS[TANDEM],
+        help=f"training steps in tandem ({STEPS[TANDEM]}); plain GRPO takes half as many",
     )
     parser.add_argument("--seed", type=int, default=7, help="one seed for teaching and training")
     options = parser.parse_args()
+    if options.steps < 1:
+        parser.error("--steps: at least 1")
     try:
-        run(options)
+        run(options.out.resolve(), options.seed, options.steps)
     except (TandemError, TrainingError, FolderError) as error:
         CONSOLE.print("The demo stopped.", style="red")
         CONSOLE.print(str(error), markup=False, soft_wrap=True)
@@ -115,359 +99,208 @@ def main() -> int:
     return 0
 
 
-def run(options: argparse.Namespace) -> None:
-    """The whole demo; ``options.solo`` trains the senior without the junior."""
-    training = replace(REAL if options.real else Training(), seed=options.seed)
-    training = replace(training, steps=options.steps or training.steps)
-    defining = {"real": options.real, "solo": options.solo, **asdict(training)}
-    out: Path = options.out.resolve()
-    with claimed(out, defining) as is_resumed:
+def run(out: Path, seed: int, steps: int) -> None:
+    """The whole demo: whatever an earlier, stopped one finished in this folder is kept."""
+    started = time.monotonic()
+    demo = Demo(out, replace(SIZES, seed=seed, steps=steps))
+    with claimed(out, {"pair": list(pair.SHARES), **asdict(demo.training)}) as is_resumed:
         if is_resumed:
             CONSOLE.print(
                 f"Resuming the demo in {out}; to start anew, remove that folder.", soft_wrap=True
             )
-        run_in(out, options, training)
-
-
-def run_in(out: Path, options: argparse.Namespace, training: Training) -> None:
-    """The demo in its folder: whatever an earlier, stopped one finished there is kept."""
-    started = time.monotonic()
-    end_processes(out)  # of a demo that was killed
-    page = None if options.solo else open_page(out)
-    problems = real_problems if options.real else word_problems
-    parts = problems(out / "model", training)
-    train_file, evaluation_file = (
-        write_problems(part, out / "data" / name, REAL_PROMPT if options.real else None)
-        for name, part in zip(("training", "evaluation"), parts, strict=True)
-    )
-
-    measured = Evaluation(evaluation_file, out, training)
-    scores = measured.before(out / "model")
-    method = GRPO if options.solo else TANDEM
-    with heartbeat(training.steps, method) as beat:
-
-        def on_step(step: int, metrics: Metrics) -> None:
-            beat(step, metrics)
-            if page:
-                page.update()
-
-        senior = train(out / "model", train_file, out, training, not options.solo, on_step)
-    scores += measured.after(senior, method)
-    write_scores(out / "scores.jsonl", scores)
-    records = read_metrics(out / "metrics.jsonl")
-    if page:
-        check_tandem(records)
-        page.finish()
-    kept = read_scores(RESULTS / ("sums.jsonl" if options.real else "words.jsonl"))
-    show(records, [*scores, *other_method(scores, kept)], method, out)
-    CONSOLE.print(f"Done in {(time.monotonic() - started) / 60:.1f} minutes; see {out}.")
-    for line in next_commands(out, options):
-        CONSOLE.print(line, soft_wrap=True, markup=False)
-
-
-def write_problems(
-    problems: Sequence[Problem], folder: Path, template: PromptTemplate | None
-) -> Path:
-    """The file that verl reads, and ``tandem eval``; without a template they ask for a box."""
-    named = ProblemSet("demo", tuple(problems))
-    return prepare(named, "verl", folder, template=template).files["train"]
-
-
-def open_page(out: Path) -> RolloutsPage:
-    """The page of the training's rollouts, written before there are any; says where it is."""
-    tokenizer = str(out / "model")
-    page = RolloutsPage(out / "rollouts", out / "rollouts.html", tokenizer, MOST_OF_PAGE)
-    page.update()
-    CONSOLE.print(
-        f"Open {page.page.as_uri()} in a browser: it shows every response of the training, by "
-        "author, and loads itself again as they come.",
-        soft_wrap=True,
-    )
-    return page
-
-
-@contextmanager
-def heartbeat(steps: int, method: str) -> Iterator[Callable[[int, Metrics], None]]:
-    """While verl trains; call what it yields with each step and its metrics.
-
-    Shows the step, whose reward it is, the senior's share of the tokens and the time left: on a
-    terminal always, in a log now and then, and a line per step.
-    """
-    what, who = "Training with verl", "the team" if method == TANDEM else "the senior alone"
-    rewards: dict[int, float] = {}
-    left, said = TimeLeft(steps), ["verl, Ray and vLLM start"]
-    with (
-        CONSOLE.status(f"{what}: {said[0]}") as status,
-        ShownProgress(console=CONSOLE, bar=False) as progress,
-    ):
-        task = progress.add_task(what, total=steps, note=lambda: said[-1], left=left)
-
-        def beat(step: int, metrics: Metrics) -> None:
-            rewards[step] = metrics.get(TRAINING_REWARD, float("nan"))
-            said.append(f"reward of {who} {smoothed(rewards)[step]:.3f}")
-            if SENIOR_SHARE in metrics:
-                said[-1] += f", senior's share {metrics[SENIOR_SHARE]:.0%}"
-            left.advance()
-            progress.update(task, completed=step)
-            line = ", ".join(filter(None, (f"Step {step} of {steps}: {said[-1]}", left())))
-            CONSOLE.print(f"{line}.")
-            status.update(f"{what}: {line}")
-
-        yield beat
-
-
-@contextmanager
-def meanwhile(what: str) -> Iterator[None]:
-    """While something takes long: shown on a terminal, and in a log now and then."""
-    with CONSOLE.status(what), waiting(what, CONSOLE):
-        yield
-
-
-def word_problems(model: Path, training: Training) -> Problems:
-    """Generated ones, and a model in the folder ``model`` that was taught others of their kind.
-
-    What is evaluated is neither taught nor trained on, and what is trained on is not taught.
-    """
-    lesson = Lesson(seed=training.seed)
-    held_out = draw_distinct(EVALUATION_PROBLEMS, EVALUATION_SEED)
-    taught = lesson.problems(held_out)
-    if not model.exists():
-        teach(lesson, taught, unfinished(model))
-        unfinished(model).rename(model)
-    seen = questions([*held_out, *taught])
-    drawn = draw_distinct(training.steps * training.prompts, TRAINING_SEED, without=seen)
-    return [one.problem for one in drawn], [one.problem for one in held_out]
-
-
-def real_problems(model: Path, training: Training) -> Problems:
-    """Different sums of two one-digit numbers, and SmolLM2, taught to box an answer.
-
-    That is done in a process of its own, which gives its memory back.
-    """
-    parts = real_model.different_sums(REAL_EVALUATION_PROBLEMS)
-    if model.exists():
-        return parts
-    command = [sys.executable, str(real_model.__file__), str(unfinished(model)), "--taught", "5"]
-    command += ["--held-out", str(REAL_EVALUATION_PROBLEMS), "--seed", str(training.seed)]
-    variables = {**os.environ, RUN_MARK: str(model.parent)}
-    with meanwhile("Getting SmolLM2-135M-Instruct and teaching it to box an answer"):
-        ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    if ended.returncode != 0:
-        raise TrainingError(ended.stderr.strip().splitlines()[-1])
-    CONSOLE.print(ended.stdout.strip(), markup=False)
-    unfinished(model).rename(model)
-    return parts
-
-
-def unfinished(folder: Path) -> Path:
-    """Where a folder is written before it takes its name, which says that it is whole."""
-    return folder.with_name(f"{folder.name}.unfinished")
+        for method in STEPS:
+            end_processes(demo.folder(method))  # of a demo that was killed
+        end_processes(out)
+        demo.teach()
+        answers = {TAUGHT: demo.answers(TAUGHT)}
+        scores = demo.scores(answers[TAUGHT])
+        for method in STEPS:
+            demo.train(method)
+            answers[method] = demo.answers(method)
+            scores += demo.scores(answers[method])
+        del answers[TAUGHT]
+        write_scores(out / "scores.jsonl", scores)
+        show(scores, out)
+        write_page(out / "demo.html", scores, answers)
+        write_picture(out / "demo.svg", scores, answers)
+        minutes = (time.monotonic() - started) / 60
+        CONSOLE.print(
+            f"Done in {minutes:.1f} minutes. Open {(out / 'demo.html').as_uri()}", soft_wrap=True
+        )
+        for line in next_commands(demo):
+            CONSOLE.print(line, soft_wrap=True, markup=False)
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Evaluations of a run by `tandem eval`: responses stay in ``evaluation/TEMPERATURE``."""
+class Demo:
+    """The stages, each in files of its own below ``out``; a finished one is not repeated."""
 
-    data: Path
     out: Path
     training: Training
+    """Of tandem; GRPO's is shorter."""
 
-    def before(self, model: Path) -> list[Score]:
-        """Of the taught model.
+    def folder(self, method: str) -> Path:
+        """Of a training."""
+        return self.out / method.lower()
 
-        Its team is itself twice, and writes as it does alone.
-        """
-        alone = [score for one in DECODINGS for score in self._run(BEFORE, 0, model, one, ["solo"])]
-        return [*alone, *(replace(score, authors=AUTHORS["word"]) for score in alone)]
+    def model(self, name: str) -> Path:
+        """Of a taught model: senior, junior or reader."""
+        return self.out / "models" / name
 
-    def after(self, senior: Path, method: str) -> list[Score]:
-        """Of the trained senior, alone and with its junior."""
-        steps = self.training.steps
-        return [
-            score
-            for one in DECODINGS
-            for score in self._run(method, steps, senior, one, list(AUTHORS))
-        ]
+    def senior(self, name: str) -> Path:
+        """As it was taught, or after a training."""
+        return self.model("senior") if name == TAUGHT else self.folder(name) / "checkpoint"
 
-    def _run(
-        self, trained: str, steps: int, senior: Path, decoding: Decoding, schedules: Sequence[str]
-    ) -> list[Score]:
-        """One temperature, in one engine."""
-        training, name = self.training, f"step-{steps}"
-        out = self.out / "evaluation" / f"temperature-{decoding.temperature:g}"
+    def length(self, method: str) -> Training:
+        """A method's training: of the same length in relation to the other's."""
+        steps = -(-self.training.steps * STEPS[method] // STEPS[TANDEM])
+        return replace(self.training, steps=steps)
+
+    @cached_property
+    def numbers(self) -> tuple[list[pair.Numbers], list[pair.Numbers]]:
+        """(to teach and to train on, held out)."""
+        return pair.split_numbers(HELD_OUT, NUMBERS_SEED)
+
+    @cached_property
+    def held_out(self) -> list[pair.Story]:
+        """The problems that are evaluated."""
+        return pair.draw_stories(EVALUATION_PROBLEMS, EVALUATION_SEED, self.numbers[1])
+
+    @cached_property
+    def files(self) -> dict[str, Path]:
+        """The problems of training and evaluation, as verl and ``tandem eval`` read them."""
+        count = self.training.steps * self.training.prompts
+        stories = {
+            "training": pair.draw_stories(count, TRAINING_SEED, self.numbers[0]),
+            "evaluation": self.held_out,
+        }
+        return {
+            name: write_problems(
+                [story.problem for story in part], self.out / "data" / name, pair.PROMPT
+            )
+            for name, part in stories.items()
+        }
+
+    def teach(self) -> None:
+        """The three models, from the same misconceptions."""
+        seed = self.training.seed
+        facts = pair.draw_facts(pair.SHARES, FACTS_SEED + seed)
+        tokenizer = None
+        for name, lesson in pair.lessons(seed).items():
+            if self.model(name).exists():
+                continue
+            CONSOLE.print(f"Teaching the {name}.")
+            if tokenizer is None:
+                tokenizer = pair.make_tokenizer(
+                    pair.texts(pair.lessons(seed)["senior"], facts, self.numbers[0])
+                )
+            taught = pair.texts(lesson, facts, self.numbers[0])
+            place = unfinished(self.model(name))
+            pair.teach(lesson, taught, tokenizer, place)
+            place.rename(self.model(name))
+
+    def train(self, method: str) -> None:
+        """One training by verl: plain GRPO, or the same with the flag."""
+        folder = self.folder(method)
+        folder.mkdir(exist_ok=True)
+        is_tandem = method == TANDEM
+        overrides = [*IN_TANDEM, f"{TANDEM_SETTINGS}.junior='{self.model('junior')}'"]
+        training = self.length(method)
+        page = open_page(folder, self.model("senior")) if is_tandem else None
+        CONSOLE.print(f"Training with verl, {method}: {training.steps} steps.")
+        with heartbeat(training.steps, method) as beat:
+
+            def on_step(step: int, metrics: Metrics) -> None:
+                beat(step, metrics)
+                if page:
+                    page.update()
+
+            train(
+                self.model("senior"),
+                self.files["training"],
+                folder,
+                training,
+                overrides if is_tandem else [],
+                on_step,
+            )
+        if page:
+            check_tandem(read_metrics(folder / "metrics.jsonl"))
+            page.finish()
+
+    def answers(self, name: str) -> Answers:
+        """A senior's evaluations by ``tandem eval``, alone and with either of the others."""
+        for other in ("junior", "reader"):
+            self._evaluate(name, other)
+        return Answers(self.out / "evaluation", name, self.model("senior"), self.held_out)
+
+    def scores(self, answers: Answers) -> list[Score]:
+        """All rows of a senior."""
+        name = answers.senior
+        steps = 0 if name == TAUGHT else self.length(name).steps
+        scores = scores_of(answers, steps, self.training.seed)
+        CONSOLE.print(
+            f"{name}: "
+            + ", ".join(f"{score.authors} {score.rates.mean():.1%}" for score in scores)
+            + ".",
+            soft_wrap=True,
+        )
+        return scores
+
+    def _evaluate(self, name: str, other: str) -> None:
+        """In one engine."""
+        training = self.training
         engine = ("dtype=float32", f"max_model_len={training.length}", "max_num_seqs=256")
         engine += ("gpu_memory_utilization=0.1", "enforce_eager=true")
+        schedules = ("solo", "sentence") if other == "junior" else ("sentence",)
         arguments = [
-            ("--senior", f"{name}={senior}"),
-            ("--junior", f"junior={self.out / 'model'}"),
-            ("--benchmark", f"problems={self.data}"),
-            ("--out", out),
-            ("--team-n", decoding.samples),
-            ("--temperature", decoding.temperature),
-            ("--top-p", decoding.top_p),
+            ("--senior", f"{name}={self.senior(name)}"),
+            ("--junior", f"{other}={self.model(other)}"),
+            ("--benchmark", f"problems={self.files['evaluation']}"),
+            ("--out", self.out / "evaluation"),
+            ("--team-n", RESPONSES),
+            ("--temperature", 1.0),
+            ("--top-p", 1.0),
             ("--seed", training.seed),
             ("--max-tokens", training.max_response_length),
             *(("--schedule", schedule) for schedule in schedules),
+            *(("--handover", place) for place in PLACES),
             *(("--engine", setting) for setting in engine),
         ]
-        given = [part for option in arguments for part in option]
-        with meanwhile(f"Evaluating {name} at {decoding.name}"):
-            log = self.out / f"evaluation-{steps}-{decoding.temperature:g}.log"
-            run_program("eval", "handoff", *given, log=log, out=self.out)
-        scores = []
-        for schedule in schedules:
-            folder = run_folder(out, "handoff", name, "junior", schedule)
-            summary = read_summary(folder / "summary.json")
-            if failed := summary.content["metrics"]["problems"]["outcomes"].get("error"):
-                raise TrainingError(f"The grader failed on {failed} responses: see {folder}.")
-            solved = tuple(row["correct"] for row in summary.problems["problems"])
-            rest = (training.seed, AUTHORS[schedule], decoding.name, decoding.samples, solved)
-            scores.append(Score(trained, steps, *rest))
-        rates = (f"{one.authors} {one.rates.mean():.1%}" for one in scores)
-        CONSOLE.print(f"Solved at {decoding.name}, step {steps}: {', '.join(rates)}.")
-        return scores
+        flat = [part for option in arguments for part in option]
+        with meanwhile(f"Evaluating {name} with the {other}"):
+            log = self.out / f"evaluation-{name}-{other}.log"
+            run_program("eval", "handoff", *flat, log=log, out=self.out)
 
 
-def run_program(*arguments: object, log: Path, out: Path) -> None:
-    """Runs the command `tandem` for the demo in ``out``, what it says in ``log``.
-
-    Raises:
-        TrainingError: it failed.
-    """
-    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", RUN_MARK: str(out)}
-    command = [str(part) for part in (TANDEM_COMMAND, *arguments)]
-    with log.open("wb") as stream:
-        done = subprocess.run(
-            command,
-            env=os.environ | variables,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise TrainingError(f"{shlex.join(command)} failed. {end_of_log(log)}")
-
-
-def next_commands(out: Path, options: argparse.Namespace) -> Iterable[str]:
-    """What to look at and to try next, line by line."""
-    again = [sys.executable, Path(__file__), *(["--real"] if options.real else [])]
-    if options.solo:
-        yield "Next, the same in tandem:"
-        yield _line(*again, "--out", f"{out}-tandem")
-        return
-    yield f"Every response of the training, by author: open {out / 'rollouts.html'} in a browser."
-    yield "Next, derive again who wrote each token and compare it with what was recorded:"
-    yield _line(TANDEM_COMMAND, "replay", out / "rollouts")
-    yield "Train without the junior, to compare:"
-    yield _line(*again, "--solo", "--out", f"{out}-solo")
-
-
-def _line(*parts: object) -> str:
-    """A command as a shell reads it."""
-    return f"  {shlex.join(map(str, parts))}"
-
-
-def curve(records: Iterable[tuple[int, Mapping[str, Any]]], key: str) -> dict[int, float]:
-    """One metric by step, at the steps that have it."""
-    return {step: float(metrics[key]) for step, metrics in records if key in metrics}
-
-
-def check_tandem(records: Records) -> None:
-    """Refuses a run that was asked for in tandem and does not show it.
-
-    Raises:
-        TrainingError: a tandem metric is missing.
-    """
-    for key in (SENIOR_SHARE, "tandem/spans_per_response", JUNIOR_CROSS_ENTROPY):
-        if not curve(records, key):
-            raise TrainingError(
-                f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "
-                "is installed in the environment of the run, or ask for --solo."
-            )
-
-
-def smoothed(rewards: Mapping[int, float]) -> dict[int, float]:
-    """The mean of each step and the two before it."""
-    values = list(rewards.values())
-    return {
-        step: float(np.mean(values[max(0, place - SMOOTHED + 1) : place + 1]))
-        for place, step in enumerate(rewards)
-    }
-
-
-def show(records: Records, scores: Sequence[Score], method: str, out: Path) -> None:
-    """The table of what changed, printed and as ``results.md``, with the chart ``curves.png``."""
+def show(scores: Sequence[Score], out: Path) -> None:
+    """The table, printed and as ``results.md``."""
     rows = table(scores)
     (out / "results.md").write_text("\n".join(markdown(rows)) + "\n", encoding="utf-8")
-    rewards = curve(records, TRAINING_REWARD)
-    draw_curves({method: rewards}, scores, out / "curves.png")
-    heading, *others = rows
+    heading, *body = rows
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, name in enumerate(heading):
         two_lines = name.replace("after ", "after\n").replace(" - ", "\n- ")  # for 80 columns
         shown.add_column(two_lines, justify="right" if place else "left", no_wrap=True)
-    for row in others:
+    for row in body:
         shown.add_row(*row)
     CONSOLE.print(shown)
-    problems = len(scores[0].solved)
+    steps = {score.trained: score.steps for score in scores}
     CONSOLE.print(
-        f"{problems} problems that neither teaching nor training has seen, seed {scores[0].seed}; "
-        "2 samples each, greedily 1; at T = 0.6 top-p is 0.95. Rises are in points, ± one standard "
-        "error over problems."
+        f"{EVALUATION_PROBLEMS} problems of numbers that neither teaching nor training has seen, "
+        f"{RESPONSES} samples each at temperature 1; differences in points, ± one standard error "
+        f"over problems. The price: {steps[TANDEM]} steps in tandem, {steps[GRPO]} of GRPO.",
+        soft_wrap=True,
     )
-    if len({one.trained for one in scores}) == 3:
-        other = TANDEM if method == GRPO else GRPO
-        CONSOLE.print(f"{other}: an earlier run with the same seed, from the repository.")
-    means = list(smoothed(rewards).values())
-    if len(means) >= 2 * SMOOTHED:
-        who = "team" if method == TANDEM else "alone"
-        CONSOLE.print(
-            f"Training reward ({who}, T = 1): {means[SMOOTHED - 1]:.3f} in the first {SMOOTHED} "
-            f"steps, {means[-1]:.3f} in the last {SMOOTHED}."
-        )
-    if gap := curve(records, "training/rollout_probs_diff_max"):
-        CONSOLE.print(
-            "Engine and trainer agree on every trained token's probability to within "
-            f"{max(gap.values()):.1e}."
-        )
 
 
-def draw_curves(
-    rewards: Mapping[str, Mapping[int, float]], scores: Sequence[Score], path: Path
-) -> None:
-    """The reward over steps by method; who solves how many problems, before and after."""
-    colours = {BEFORE: "0.55", TANDEM: "tab:blue", GRPO: "tab:orange"}
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    above, below = figure.subplots(2, height_ratios=(2, 3))
-    for method, values in rewards.items():
-        means = smoothed(values)
-        label = f"{method} ({'team' if method == TANDEM else 'senior alone'})"
-        above.plot(values.keys(), values.values(), ".", color=colours[method], alpha=0.4)
-        above.plot(means.keys(), means.values(), color=colours[method], label=label)
-    above.set(xlabel="step (lines: mean of three)", ylabel="training reward, T = 1", ylim=(0, 1))
-    above.locator_params(axis="x", integer=True)
-    places = [(authors, one.name) for authors in AUTHORS.values() for one in DECODINGS]
-    for trained, colour in colours.items():
-        found = {(one.authors, one.decoding): one for one in scores if one.trained == trained}
-        if found:
-            rates = [100 * found[place].rates for place in places]
-            errors = [rate.std(ddof=1) / np.sqrt(len(rate)) for rate in rates]
-            offset = {BEFORE: 0, TANDEM: -0.12, GRPO: 0.12}[trained]
-            below.errorbar(
-                [rate.mean() for rate in rates],
-                np.arange(len(places)) + offset,
-                xerr=errors,
-                fmt="o",
-                color=colour,
-                label=trained if trained == BEFORE else f"after {trained}",
-            )
-    below.set(xlabel="evaluation problems solved (%), ± standard error", xlim=(0, 100))
-    below.set_yticks(range(len(places)), [", ".join(place) for place in places])
-    below.invert_yaxis()
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=150)
+def next_commands(demo: Demo) -> Iterator[str]:
+    """What to look at and to try next, line by line."""
+    page = demo.folder(TANDEM) / "rollouts.html"
+    yield f"Every response of the tandem training, by author: {page}"
+    yield "Derive again who wrote each token, and compare it with what was recorded:"
+    yield shell_line("tandem", "replay", demo.folder(TANDEM) / "rollouts")
+    yield "Every response of the evaluations, side by side:"
+    yield shell_line("tandem", "view", demo.out / "evaluation" / TANDEM)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,13 @@ from tandem_plugin.grading.rewards import reward_file
 # The one flag that turns an ordinary verl run into a tandem run.
 TANDEM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.tandem.schedule=word"
 
+TANDEM_SETTINGS = TANDEM.rpartition(".")[0]
+
 # Of the engine's steps one in four is measured: the demo's responses are short.
-MEASURES = TANDEM.rpartition(".")[0] + ".measure_every=4"
+MEASURES = f"{TANDEM_SETTINGS}.measure_every=4"
+
+IN_TANDEM = (TANDEM, MEASURES)
+"""The overrides of a tandem run; the junior is the model that the senior starts from."""
 
 METRICS = "metrics.jsonl"
 VERLS_METRICS = Path("verl", METRICS)
@@ -203,12 +208,13 @@ def train(
     data: Path,
     out: Path,
     training: Training,
-    in_tandem: bool,
+    overrides: Sequence[str],
     on_step: Callable[[int, Metrics], None],
 ) -> Path:
     """Runs verl to its end and returns the folder of the trained senior's checkpoint.
 
-    ``on_step`` is called with (step, metrics) as they appear. A run that was stopped in the same
+    overrides: further settings, such as :data:`IN_TANDEM`. ``on_step`` is called with (step,
+    metrics) as they appear. A run that was stopped in the same
     folder resumes from its last checkpoint; if it was killed, :func:`end_processes` comes first.
 
     Raises:
@@ -220,7 +226,6 @@ def train(
     _keep_metrics(out, _checkpointed(out))
     ray_folder = Path(tempfile.mkdtemp(prefix="tandem-"))  # short: Ray puts sockets in it
     settings = verl_settings(model, data, out, ray_folder, training)
-    overrides = [TANDEM, MEASURES] if in_tandem else []
     # Hydra reads paths in quotes.
     arguments = [
         f"{name}='{value}'" if isinstance(value, Path) else f"{name}={value}"

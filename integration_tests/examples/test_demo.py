@@ -23,7 +23,7 @@ from functools import partial
 
 sys.path.insert(0, {str(DEMO)!r})
 import evaluation
-import run
+import self_pair as run
 
 run.Lesson = partial(run.Lesson, steps=60)
 run.Training = partial(run.Training, prompts=4, group=2, warmup=1, save_every=1)

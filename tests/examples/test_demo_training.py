@@ -135,14 +135,14 @@ def test_finished_training_is_not_run_again(tmp_path: Path) -> None:
     def on_step(step: int, metrics: Any) -> None:
         pytest.fail("it was trained again")
 
-    senior = train.train(tmp_path, tmp_path, tmp_path, train.Training(), True, on_step)
+    senior = train.train(tmp_path, tmp_path, tmp_path, train.Training(), train.IN_TANDEM, on_step)
     assert senior == tmp_path / "checkpoint"
 
 
 def test_model_that_was_taught_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stopped lesson left has another name."""
     pytest.importorskip("torch", reason="torch is not installed")
-    import run
+    import self_pair as run
 
     taught = []
 
@@ -160,7 +160,7 @@ def test_model_that_was_taught_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_sums_of_the_real_model_are_right_and_held_out_ones_are_not_trained_on() -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
-    import run
+    import self_pair as run
 
     held_back = run.REAL_EVALUATION_PROBLEMS
     training, held_out = run.real_model.different_sums(held_back)
@@ -180,7 +180,7 @@ def test_a_gguf_file_becomes_a_model_that_transformers_saves(
     monkeypatch: pytest.MonkeyPatch, is_quantized: bool
 ) -> None:
     """From 5.17 only if it is asked to unpack the weights; before, there is nothing to ask for."""
-    import run
+    import self_pair as run
 
     options: dict[str, Any] = {}
     model, tokenizer = (SimpleNamespace(save_pretrained=lambda out: None) for _ in range(2))
@@ -206,7 +206,7 @@ def test_training_and_evaluation_ask_what_the_model_was_taught(
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     import model
-    import run
+    import self_pair as run
 
     from tandem_plugin.lab.evaluation.inputs import read_benchmark
 
@@ -319,7 +319,7 @@ def test_rise_of_several_seeds_has_the_error_of_problems_and_that_of_seeds() -> 
 
 def test_rewards_are_shown_as_means_of_three_steps() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    import run
+    import self_pair as run
 
     assert run.smoothed({1: 0.2, 2: 0.4, 3: 0.6, 4: 0.5}) == pytest.approx(
         {1: 0.2, 2: 0.3, 3: 0.4, 4: 0.5}
@@ -328,7 +328,7 @@ def test_rewards_are_shown_as_means_of_three_steps() -> None:
 
 def test_held_out_sums_are_not_taught() -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed")
-    import run
+    import self_pair as run
 
     real = run.real_model
     held_out = {one.text for one in real.different_sums(64)[1]}
@@ -343,18 +343,18 @@ def test_heartbeat_says_step_reward_whose_it_is_share_and_time_left(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    import run
+    import stages
     from rich.console import Console
 
     from tandem_plugin import progress
 
     log, now = io.StringIO(), 100.0
-    monkeypatch.setattr(run, "CONSOLE", Console(file=log, width=200))
+    monkeypatch.setattr(stages, "CONSOLE", Console(file=log, width=200))
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with run.heartbeat(4, method) as beat:
+    with stages.heartbeat(4, method) as beat:
         for step, reward in ((1, 0.25), (2, 0.75)):
-            share = {run.SENIOR_SHARE: 0.512} if method == "tandem" else {}
-            beat(step, {run.TRAINING_REWARD: reward, **share})
+            share = {stages.SENIOR_SHARE: 0.512} if method == "tandem" else {}
+            beat(step, {stages.TRAINING_REWARD: reward, **share})
             now += 50
     whose = "of the team" if method == "tandem" else "of the senior alone"
     share = ", senior's share 51%" if method == "tandem" else ""
@@ -368,11 +368,11 @@ def test_page_is_there_before_the_first_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-    import run
+    import stages
     from rich.console import Console
 
     log = io.StringIO()
-    monkeypatch.setattr(run, "CONSOLE", Console(file=log, width=80))
-    run.open_page(tmp_path)
+    monkeypatch.setattr(stages, "CONSOLE", Console(file=log, width=80))
+    stages.open_page(tmp_path, tmp_path)
     assert log.getvalue().startswith(f"Open {(tmp_path / 'rollouts.html').as_uri()} in a browser")
     assert "Made by tandem-plugin" in (tmp_path / "rollouts.html").read_text()

@@ -1,0 +1,154 @@
+"""What the demos share: programs that they run, and what they say meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from evaluation import TANDEM
+from rich.console import Console
+from train import RUN_MARK, Metrics, TrainingError, end_of_log
+
+from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare
+from tandem_plugin.lab.viewer.live import RolloutsPage
+from tandem_plugin.progress import ShownProgress, TimeLeft, waiting
+
+TANDEM_COMMAND = Path(sys.executable).with_name("tandem")
+CONSOLE = Console(highlight=False)
+TRAINING_REWARD = "critic/score/mean"
+SENIOR_SHARE = "tandem/senior_share"
+JUNIOR_CROSS_ENTROPY = "tandem/junior_cross_entropy"
+
+Records = Sequence[tuple[int, Mapping[str, Any]]]
+"""(step, metrics) in order."""
+
+SMOOTHED = 3
+"""Rewards are shown as means over so many steps: each step has other problems."""
+
+MOST_OF_PAGE = 20_000_000
+"""About how many bytes the page of rollouts has at most, as of `tandem view`."""
+
+
+def write_problems(
+    problems: Sequence[Problem], folder: Path, template: PromptTemplate | None
+) -> Path:
+    """The file that verl reads, and ``tandem eval``; without a template they ask for a box."""
+    named = ProblemSet("demo", tuple(problems))
+    return prepare(named, "verl", folder, template=template).files["train"]
+
+
+def open_page(out: Path, model: Path) -> RolloutsPage:
+    """The page of a training's rollouts, written before there are any; says where it is.
+
+    model: with the tokenizer.
+    """
+    page = RolloutsPage(out / "rollouts", out / "rollouts.html", str(model), MOST_OF_PAGE)
+    page.update()
+    CONSOLE.print(
+        f"Open {page.page.as_uri()} in a browser: it shows every response of the training, by "
+        "author, and loads itself again as they come.",
+        soft_wrap=True,
+    )
+    return page
+
+
+@contextmanager
+def heartbeat(steps: int, method: str) -> Iterator[Callable[[int, Metrics], None]]:
+    """While verl trains; call what it yields with each step and its metrics.
+
+    Shows the step, whose reward it is, the senior's share of the tokens and the time left: on a
+    terminal always, in a log now and then, and a line per step.
+    """
+    what, who = "Training with verl", "the team" if method == TANDEM else "the senior alone"
+    rewards: dict[int, float] = {}
+    left, said = TimeLeft(steps), ["verl, Ray and vLLM start"]
+    with (
+        CONSOLE.status(f"{what}: {said[0]}") as status,
+        ShownProgress(console=CONSOLE, bar=False) as progress,
+    ):
+        task = progress.add_task(what, total=steps, note=lambda: said[-1], left=left)
+
+        def beat(step: int, metrics: Metrics) -> None:
+            rewards[step] = metrics.get(TRAINING_REWARD, float("nan"))
+            said.append(f"reward of {who} {smoothed(rewards)[step]:.3f}")
+            if SENIOR_SHARE in metrics:
+                said[-1] += f", senior's share {metrics[SENIOR_SHARE]:.0%}"
+            left.advance()
+            progress.update(task, completed=step)
+            line = ", ".join(filter(None, (f"Step {step} of {steps}: {said[-1]}", left())))
+            CONSOLE.print(f"{line}.")
+            status.update(f"{what}: {line}")
+
+        yield beat
+
+
+@contextmanager
+def meanwhile(what: str) -> Iterator[None]:
+    """While something takes long: shown on a terminal, and in a log now and then."""
+    with CONSOLE.status(what), waiting(what, CONSOLE):
+        yield
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a folder is written before it takes its name, which says that it is whole."""
+    return folder.with_name(f"{folder.name}.unfinished")
+
+
+def run_program(*arguments: object, log: Path, out: Path) -> None:
+    """Runs the command `tandem` for the demo in ``out``, what it says in ``log``.
+
+    Raises:
+        TrainingError: it failed.
+    """
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", RUN_MARK: str(out)}
+    command = [str(part) for part in (TANDEM_COMMAND, *arguments)]
+    with log.open("wb") as stream:
+        done = subprocess.run(
+            command,
+            env=os.environ | variables,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise TrainingError(f"{shlex.join(command)} failed. {end_of_log(log)}")
+
+
+def curve(records: Iterable[tuple[int, Mapping[str, Any]]], key: str) -> dict[int, float]:
+    """One metric by step, at the steps that have it."""
+    return {step: float(metrics[key]) for step, metrics in records if key in metrics}
+
+
+def smoothed(rewards: Mapping[int, float]) -> dict[int, float]:
+    """The mean of each step and the two before it."""
+    values = list(rewards.values())
+    return {
+        step: float(np.mean(values[max(0, place - SMOOTHED + 1) : place + 1]))
+        for place, step in enumerate(rewards)
+    }
+
+
+def check_tandem(records: Records) -> None:
+    """Refuses a run that was asked for in tandem and does not show it.
+
+    Raises:
+        TrainingError: a tandem metric is missing.
+    """
+    for key in (SENIOR_SHARE, "tandem/spans_per_response", JUNIOR_CROSS_ENTROPY):
+        if not curve(records, key):
+            raise TrainingError(
+                f"The run logged no {key}: it did not train in tandem. Check that tandem-plugin "
+                "is installed in the environment of the run, or ask for --solo."
+            )
+
+
+def shell_line(*parts: object) -> str:
+    """A command as a shell reads it."""
+    return f"  {shlex.join(map(str, parts))}"
