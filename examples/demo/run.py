@@ -35,6 +35,7 @@ from rich import box
 from rich.table import Table
 from stages import (
     CONSOLE,
+    TANDEM_COMMAND,
     check_tandem,
     heartbeat,
     meanwhile,
@@ -298,9 +299,9 @@ def next_commands(demo: Demo) -> Iterator[str]:
     page = demo.folder(TANDEM) / "rollouts.html"
     yield f"Every response of the tandem training, by author: {page}"
     yield "Derive again who wrote each token, and compare it with what was recorded:"
-    yield shell_line("tandem", "replay", demo.folder(TANDEM) / "rollouts")
+    yield shell_line(TANDEM_COMMAND, "replay", demo.folder(TANDEM) / "rollouts")
     yield "Every response of the evaluations, side by side:"
-    yield shell_line("tandem", "view", demo.out / "evaluation" / TANDEM)
+    yield shell_line(TANDEM_COMMAND, "view", demo.out / "evaluation" / TANDEM)
 
 
 if __name__ == "__main__":
