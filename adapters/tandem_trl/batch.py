@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -131,22 +131,24 @@ class TRLRun(TandemRun):
             )
         return calculate(inputs, *arguments)
 
-    def log_change(self, log: Callable[..., Any], logs: dict[str, float], *arguments: Any) -> Any:
+    def log_change(
+        self, log: Callable[..., Any], logs: dict[str, float], *arguments: Any, **options: Any
+    ) -> Any:
         """TRL's log; of an evaluation by the senior alone, with how its reward has changed.
 
-        Several evaluation sets are logged one by one, and not compared. Touches: ``log`` and
-        ``_metrics`` of one ``GRPOTrainer`` or ``RLOOTrainer`` (TRL 1.16). Goes when: TRL passes its
-        callbacks the rewards of an evaluation before it logs them.
+        Several evaluation sets are logged one by one, and not compared; nor is a stream. Touches:
+        ``log`` and ``_metrics`` of one ``GRPOTrainer`` or ``RLOOTrainer`` (TRL 1.16). Goes when:
+        TRL passes its callbacks the rewards of an evaluation before it logs them.
         """
         trainer = self._trainer
         of_evaluation = trainer._metrics["eval"]
         problems = trainer.eval_dataset
-        is_single = problems is not None and not isinstance(problems, Mapping)
+        is_single = isinstance(problems, Sized) and not isinstance(problems, Mapping)
         if of_evaluation.get("reward") and is_single and self.config.validation == "senior":
             change = self.senior_alone.validated(fmean(of_evaluation["reward"]), len(problems))
             for name, value in change.items():
                 of_evaluation[name].append(value)
-        return log(logs, *arguments)
+        return log(logs, *arguments, **options)
 
     def engine_ends(self) -> set[int]:
         """The junior's token ids that end a response besides the senior's."""

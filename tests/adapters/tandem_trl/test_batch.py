@@ -30,6 +30,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.calls import Response  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_plugin.training.rows import Row  # noqa: E402
+from tandem_plugin.training.senior_alone import CHANGE  # noqa: E402
 from tandem_plugin.training.start import Start  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
@@ -543,3 +544,35 @@ def test_tool_loop_trains_what_is_left_of_its_own_mask_and_log_probs() -> None:
     assert turns == [(*turn, ["picture"], {"pixels": 1})]
     assert narrowed == ([[1, 0, 0]], ["messages"], [[4, 5, 6]], [[-1.0, 0.0, 0.0]], 3, 1)
     assert taken == [Response([1, 2], [4, 5, 6], [1, 1, 0], [-1.0, -2.0, 0.0])]
+
+
+@pytest.mark.parametrize(
+    ("problems", "validation", "is_judged"),
+    [
+        (range(50), "senior", True),
+        ({"a": range(50), "b": range(50)}, "senior", False),  # logged one by one
+        (iter(range(50)), "senior", False),  # a stream, of any length
+        (None, "senior", False),
+        (range(50), "team", False),
+    ],
+)
+def test_evaluations_of_one_set_by_the_senior_alone_are_compared(
+    begun: Any, problems: Any, validation: str, is_judged: bool
+) -> None:
+    trainer = made_trainer(training=False)
+    trainer.eval_dataset, trainer._metrics["eval"] = problems, defaultdict(list)
+    run = begun(trainer, validation=validation)
+    changes = []
+    logged: list[Any] = []
+
+    def log(*logs: Any, **options: Any) -> None:
+        logged.append((logs, options))
+
+    for reward in (0.75, 0.5):
+        of_evaluation = trainer._metrics["eval"]
+        of_evaluation.clear()
+        of_evaluation["reward"] += [reward, reward]
+        run.log_change(log, {"a": 1}, start=2)
+        changes += of_evaluation.get(CHANGE, [])
+    assert logged == [(({"a": 1},), {"start": 2})] * 2
+    assert changes == ([0, -0.25] if is_judged else [])
