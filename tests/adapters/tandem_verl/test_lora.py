@@ -165,8 +165,8 @@ def test_adapter_that_verl_would_ignore_or_vllm_has_no_room_for_is_rejected(tmp_
     model = {"path": "a/b", "lora_adapter_path": str(tmp_path)}
     with refused("verl-adapter-ignored", path=str(tmp_path)):
         check_adapter(OmegaConf.create({**model, "lora_rank": 0}))
-    with refused("verl-adapter-differs", what="r=8, above lora_rank=4"):
-        check_adapter(OmegaConf.create({**model, "lora_rank": 4}))
+    with refused("verl-adapter-differs", what="r=8, above lora_rank=7"):
+        check_adapter(OmegaConf.create({**model, "lora_rank": 7}))
     check_adapter(OmegaConf.create({**model, "lora_rank": 8}))
     check_adapter(OmegaConf.create({**model, "lora_rank": 4, "lora": {"merge": True}}))
 

@@ -184,6 +184,7 @@ def test_batch_is_measured_and_its_update_may_be_filled_and_in_another_order(
     assert "tandem is on: schedule=word p=0.5 cap=4" in capsys.readouterr().out
     batch, metrics = trainer.replay_buffer.sample()
     rows = rows_of_keys(batch, queue)
+    assert {row.group for row in rows} == {"u"}  # the prompt of u_0_0 and u_1_0
     assert metrics.pop("tandem/boundary_share") > 0
     assert metrics == {"other": 1, **batch_metrics(rows)}
     assert 0 < metrics["tandem/senior_share"] < 1
