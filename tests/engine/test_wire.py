@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandem_plugin.engine import wire
+from tandem_plugin.engine.wire import DraftStats
 
 ENGINE = Path(__file__).resolve().parents[2] / "tandem_plugin/engine"
 PATCHES = [
@@ -59,3 +60,8 @@ def test_what_vllm_looks_up_by_name_in_another_process_is_a_class_there(name: st
 def test_what_another_plugin_puts_into_additional_config_asks_for_nothing(additional: object):
     assert not wire.asks_for_tandem(additional)
     assert wire.asks_for_tandem({"tandem": {}, "other": additional})
+
+
+def test_one_counter_that_fell_shows_that_the_engine_was_restarted() -> None:
+    before, after = DraftStats(rounds=3, drafts=9, tokens=4), DraftStats(rounds=5, drafts=2)
+    assert after.since(before) == after
