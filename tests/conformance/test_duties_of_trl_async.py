@@ -120,7 +120,7 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
                 prompt = [1, 2, number]
                 every = [self.loop._generate_one(prompt, {}, [], group) for _ in range(SAMPLES)]
                 rows = [sequences for _, _, sequences, *_ in await asyncio.gather(*every)]
-                made = SimpleNamespace(completions_sequences=rows, number=group)
+                made = SimpleNamespace(completions_sequences=rows, number=group, reward_kwargs={})
                 scored += await self.loop._score_group(made)
             return scored
 
