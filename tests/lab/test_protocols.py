@@ -17,7 +17,7 @@ from tandem_plugin.cli import app
 from tandem_plugin.lab.commands import eval as commands
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.data.preparation import split
-from tandem_plugin.lab.evaluation import drift, legibility, solo_handoff
+from tandem_plugin.lab.evaluation import drift, handover_kl, legibility, solo_handoff
 from tandem_plugin.lab.evaluation.generation import (
     Sampling,
     engine_settings,
@@ -152,6 +152,7 @@ def test_the_papers_code_samples_its_seniors_and_its_teams_in_two_ways(
     for check in ("check_handoffs", "check_tokenizers"):
         monkeypatch.setattr(solo_handoff, check, lambda *_: None)
     monkeypatch.setattr(legibility, "run_legibility", lambda *_: [])
+    monkeypatch.setattr(handover_kl, "run_handover_kl", lambda *_: [])
     monkeypatch.setattr(drift, "run_drift", lambda *_: None)
     monkeypatch.setattr(
         commands, "_checkpoints", lambda given: [SimpleNamespace(name=one) for one in given]

@@ -85,7 +85,7 @@ def test_what_the_trainer_left_is_ended(tmp_path: Path) -> None:
         print(os.environ["TANDEM_RUN_MARK"], child.pid)
         """,
     )
-    mark, pid = log.split()
+    *_, mark, pid = log.split()  # after the marks of what runs the tests
     assert ended.code == 0
     assert marked_processes(mark) == []
     assert not is_alive(int(pid))
@@ -141,7 +141,7 @@ def test_signal_ends_the_trainer_and_all_that_it_started(
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"},
     )
     assert parent.stdout is not None
-    word, mark = parent.stdout.readline().split()
+    word, *_, mark = parent.stdout.readline().split()
     assert word == "started"
     start = time.monotonic()
     while len(marked_processes(mark)) < 2:  # a process has no environment while it is executed
