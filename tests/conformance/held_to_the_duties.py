@@ -264,7 +264,7 @@ class HeldToTheDuties(ABC):
         for written in responses:
             bits = self.senior_bits(written.prompt, written.response)
             assert written.mask == bits
-            assert [value != 0 for value in written.log_probs] == [bit == 1 for bit in bits]
+            assert list(written.log_probs) == [-1.0 if bit else 0.0 for bit in bits]
         assert len(responses) == PROMPTS * SAMPLES
         trained = [bit for written in responses for bit in written.mask]
         assert 0.2 < sum(trained) / len(trained) < 0.8

@@ -145,7 +145,8 @@ class OfGRPOTrainer(HeldToTheDuties):
         sent = [{"prompt_token_ids": ids} for ids in prompts]
         outputs = llm.generate(sent, Params(extra_args={"mine": 1}))
         tokens = [output.outputs[0].token_ids for output in outputs]
-        return prompts, tokens, [[[-1.0] for _ in each] for each in tokens], None
+        # Of each token, and of what else the engine was asked for.
+        return prompts, tokens, [[[-1.0, -9.0] for _ in each] for each in tokens], None
 
     def tool_loop(
         self,

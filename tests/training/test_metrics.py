@@ -19,6 +19,7 @@ from tandem_plugin.training.metrics import (
     batch_metrics,
     graded,
     grading_metrics,
+    metrics_together,
 )
 from tandem_plugin.training.rows import Row
 
@@ -173,3 +174,23 @@ def test_a_rate_of_nothing_is_left_out() -> None:
     assert EngineLog(DraftStats).step([juniors_alone.to_row()]) == named(
         {"tokens_per_round": 4.0, "forwards_per_token": 1.25}
     )
+
+
+def test_a_response_is_the_seniors_alone_if_each_of_its_calls_is() -> None:
+    """A later call has a seed of its own, and so a draw of its own."""
+    share = 0.5
+    alone, team = (
+        next(seed for seed in range(100) if (philox.response_draw(seed) < share) is whether)
+        for whether in (True, False)
+    )
+
+    def of_calls(*seeds: int) -> Row:
+        made = row(
+            [True, False] * len(seeds), [(seed, 2 * i, 2 * i + 2) for i, seed in enumerate(seeds)]
+        )
+        assert made.facts is not None
+        return replace(made, facts=replace(made.facts, settings={"alone": share}))
+
+    rows = [of_calls(alone, alone), of_calls(alone, team), of_calls(team, alone), of_calls(team)]
+    assert metrics_together(rows)["tandem/alone_share"] == 0.25
+    assert metrics_together([row([True])]) == {}

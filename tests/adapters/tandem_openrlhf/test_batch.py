@@ -119,3 +119,41 @@ def test_batch_that_is_not_tandems_stops_before_the_update(spoil: Any, code: str
     spoil(samples[3])
     with refused(code):
         made.admit(samples)
+
+
+def test_error_names_the_place_of_the_prompts_token() -> None:
+    """OpenRLHF's masks leave the first token out."""
+    made = trainer()
+    samples = batch(made)
+    spoiled("action_mask", lambda sample, _: flipped(sample, 1))(samples[3])
+    with refused("openrlhf-mask-before-response", position=2, count=1):
+        made.admit(samples)
+
+
+def updated(samples: list[Any], *trained: int) -> Any:
+    """Two samples in one experience, padded on the right, with further trained places."""
+    wide = 1 + max(one.sequences.shape[1] for one in samples)
+
+    def padded(name: str, width: int) -> torch.Tensor:
+        rows = [getattr(one, name)[0] for one in samples]
+        return torch.stack([torch.nn.functional.pad(row, (0, width - len(row))) for row in rows])
+
+    mask = padded("action_mask", wide - 1)
+    mask[0, list(trained)] = 1
+    return SimpleNamespace(
+        index=list(range(len(samples))), sequences=padded("sequences", wide), action_mask=mask
+    )
+
+
+@pytest.mark.parametrize("place", [0, LENGTH + len(PROMPT) - 1], ids=["prompt", "padding"])
+def test_update_may_train_nothing_before_or_behind_a_response(place: int) -> None:
+    made = trainer()
+    samples = batch(made)
+    made.admit(samples)
+    made.check_experiences(
+        [
+            updated(samples[:2]),
+        ]
+    )
+    with refused("row-not-checked"):
+        made.check_experiences([updated(samples[:2], place)])

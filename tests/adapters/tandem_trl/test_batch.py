@@ -322,7 +322,7 @@ def test_checkpoints_say_with_which_settings_they_were_made(
     assert (tmp_path / NOTE).exists()
     trained(4)
     assert capsys.readouterr().out == ""
-    for named in (None, True, str(tmp_path / "checkpoint-4")):
+    for named in (None, True, "True", str(tmp_path / "checkpoint-4")):  # as text by a command
         trained(4, named=named, p=0.25)
         assert "with changes: p=0.25 (was null); fingerprint=" in capsys.readouterr().out
     trained(0, elsewhere=True)
