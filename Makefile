@@ -12,12 +12,12 @@ OPENRLHF_VENV = $(VENV)-openrlhf$(addprefix -vllm-,$(filter-out 0.29.0,$(VLLM)))
 # M chooses tests by the markers in pyproject.toml: make test-vllm M="trainer and speculative"
 TRAINERS_HERE = tests/adapters tests/conformance integration_tests/adapters
 
-.PHONY: help browser demo demo-languages demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
+.PHONY: help browser demo demo-self-pair demo-real study study-real study-gpu bench bench-speculative bench-gpu test test-fast \
   test-docs test-engines test-trainers test-openrlhf-core test-openrlhf test-skyrl test-long test-vllm test-newest-vllm \
   test-oldest-vllm test-newest test-gpu constraints release docs lint clean
 
 help:
-	@echo 'make demo        teaches a toy model and trains it in tandem with verl, on the CPU'
+	@echo 'make demo        trains a toy with verl by GRPO and in tandem, on the CPU, and shows who can follow it'
 	@echo 'make test        units, real engines, real trainers; make test-fast the units alone'
 	@echo 'make lint        ruff and mypy; CONTRIBUTING.md lists the other targets.'
 
@@ -43,10 +43,10 @@ browser:
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq \
 	  --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 || echo "Chromium cannot be installed here."
 
-demo demo-languages: $(VENV)/.demo-ready
+demo demo-self-pair: $(VENV)/.demo-ready
 demo-real: $(VENV)/.real-ready
-demo demo-real demo-languages:
-	$(BIN)/python examples/demo/$(if $(filter %languages,$@),run,self_pair).py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
+demo demo-real demo-self-pair:
+	$(BIN)/python examples/demo/$(if $(filter demo,$@),run,self_pair).py --out $(or $(OUT),runs/$@) $(addprefix --steps ,$(STEPS)) \
 	  $(addprefix --seed ,$(SEED)) $(if $(filter demo-real,$@),--real) $(if $(SOLO),--solo)
 study: $(VENV)/.demo-ready
 study-real: $(VENV)/.real-ready

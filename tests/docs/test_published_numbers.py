@@ -20,19 +20,22 @@ STUDY = re.compile(r"\[`make study`\].*?(?=\n\n|\Z)", re.DOTALL)
 """The paragraph about the study, whose own tests recompute its numbers."""
 
 evaluation = pytest.importorskip("evaluation", reason="NumPy is not installed")
+pytest.importorskip("torch", reason="torch is not installed")
+measures = pytest.importorskip("measures", reason="transformers is not installed")
 SUMS = evaluation.RESULTS / "sums.jsonl"
 
 
 def published(rows: str) -> list[list[str]]:
     scores = evaluation.read_scores(evaluation.RESULTS / rows)
     assert scores, f"{rows} is missing"
-    return evaluation.table(scores)
+    return (measures if rows == "languages.jsonl" else evaluation).table(scores)
 
 
 @pytest.mark.parametrize(
     ("page", "rows"),
     [("docs/results.md", "words.jsonl"), ("examples/demo/README.md", "words.jsonl"),
-     ("examples/demo/README.md", "sums.jsonl")],
+     ("examples/demo/README.md", "sums.jsonl"), ("docs/results.md", "languages.jsonl"),
+     ("examples/demo/README.md", "languages.jsonl")],
 )  # fmt: skip
 def test_the_demos_table_is_that_of_its_rows(page: str, rows: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -47,7 +50,7 @@ def test_the_real_models_table_is_of_three_seeds() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_number_with_an_error_comes_from_the_rows(page: Path) -> None:
-    tables = published("words.jsonl") + published("sums.jsonl")
+    tables = [row for name in ("words", "sums", "languages") for row in published(f"{name}.jsonl")]
     known = {cell for row in tables for cell in row}
     text = STUDY.sub("", page.read_text(encoding="utf-8"))
     assert [found for found in NUMBER.findall(text) if found not in known] == []

@@ -140,7 +140,7 @@ def test_metadata_has_authors_addresses_and_a_readme(monkeypatch: pytest.MonkeyP
     assert core.authors == [{"name": "The tandem-plugin contributors"}]
     assert core.urls["Issues"] == "https://host/own/issues"
     assert set(core.urls) == {"Repository", "Documentation", "Changelog", "Issues"}
-    assert "https://host/own/raw/main/docs/images/response.svg" in core.readme
+    assert "https://host/own/raw/main/docs/images/demo.svg" in core.readme
     pythons = {c.rpartition(" ")[2] for c in core.classifiers if ":: Python :: 3." in c}
     assert pythons == {"3.10", "3.11", "3.12"}  # for which the constraint files were resolved
 

@@ -1,4 +1,4 @@
-"""``make demo-languages`` in small: killed in each of its parts, it resumes and repeats nothing."""
+"""``make demo-self-pair`` in small: killed in any part, it resumes; a second one is refused."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ pytestmark = [pytest.mark.timeout(2400), pytest.mark.long]
 DEMO = Path(__file__).parents[2] / "examples" / "demo"
 SMALL = f"""
 import sys
-from dataclasses import replace
+from functools import partial
 
 sys.path.insert(0, {str(DEMO)!r})
-import pair
-import run
+import evaluation
+import self_pair as run
 
-pair.SENIOR, pair.JUNIOR = (replace(each, steps=60) for each in (pair.SENIOR, pair.JUNIOR))
-run.SIZES = replace(run.SIZES, prompts=4, group=2, warmup=1, save_every=1)
+run.Lesson = partial(run.Lesson, steps=60)
+run.Training = partial(run.Training, prompts=4, group=2, warmup=1, save_every=1)
 run.EVALUATION_PROBLEMS = 8
+run.DECODINGS = evaluation.DECODINGS = run.DECODINGS[-1:]
 sys.exit(run.main())
 """
-"""The demo of short lessons, small batches and few problems."""
+"""The demo of a short lesson, small batches and one temperature."""
 MARK = "TANDEM_DEMO_RUN"
 
 
@@ -51,8 +52,7 @@ def programs(out: Path) -> set[int]:
     found = set()
     for one in psutil.process_iter():
         try:
-            mark = one.environ().get(MARK)
-            if mark and Path(mark).is_relative_to(out) and one.status() != psutil.STATUS_ZOMBIE:
+            if one.environ().get(MARK) == str(out) and one.status() != psutil.STATUS_ZOMBIE:
                 found.add(one.pid)
         except psutil.Error:
             continue
@@ -78,28 +78,26 @@ def second_is_refused(out: Path, log: Path) -> None:
 def test_demo_killed_in_each_part_resumes_and_repeats_nothing(tmp_path: Path) -> None:
     out, log = tmp_path / "demo", tmp_path / "log"
     parts: list[Callable[[], bool]] = [
-        lambda: (out / "models" / "senior").exists(),  # it teaches the junior
-        lambda: "Step 1 of 2: reward of the senior alone" in log.read_text(),  # plain GRPO
-        lambda: "Step 2 of 4: reward of the team" in log.read_text(),  # after its checkpoint
-        lambda: any(file.stat().st_size for file in out.glob("evaluation-tandem-reader.log")),
+        lambda: (out / "rollouts.html").exists(),  # it teaches
+        lambda: "Step 1 of 4: " in log.read_text(),  # after its checkpoint
+        lambda: any(file.stat().st_size for file in out.glob("evaluation-4-0.log")),
     ]
     kept: dict[Path, int] = {}
     for number, part in enumerate(parts):
         demo = started(out, log)
         try:
             if number == 1:
-                wait_for(demo, log, (out / "grpo" / "train.log").exists)
+                wait_for(demo, log, (out / "train.log").exists)
                 second_is_refused(out, tmp_path / "second")
             wait_for(demo, log, part)
         finally:
             demo.send_signal(signal.SIGKILL)
             demo.wait()
-        done = [
-            *out.glob("models/*/model.safetensors"),
-            *out.glob("*/checkpoint/model.safetensors"),
-        ]
-        done += out.glob("evaluation/**/summary.json")
-        now = {path: path.stat().st_mtime_ns for path in done}
+        if number:
+            assert programs(out), "a killed demo cannot end what it started: the next one does"
+        done = [out / "model" / "model.safetensors", out / "checkpoint" / "model.safetensors"]
+        done += (out / "evaluation").glob("*/step-0/**/problems.jsonl.run.json")  # at its start
+        now = {path: path.stat().st_mtime_ns for path in done if path.exists()}
         assert kept.items() <= now.items()
         kept = now
     demo = started(out, log)
@@ -107,10 +105,8 @@ def test_demo_killed_in_each_part_resumes_and_repeats_nothing(tmp_path: Path) ->
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert programs(out) == set()
     assert log.read_text().count("Resuming the demo in") == len(parts)
-    for method, steps in (("grpo", 2), ("tandem", 4)):
-        lines = (out / method / "metrics.jsonl").read_text().splitlines()
-        assert [json.loads(line)["step"] for line in lines] == list(range(1, steps + 1))
-        dumps = {path.name for path in (out / method / "rollouts").iterdir()}
-        assert dumps == {f"{step}.jsonl" for step in range(1, steps + 1)}
-    for name in ("results.md", "demo.html", "demo.svg", "scores.jsonl", "tandem/rollouts.html"):
-        assert (out / name).stat().st_size, name
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
+    dumps = {path.name for path in (out / "rollouts").iterdir()}
+    assert dumps == {f"{step}.jsonl" for step in (1, 2, 3, 4)}
+    assert (out / "results.md").exists()
