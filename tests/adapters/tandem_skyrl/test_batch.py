@@ -505,7 +505,7 @@ class Plain:
 
     def __init__(self, cfg: Any, folder: Path) -> None:
         self.cfg, self.folder, self.all_metrics, self.global_step = cfg, folder, {}, 2
-        self.resumed = 2
+        self.resumed, self.eval_dataset = 2, ["problem"]
         self.evaluated: list[tuple[str | None, str]] = []
 
     def save_checkpoints(self) -> str:
@@ -550,6 +550,7 @@ def test_resumed_checkpoint_is_compared_from_the_first_step_on(
 def test_evaluation_has_a_pass_for_each_who_answers(trainer: Any, validation: str) -> None:
     one = trainer(validation=validation)
     metrics = asyncio.run(one.eval())
+    assert metrics.pop("tandem/senior_alone_change", None) == (None if validation == "team" else 0)
     if validation == "both":
         assert one.evaluated == [("senior", "exports/senior"), ("team", "exports/team")]
         assert metrics == {"eval/all/avg_score": 1.0, "team/eval/all/avg_score": 2.0}
