@@ -42,8 +42,8 @@ def _by_batch_size(drafts: Any) -> Any:
     if not isinstance(drafts, Mapping):
         return drafts
     table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
-    known = len(table) == len(drafts) and all(type(size) is int for size in table)
-    return dict(sorted(table.items())) if known else dict(drafts)
+    are_sizes = len(table) == len(drafts) and all(type(size) is int for size in table)
+    return dict(sorted(table.items())) if are_sizes else dict(drafts)
 
 
 Folder: TypeAlias = Annotated[str, AfterValidator(os.path.expanduser)]
@@ -186,14 +186,16 @@ class TandemConfig(BaseModel):
             super().__init__(**settings)
         except ValidationError as error:
             # Of a setting of several types, that of the type that went furthest.
-            problem = max(error.errors(), key=lambda one: len(one["loc"]))
+            problem = max(error.errors(), key=lambda problem_found: len(problem_found["loc"]))
             first, *places = problem["loc"]
             if first == "unproven" and isinstance(problem["input"], str) and not places:
                 names = problem["input"].strip("[]")
                 raise ConfigError(
                     "unproven-not-list", value=problem["input"], names=names
                 ) from error
-            field = ".".join(map(str, [first, *(one for one in places if isinstance(one, int))]))
+            field = ".".join(
+                map(str, [first, *(place for place in places if isinstance(place, int))])
+            )
             raise ConfigError(
                 "setting-invalid",
                 field=field,
@@ -224,14 +226,14 @@ class TandemConfig(BaseModel):
         allowed = parameter_names(self.schedule)
         for key, value in self.parameters.items():
             if key not in allowed:
-                known = [*allowed, *type(self).model_fields]
+                names = [*allowed, *type(self).model_fields]
                 raise ConfigError(
                     "setting-unknown",
                     key=key,
                     value=value,
                     schedule=self.schedule,
-                    meant=did_you_mean(key, known),
-                    known=", ".join(known),
+                    meant=did_you_mean(key, names),
+                    known=", ".join(names),
                 )
 
     def _check_junior(self) -> None:

@@ -63,11 +63,11 @@ class Unsupported:
 
     def error(self, value: Any, option: Option) -> TandemError:
         """The error for a value of the option, given the view that has it."""
-        more = {name: f(option) if callable(f) else f for name, f in self.fields.items()}
+        fields = {name: f(option) if callable(f) else f for name, f in self.fields.items()}
         separator = " " if self.option.startswith("--") else "="
         setting = f"{self.option}{separator}{value}"
         return self.kind(
-            self.code, **{"key": self.option, "value": value, "setting": setting} | more
+            self.code, **{"key": self.option, "value": value, "setting": setting} | fields
         )
 
 
@@ -103,7 +103,7 @@ class Unproven:
         """
         for name in allowed:
             if name not in names:
-                listed = ", ".join(f"{known} ({meaning})" for known, meaning in names.items())
+                listed = ", ".join(f"{name} ({meaning})" for name, meaning in names.items())
                 raise ConfigError("unproven-name-unknown", name=name, known=listed)
         self._allowed = frozenset(allowed)
         self._names = frozenset(names)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _RUNNING: ContextVar[Trajectory | None] = ContextVar("_RUNNING", default=None)
-"""The trajectory whose task runs, or began the task that runs; None in threads of an agent.
+"""The trajectory of the running task or of the task that began it; None in an agent's threads.
 
 A server that an agent starts as a task has the trajectory in which it was started: its calls may be
 of any other.
@@ -82,7 +82,7 @@ class SharedCalls:
             self.ended.append(Ended(trajectory, self.running))
 
     def start(self, engines: Trajectory, prompt_ids: Sequence[int], extra: Any) -> StartedCall:
-        """The next generate call; engines: the trajectory whose engine it goes through.
+        """The next generate call; engines: the trajectory that owns the engine it goes through.
 
         Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
         """
@@ -96,7 +96,7 @@ class SharedCalls:
         return replace(place.call(prompt_ids, extra), _calls=self.calls)
 
     def within(self, tokens: Sequence[int]) -> list[Call]:
-        """The calls of no trajectory whose prompt and answer the tokens of a response contain."""
+        """The calls of no trajectory with prompt and answer among the tokens of a response."""
         return _within(tokens, self.calls)
 
     def of_others(self, trajectory: Trajectory, tokens: Sequence[int]) -> list[Call]:
@@ -226,7 +226,7 @@ class RolloutActorInTandem(ClientDelegate):
 def narrowed(
     response: Mapping[str, Any], trajectory: Trajectory, shared: SharedCalls
 ) -> dict[str, Any]:
-    """A response whose action ranges contain only the senior's tokens, with its authorship facts.
+    """A response with its authorship facts; its action ranges contain only the senior's tokens.
 
     shared: calls that may be the response's too. The facts cover the prompt too. Rollout
     log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
@@ -252,10 +252,10 @@ def narrowed(
 
 
 def _explained(response: Response, trajectory: Trajectory, shared: SharedCalls) -> NarrowedResponse:
-    """A response of the trajectory's calls; of those in other trajectories' tasks only if needed.
+    """A response of the trajectory's calls; calls in tasks of other trajectories only if needed.
 
-    So the equal answers of two prompts stay apart where each agent awaits its own calls, in tasks
-    of its own too.
+    So the equal answers of two prompts stay apart where each agent awaits its calls, also in tasks
+    that it starts.
     """
     candidates = replace(
         trajectory, calls=[*trajectory.calls, *shared.within(response.response_ids)]

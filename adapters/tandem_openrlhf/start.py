@@ -28,7 +28,7 @@ its critic, sees the trained tokens alone (:meth:`~tandem_openrlhf.patches.train
 UNPROVEN = {
     "estimator": "an advantage estimator not tested with tandem",
     "loss": "a policy loss not tested with tandem",
-    "version": "another series of OpenRLHF",
+    "version": "a different series of OpenRLHF",
 }
 """The names that ``tandem.unproven`` may contain, and their meanings."""
 
@@ -81,7 +81,7 @@ _UNSUPPORTED = (
 
 
 class OpenRLHFCommand(TrainerRun):
-    """A run of OpenRLHF's, whose command has all settings."""
+    """A run of OpenRLHF. Its command has all settings."""
 
     package = "openrlhf"
     unsupported = _UNSUPPORTED

@@ -1,6 +1,6 @@
 """SkyRL as the start of a run must know it: settings rejected before any process starts.
 
-The values listed as sound were tested with skyrl 0.4.0: the gradient of each combination is that of
+The values listed as sound were tested with skyrl 0.4.0: each combination has the gradient of
 a loop over the senior's tokens (``tests/conformance/test_losses_of_skyrl.py``).
 """
 
@@ -26,12 +26,12 @@ SOUND_LOSSES = (
 
 UNPROVEN = {
     "asynchronous": "a part of the fully asynchronous trainer not tested with tandem",
-    "dynamic_sampling": "dynamic sampling of another kind than filter",
+    "dynamic_sampling": "dynamic sampling of a kind other than filter",
     "engine": "an engine that SkyRL starts or syncs in a way not tested with tandem",
     "estimator": "an advantage estimator not tested with tandem",
     "loss": "a policy loss not tested with tandem",
     "strategy": "a training backend not tested with tandem",
-    "version": "another series of SkyRL",
+    "version": "a different series of SkyRL",
 }
 """The names that ``tandem.unproven`` may contain, and their meanings."""
 
@@ -65,7 +65,7 @@ _UNSUPPORTED = (
 
 
 class SkyRLSettings(TrainerRun):
-    """A run of SkyRL's, whose settings are all known when its command has read them."""
+    """A run of SkyRL. All settings are known when its command has read them."""
 
     package = "skyrl"
     unsupported = _UNSUPPORTED

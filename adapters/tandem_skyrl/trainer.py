@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skyrl.train.generators.base import GeneratorOutput
 
 WHITENED = ("reinforce++",)
-"""The estimators whose advantages SkyRL whitens over whole responses."""
+"""Estimators with advantages that SkyRL whitens over whole responses."""
 
 
 class TandemTrainer(ForeignBase):  # type: ignore[misc]

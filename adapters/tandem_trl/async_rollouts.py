@@ -45,7 +45,7 @@ from tandem_trl.start import AsyncSettings
 logger = logging.getLogger(__name__)
 
 _trajectory: contextvars.ContextVar[Trajectory | None] = contextvars.ContextVar("trajectory")
-"""That of the conversation whose task is running."""
+"""The trajectory of the running task's conversation."""
 
 _call: contextvars.ContextVar[StartedCall] = contextvars.ContextVar("call")
 """The turn that is running: one call, however often TRL repeats its request."""

@@ -204,14 +204,14 @@ class TRLRun(TandemRun):
 
 
 def _images_of(row: Mapping[str, Any], small: dict[int, list[str]]) -> dict[str, list[str]]:
-    """A row's images as a dump has them, for ``tandem view``; empty without any.
+    """A row's images as a dump has them, for ``tandem view``; empty without any of Pillow's.
 
     small: those made before, by the identity of their column's value.
     """
     column = row.get("images") or row.get("image")
-    if not column:
+    pictures = column if isinstance(column, list | tuple) else [column]
+    if not column or not all(hasattr(picture, "getexif") for picture in pictures):
         return {}
     if id(column) not in small:
-        pictures = column if isinstance(column, list | tuple) else [column]
         small[id(column)] = [thumbnail_url(picture) for picture in pictures]
     return {"images": small[id(column)]}

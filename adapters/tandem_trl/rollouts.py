@@ -106,7 +106,7 @@ class TandemRollouts:
         return {**response, "env_mask": masks}
 
     def with_images(self, generate: Callable[..., Any], prompts: Any) -> tuple[Any, ...]:
-        """TRL's generation, whose losses see the images of prompts and tools.
+        """TRL's generation, with the images of prompts and tools for its losses.
 
         Touches: ``_generate`` of one ``GRPOTrainer`` (TRL 1.16), which returns both last. Why: TRL
         takes what a rollout function was sent for text. Goes when: it takes images from its output.
@@ -128,7 +128,7 @@ class TandemRollouts:
         log_probs: Any,
         *_: Any,
     ) -> tuple[Any, ...]:
-        """TRL's tool loop, whose mask keeps the senior's tokens of those that calls wrote.
+        """TRL's tool loop; of what calls wrote, its mask keeps the senior's tokens.
 
         Its calls see the images of the first turn as well, which TRL's own loop would not.
 

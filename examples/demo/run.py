@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pair
 from evaluation import GRPO, TANDEM, Score, markdown, write_scores
-from folder import FolderError, claimed
+from folder import claimed
 from measures import (
     PLACES,
     RESPONSES,
@@ -37,6 +37,7 @@ from stages import (
     CONSOLE,
     TANDEM_COMMAND,
     check_tandem,
+    exit_status,
     heartbeat,
     meanwhile,
     open_page,
@@ -50,13 +51,10 @@ from train import (
     TANDEM_SETTINGS,
     Metrics,
     Training,
-    TrainingError,
     end_processes,
     read_metrics,
     train,
 )
-
-from tandem_plugin.errors import TandemError
 
 HELD_OUT = 100
 """Of the problems' numbers: nothing taught or trained on has these four."""
@@ -87,17 +85,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.steps < 1:
         parser.error("--steps: at least 1")
-    try:
-        run(options.out.resolve(), options.seed, options.steps)
-    except (TandemError, TrainingError, FolderError) as error:
-        CONSOLE.print("The demo stopped.", style="red")
-        CONSOLE.print(str(error), markup=False, soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")
-        CONSOLE.print("resumes it.")
-        return 130
-    return 0
+    return exit_status(lambda: run(options.out.resolve(), options.seed, options.steps))
 
 
 def run(out: Path, seed: int, steps: int) -> None:

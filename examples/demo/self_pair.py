@@ -38,7 +38,7 @@ from evaluation import (
     table,
     write_scores,
 )
-from folder import FolderError, claimed
+from folder import claimed
 from matplotlib.figure import Figure
 from model import Lesson, draw_distinct, questions, teach
 from rich import box
@@ -51,6 +51,7 @@ from stages import (
     Records,
     check_tandem,
     curve,
+    exit_status,
     heartbeat,
     meanwhile,
     open_page,
@@ -72,7 +73,6 @@ from train import (
     train,
 )
 
-from tandem_plugin.errors import TandemError
 from tandem_plugin.lab.data import Problem, PromptTemplate
 from tandem_plugin.lab.evaluation.results import read_summary, run_folder
 
@@ -100,17 +100,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=7, help="one seed for teaching and training")
     options = parser.parse_args()
-    try:
-        run(options)
-    except (TandemError, TrainingError, FolderError) as error:
-        CONSOLE.print("The demo stopped.", style="red")
-        CONSOLE.print(str(error), markup=False, soft_wrap=True)
-        return 1
-    except KeyboardInterrupt:
-        CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")
-        CONSOLE.print("resumes it.")
-        return 130
-    return 0
+    return exit_status(lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:

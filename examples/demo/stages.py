@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 from evaluation import TANDEM
+from folder import FolderError
 from rich.console import Console
 from train import RUN_MARK, Metrics, TrainingError, end_of_log
 
+from tandem_plugin.errors import TandemError
 from tandem_plugin.lab.data import Problem, ProblemSet, PromptTemplate, prepare
 from tandem_plugin.lab.viewer.live import RolloutsPage
 from tandem_plugin.progress import ShownProgress, TimeLeft, waiting
@@ -34,6 +36,21 @@ SMOOTHED = 3
 
 MOST_OF_PAGE = 20_000_000
 """About how many bytes the page of rollouts has at most, as of `tandem view`."""
+
+
+def exit_status(demo: Callable[[], None]) -> int:
+    """Runs a demo; says what ended it early."""
+    try:
+        demo()
+    except (TandemError, TrainingError, FolderError) as error:
+        CONSOLE.print("The demo stopped.", style="red")
+        CONSOLE.print(str(error), markup=False, soft_wrap=True)
+        return 1
+    except KeyboardInterrupt:
+        CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")
+        CONSOLE.print("resumes it.")
+        return 130
+    return 0
 
 
 def write_problems(

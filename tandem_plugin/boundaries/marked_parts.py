@@ -31,7 +31,7 @@ class MarkedParts:
 
     A part begins behind the token that ends a marker of the mode. It ends behind the token that
     leads to a mode other than its own, or when it has as many tokens as its marker's number
-    (``{n}``) says, or ``most``; then the text continues in its first mode. A marker of 0 tokens
+    (``{n}``), or ``most``; then the text continues in its first mode. A marker of 0 tokens
     begins no part, and behind ``parts`` parts none does.
 
     A *run* is int64, 0 at the start of a text and negative in a part. Its lowest bits are the place
@@ -89,8 +89,10 @@ class MarkedParts:
         read = markers.automaton.digits[after]
         digits = np.zeros_like(after)
         for row, number in enumerate(markers.numbers):
-            left = 10 ** (MOST_DIGITS - np.maximum(read[row], len(number)))
-            digits[row] = np.where(read[row], len(number) * _POWER + int(number) * left, 0)
+            missing_digits = 10 ** (MOST_DIGITS - np.maximum(read[row], len(number)))
+            digits[row] = np.where(
+                read[row], len(number) * _POWER + int(number) * missing_digits, 0
+            )
         return digits
 
     def _settling_table(self, counter_bits: int) -> NDArray[np.int64]:
@@ -107,10 +109,10 @@ class MarkedParts:
         inside = self._inside[place]
         begins, is_over = inside & crossed & (number > 0), inside & (counter == 0)
         reads_number = ~inside & ~crossed & automaton.past_number
-        kept = np.where((inside & ~crossed) | reads_number, counter, 0)
-        kept = np.where(begins, number, kept)
+        next_counter = np.where((inside & ~crossed) | reads_number, counter, 0)
+        next_counter = np.where(begins, number, next_counter)
         first_mode = is_over | (inside & crossed & (number == 0))
-        low = np.where(first_mode, 0, (kept << self._bits) | place)
+        low = np.where(first_mode, 0, (next_counter << self._bits) | place)
         added = low - ((counter << self._bits) | place)
         added += begins * (self._one_part - _IN_PART) + (is_over | (~inside & crossed)) * _IN_PART
         table = np.zeros((1 << counter_bits, self._places), dtype=np.int64)

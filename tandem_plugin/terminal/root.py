@@ -97,8 +97,8 @@ class TandemCommand(TyperCommand):
             if len(values.get(option.name, ())) > 1:
                 both = " and ".join(map(repr, values[option.name]))
                 raise ConfigError("option-given-twice", option=option.opts[0], values=both)
-        rest: list[str] = super().parse_args(ctx, args)
-        return rest
+        remaining: list[str] = super().parse_args(ctx, args)
+        return remaining
 
 
 def _takes_one_value(option: Any) -> bool:

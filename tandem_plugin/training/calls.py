@@ -234,7 +234,7 @@ def _masked(log_probs: Sequence[float] | None, mask: NDArray[np.bool_]) -> list[
         raise AuthorshipError(
             "rollout-logprobs-count-differs", log_probs=len(log_probs), tokens=len(mask)
         )
-    return [value if kept else 0.0 for value, kept in zip(log_probs, mask, strict=True)]
+    return [value if is_trained else 0.0 for value, is_trained in zip(log_probs, mask, strict=True)]
 
 
 class ClientDelegate(Delegate):

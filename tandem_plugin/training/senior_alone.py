@@ -1,4 +1,4 @@
-"""Whether the senior alone falls on validation problems: a run says so while it happens."""
+"""Warns during a run when the senior alone falls on validation problems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SeniorAlone:
 
         accuracy: the senior's mean reward, with rewards from 0 to 1; others have no bound on their
         error and are not judged, nor is None. problems: how many it is over. The error is binomial,
-        over problems: that of several samples of each is smaller.
+        over problems: several samples of each make it smaller.
         """
         if accuracy is None or not 0 <= accuracy <= 1 or problems < 1:
             return {}

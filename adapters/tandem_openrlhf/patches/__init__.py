@@ -55,7 +55,7 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
 
 
 def apply() -> None:
-    """Apply every patch in a worker process of a run, whose node may have other versions.
+    """Apply every patch in a worker process of a run; its node may have other versions.
 
     Repeatable. Raises :class:`ConfigError` for an OpenRLHF version that the adapter was not tested
     with, and like :func:`put`.

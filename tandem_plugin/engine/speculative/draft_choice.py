@@ -1,6 +1,6 @@
 """``drafts: auto``: the number of drafts by batch size, from the time that steps take at startup.
 
-The scheduler's process times steps of a few requests of its own, at batch sizes and numbers of
+The scheduler's process times steps of a few made-up requests, at batch sizes and numbers of
 drafts, before the engine answers any. What a round writes is computed, since it depends on text
 that nobody has written yet; what it costs is measured. This file imports neither torch nor vLLM.
 """
@@ -35,8 +35,8 @@ def tokens_per_round(drafts: int, accepted: float = ACCEPTED, p: float = 0.5) ->
     """
     if not drafts:
         return 1.0
-    kept = (1 - p) + p * accepted
-    powers = list(accumulate(repeat(kept, drafts), lambda power, s: power * s, initial=1.0))
+    survival = (1 - p) + p * accepted
+    powers = list(accumulate(repeat(survival, drafts), lambda power, s: power * s, initial=1.0))
     return sum(powers[:-1]) + p * powers[-1]
 
 

@@ -84,10 +84,10 @@ def let_runner_v2_draft() -> None:
         return
 
     def wrapper(unsupported: Callable[..., Any], vllm_config: VllmConfig) -> list[str]:
-        found: list[str] = unsupported(vllm_config)
+        reasons: list[str] = unsupported(vllm_config)
         if not _drafts_in_tandem(vllm_config):
-            return found
-        return [feature for feature in found if feature != "speculative method 'draft_model'"]
+            return reasons
+        return [feature for feature in reasons if feature != "speculative method 'draft_model'"]
 
     wrap_once(VllmConfig, name, wrapper)
 
@@ -129,10 +129,10 @@ def let_workers_tell_of_drafts() -> None:
 
 def _wrap_runner(runner: ModuleType) -> None:
     def init(
-        original: Callable[..., Any], vllm_config: VllmConfig, device: torch.device, *rest: Any
+        original: Callable[..., Any], vllm_config: VllmConfig, device: torch.device, *arguments: Any
     ) -> DraftModelSpeculator:
         if not _drafts_in_tandem(vllm_config):
-            return original(vllm_config, device, *rest)
+            return original(vllm_config, device, *arguments)
         from tandem_plugin.engine.speculative.speculator import JuniorSpeculator
 
         return JuniorSpeculator(vllm_config, device)
@@ -141,12 +141,12 @@ def _wrap_runner(runner: ModuleType) -> None:
         original: Callable[..., Any],
         owner: GPUModelRunner,
         output: SchedulerOutput,
-        *rest: Any,
-        **more: Any,
+        *arguments: Any,
+        **options: Any,
     ) -> Any:
         if hasattr(owner.speculator, "requested_drafts"):
             owner.speculator.requested_drafts = output.num_spec_tokens_to_schedule
-        return original(owner, output, *rest, **more)
+        return original(owner, output, *arguments, **options)
 
     def take(original: Callable[..., Any], owner: GPUModelRunner) -> DraftTokenIds | None:
         drafts = original(owner)
@@ -168,14 +168,18 @@ def _wrap_core(core: ModuleType) -> None:
 
             choose_drafts(owner)
 
-    def init(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> None:
-        original(owner, *rest, **more)
+    def init(
+        original: Callable[..., Any], owner: EngineCore, *arguments: Any, **options: Any
+    ) -> None:
+        original(owner, *arguments, **options)
         if type(owner) is core.EngineCore:
             choose(owner)
 
-    def run(original: Callable[..., Any], owner: EngineCore, *rest: Any, **more: Any) -> Any:
+    def run(
+        original: Callable[..., Any], owner: EngineCore, *arguments: Any, **options: Any
+    ) -> Any:
         choose(owner)
-        return original(owner, *rest, **more)
+        return original(owner, *arguments, **options)
 
     wrap_once(core.EngineCore, "__init__", init)
     wrap_once(core.EngineCoreProc, "run_busy_loop", run)
@@ -213,15 +217,15 @@ def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: Length
     """
     descs = manager._capture_descs.get(full, [])
     by_width = _graphs_in_use(descs, lengths)
-    kept = {desc for found in by_width.values() for desc in found}
+    kept_descs = {desc for descs in by_width.values() for desc in descs}
     manager._capture_descs[full] = [
-        desc for desc in descs if desc in kept or desc.uniform_token_count is None
+        desc for desc in descs if desc in kept_descs or desc.uniform_token_count is None
     ]
     for (tokens, loras), candidates in manager._candidates.items():
         mixed = [desc for desc in candidates if desc.uniform_token_count is None]
         first_of_each = (
-            next((d for d in found if d.num_tokens >= tokens and d.num_active_loras == loras), None)
-            for found in by_width.values()
+            next((d for d in descs if d.num_tokens >= tokens and d.num_active_loras == loras), None)
+            for descs in by_width.values()
         )
         manager._candidates[tokens, loras] = [desc for desc in first_of_each if desc] + mixed
 

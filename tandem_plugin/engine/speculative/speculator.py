@@ -86,9 +86,9 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         model_state: DraftingState,
         kv_cache_config: KVCacheConfig,
         block_tables: BlockTables,
-        *rest: Any,
+        *arguments: Any,
     ) -> None:
-        super().set_attn(model_state, kv_cache_config, block_tables, *rest)
+        super().set_attn(model_state, kv_cache_config, block_tables, *arguments)
         for step in (self._first, self._following):
             step.bind(kv_cache_config, block_tables, self.draft_attn_layer_names)
         model_state.set_speculator(self)
@@ -129,7 +129,7 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         skip_attn_for_dummy_run: bool = False,
         is_profile: bool = False,
         num_speculative_tokens: int | None = None,
-        **others: Any,
+        **options: Any,
     ) -> torch.Tensor:
         """The drafts of each request: int64 ``[requests, k]``, padded with -1.
 
@@ -262,8 +262,8 @@ class JuniorSpeculator(DraftModelSpeculator):  # type: ignore[misc]  # vllm is u
         self._keep(hidden, 0)
 
     def _keep(self, hidden: torch.Tensor, step: int) -> None:
-        kept = self._kept[: len(hidden)]
-        self.hidden[:, step].index_copy_(0, kept, hidden.to(self.hidden.dtype))
+        kept_rows = self._kept[: len(hidden)]
+        self.hidden[:, step].index_copy_(0, kept_rows, hidden.to(self.hidden.dtype))
 
     def _sample(self, hidden: torch.Tensor, step: int, masks: DraftMasks | None) -> None:
         """Sample a draft for each row, and keep its distribution.
@@ -387,8 +387,8 @@ class RoundGraphs(CudaGraphManager):  # type: ignore[misc]
 
     def of(self, requests: int, drafts: int) -> RoundDescriptor | None:
         """The graph for a batch and a number of drafts; None if there is none."""
-        found = self.dispatch(requests, self._width * requests, self._width, 0)
-        graph = RoundDescriptor(**vars(found), drafts=drafts)
+        desc = self.dispatch(requests, self._width * requests, self._width, 0)
+        graph = RoundDescriptor(**vars(desc), drafts=drafts)
         return graph if graph in self._captured else None
 
 

@@ -32,7 +32,9 @@ def complete_boundaries(incomplete: str) -> list[str]:
 def _registered(kind: str, incomplete: str) -> list[str]:
     from tandem_plugin.plugins.loading import catalogue
 
-    names = (one.name for one in catalogue().registrations if one.kind == kind)
+    names = (
+        registration.name for registration in catalogue().registrations if registration.kind == kind
+    )
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -226,19 +228,19 @@ def tandem_settings(
     settings = assignments("--set", given)
     options = {str(option.name): option.opts[0] for option in ctx.command.params}
     for schedule in schedules:
-        known = [*parameter_names(schedule), *taken]
+        names = [*parameter_names(schedule), *taken]
         for name, value in settings.items():
-            if name in known:
+            if name in names:
                 continue
             if name in options:
                 raise ConfigError("set-is-an-option", name=name, value=value, option=options[name])
-            meant = did_you_mean(name, known) or did_you_mean(name, options.values())
+            suggestion = did_you_mean(name, names) or did_you_mean(name, options.values())
             raise ConfigError(
                 "set-name-unknown",
                 name=name,
                 schedule=schedule,
-                meant=meant,
-                known=", ".join(known),
+                meant=suggestion,
+                known=", ".join(names),
             )
     return settings
 

@@ -166,9 +166,9 @@ def _of_rollouts(
             audit.file = file.name if len(files) > 1 else None
             audit.add(read_rollouts(file, lambda count: progress.advance(task, count)))
     kinds = ("authorship", "length", "fingerprint", "vocabulary", "malformed")
-    known = audit.rows + audit.solo_rows
+    checked_rows = audit.rows + audit.solo_rows
     return {
-        "ok": not audit.differing_rows and (known > 0 or not audit.unknown_rows),
+        "ok": not audit.differing_rows and (checked_rows > 0 or not audit.unknown_rows),
         "rows": audit.rows,
         "unknown_rows": audit.unknown_rows,
         "solo_rows": audit.solo_rows,

@@ -137,11 +137,11 @@ def _response(authored: AuthoredText, is_coloured: bool) -> Text:
     """The text by author: a character of both has the style of the first."""
     from tandem_plugin.spans import JUNIOR
 
-    whole = _text("")
+    response = _text("")
     for (author, _), text in zip(authored.spans, authored.span_texts, strict=True):
         is_quoted = author == JUNIOR and not is_coloured
-        whole.append_text(_text(text.join(_QUOTES) if is_quoted else text, _STYLES[author]))
-    return whole
+        response.append_text(_text(text.join(_QUOTES) if is_quoted else text, _STYLES[author]))
+    return response
 
 
 def _text(text: str, style: str = "") -> Text:

@@ -103,5 +103,9 @@ def _asked(problem: Problem, ends: str | re.Pattern[str]) -> str:
     turns = [turn["content"] for turn in problem.messages if turn["role"] == "user"]
     text = "\n".join(turns or [problem.text]).replace(INSTRUCTION, "")
     parts = text.split(ends) if isinstance(ends, str) else ends.split(text)
-    kept = [part for part in parts if not says_how_to_answer(part) and _STEPS not in part.lower()]
-    return "\n".join(kept if any(part.strip() for part in kept) else parts).strip()
+    problem_parts = [
+        part for part in parts if not says_how_to_answer(part) and _STEPS not in part.lower()
+    ]
+    return "\n".join(
+        problem_parts if any(part.strip() for part in problem_parts) else parts
+    ).strip()

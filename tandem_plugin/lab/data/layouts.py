@@ -134,9 +134,9 @@ class Layout:
         if not questions:
             looked, names = ", ".join(QUESTION_FIELDS), ", ".join(map(str, record)) or "no field"
             raise LayoutError(f"It has no problem in any of {looked}; it has {names[:_MOST]}.")
-        first, *others = questions
+        first, *later_questions = questions
         if not self.is_named:
-            _check_whole(record, first, others, "images" not in self.fields)
+            _check_whole(record, first, later_questions, "images" not in self.fields)
         return questions[first]
 
     def _unread(self, record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -184,9 +184,9 @@ def written_template(file: Path) -> PromptTemplate | None:
 def _check_left(out: Path, parts: Mapping[str, object]) -> None:
     """Raise for problems held out before: without holding out, they would be trained on as well."""
     for ending in (".parquet", ".jsonl"):
-        left = out / f"heldout{ending}"
-        if "heldout" not in parts and os.path.exists(left):
-            raise OutputError("heldout-would-be-trained", left=left)
+        heldout_file = out / f"heldout{ending}"
+        if "heldout" not in parts and os.path.exists(heldout_file):
+            raise OutputError("heldout-would-be-trained", left=heldout_file)
 
 
 def split(

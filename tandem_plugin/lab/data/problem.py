@@ -91,8 +91,8 @@ class ProblemSet:
     def unread_note(self) -> str | None:
         """A line that counts and names the fields that are not read, if there are any."""
         counts = [f"{name} ({rows:,} rows)" for name, rows in self.unread.items()]
-        rest = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
-        return f"not in the prompts: {', '.join(counts[:10])}{rest}" if counts else None
+        ellipsis = f" and {len(counts) - 10:,} more" if len(counts) > 10 else ""
+        return f"not in the prompts: {', '.join(counts[:10])}{ellipsis}" if counts else None
 
 
 @dataclass(frozen=True, slots=True)

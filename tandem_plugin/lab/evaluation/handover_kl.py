@@ -209,8 +209,8 @@ def _handovers(out: Path, senior: Checkpoint, junior: Checkpoint) -> Iterator[Su
         place = handover_of(run)
         if run.junior != junior.name or place is None or place[0] != "senior":
             continue
-        for who, model in (("senior", senior), ("junior", junior)):
-            if (noted := run.content[who].get("fingerprint")) != model.fingerprint:
+        for role, model in (("senior", senior), ("junior", junior)):
+            if (noted := run.content[role].get("fingerprint")) != model.fingerprint:
                 raise EvaluationError(
                     "solo-run-other-model",
                     name=model.name,
@@ -226,7 +226,7 @@ def _folder(out: Path, run: Summary) -> Path:
 
 def _files(out: Path, run: Summary, dtype: str) -> list[_Scores]:
     sampling = {k: v for k, v in run.settings["sampling"].items() if k != "samples"}
-    fingerprints = {who: run.content[who]["fingerprint"] for who in ("senior", "junior")}
+    fingerprints = {role: run.content[role]["fingerprint"] for role in ("senior", "junior")}
     noted = {**fingerprints, "schedule": dict(run.settings["schedule"]), **sampling, "dtype": dtype}
     return [
         _Scores(

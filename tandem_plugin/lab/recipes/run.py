@@ -322,8 +322,8 @@ def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
 
 
 def settings_among(arguments: Iterable[str]) -> list[str]:
-    """Those of a trainer's arguments that name a setting, ``--name value`` or ``name=value``."""
-    return [text for text in arguments if text.startswith("-") or "=" in text]
+    """Those of a trainer's arguments that name a setting: ``--name``, ``name=value``, ``~name``."""
+    return [text for text in arguments if text.startswith(("-", "~")) or "=" in text]
 
 
 def name_of_setting(argument: str) -> str:

@@ -99,8 +99,8 @@ def _seeing(llm: Any, model: str, arguments: Mapping[str, Any]) -> Any:
 def _check_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise :class:`EngineError` for an argument that this version of vLLM lacks."""
     for name in sorted(arguments.keys() - known):
-        meant = did_you_mean(name, known)
-        raise EngineError("vllm-argument-unknown", name=name, meant=meant)
+        suggestion = did_you_mean(name, known)
+        raise EngineError("vllm-argument-unknown", name=name, meant=suggestion)
 
 
 def check_drafting_here() -> None:
@@ -133,11 +133,11 @@ def check_template_args(tokenizer: Any, template_args: Mapping[str, Any]) -> Non
     """Raise :class:`ConfigError` for an argument that the chat template does not use."""
     from tandem_plugin.lab.data.problem import template_names
 
-    known = template_names(tokenizer, template_args)
+    names = template_names(tokenizer, template_args)
     for name in template_args:
-        if name not in known:
-            meant = did_you_mean(name, known)
-            raise ConfigError("template-argument-unused", name=name, meant=meant)
+        if name not in names:
+            suggestion = did_you_mean(name, names)
+            raise ConfigError("template-argument-unused", name=name, meant=suggestion)
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}
@@ -187,7 +187,7 @@ def response_progress(
     total: all responses. done: those that exist already. written: the number of tokens so far,
     unfinished responses' included; None if only finished ones can be counted.
     """
-    finished, left = 0, TimeLeft(total, done)
+    finished, time_left = 0, TimeLeft(total, done)
 
     def note() -> str:
         tokens = written()
@@ -195,12 +195,12 @@ def response_progress(
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), NoteColumn()
     with ShownProgress(*columns, TimeElapsedColumn(), transient=False) as progress:
-        task = progress.add_task(name, total=total, completed=done, note=note, left=left)
+        task = progress.add_task(name, total=total, completed=done, note=note, left=time_left)
 
         def advance(length: int) -> None:
             nonlocal finished
             finished += length
-            left.advance()
+            time_left.advance()
             progress.advance(task)
 
         yield advance

@@ -90,9 +90,9 @@ def missing(sets: Sequence[ResponseSet], files: Sequence[RolloutFile]) -> list[P
     """The responses that the files of these sets lack, in order."""
     return [
         Place(number, problem, sample)
-        for number, (one, file) in enumerate(zip(sets, files, strict=True))
-        for problem in range(len(one.questions))
-        for sample in range(one.samples)
+        for number, (question_set, file) in enumerate(zip(sets, files, strict=True))
+        for problem in range(len(question_set.questions))
+        for sample in range(question_set.samples)
         if (problem, sample) not in file.done
     ]
 
@@ -203,23 +203,23 @@ class Generator:
 
     def _request(self, place: Place) -> tuple[Place, Any, SamplingParams, Mapping[str, Any] | None]:
         """(place, prompt, sampling parameters, tandem parameters) of one response."""
-        one = self._sets[place.file]
-        seed, draws = one.seeds(place.problem, place.sample)
-        tandem = None if one.schedule is None else {**one.schedule, "seed": draws}
+        question_set = self._sets[place.file]
+        seed, draws = question_set.seeds(place.problem, place.sample)
+        tandem = None if question_set.schedule is None else {**question_set.schedule, "seed": draws}
         tokens = len(self.read_ids(place))
         return place, self._prompt(place), self._parameters(seed, tokens), tandem
 
     def _row(self, place: Place, output: RequestOutput) -> Row:
         (response,) = output.outputs
-        one = self._sets[place.file]
+        question_set = self._sets[place.file]
         row = {
             **self._question(place).fields,
             "response": response.text,
             "finish_reason": response.finish_reason,
-            **({"prompt_ids": self.read_ids(place)} if one.has_prompt_ids else {}),
+            **({"prompt_ids": self.read_ids(place)} if question_set.has_prompt_ids else {}),
             "response_ids": list(response.token_ids),
         }
-        if one.schedule is None:
+        if question_set.schedule is None:
             return {**row, "tandem_seed": None}
         return {
             **row,
@@ -263,8 +263,10 @@ def generated_tokens(engine: Any) -> int | None:
     """The tokens of this process's engine, by vLLM's metrics; None if it logs none."""
     if not engine.llm_engine.log_stats:
         return None
-    counters = (one for one in engine.get_metrics() if one.name == "vllm:generation_tokens")
-    return sum(int(one.value) for one in counters)
+    counters = (
+        counter for counter in engine.get_metrics() if counter.name == "vllm:generation_tokens"
+    )
+    return sum(int(counter.value) for counter in counters)
 
 
 def write_rows(
@@ -281,7 +283,7 @@ def write_rows(
     grader: grades each response before its row is written, while the engine continues. A response
     whose grade is pending when the run is stopped is generated again by the next run.
     """
-    total = sum(len(one.questions) * one.samples for one in sets)
+    total = sum(len(question_set.questions) * question_set.samples for question_set in sets)
     pending: deque[tuple[Place, Row, Future[Grade] | None]] = deque()
 
     def write_first() -> None:

@@ -169,7 +169,7 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         if name not in row:
             raise RolloutError("rollout-field-missing", name=name)
     try:
-        known = _Row.model_validate(row)
+        fields = _Row.model_validate(row)
     except ValidationError as error:
         wrong = error.errors()[0]
         field, *places = wrong["loc"]
@@ -178,21 +178,21 @@ def _rollout(row: dict[str, Any], number: int, offset: int) -> Rollout:
         raise RolloutError(
             "rollout-field-invalid", field=f"{field}{where}", value=wrong["input"], reason=reason
         ) from error
-    if known.tandem_seed is not None:
+    if fields.tandem_seed is not None:
         for name in ("authorship", "tandem_fingerprint"):
-            if getattr(known, name) is None:
+            if getattr(fields, name) is None:
                 raise RolloutError("rollout-field-missing", name=name)
-    segments = _segments(known)
-    _check_unknown(known.tandem_unknown or [], segments)
+    segments = _segments(fields)
+    _check_unknown(fields.tandem_unknown or [], segments)
     return Rollout(
         line=number,
-        response_ids=known.response_ids,
-        authorship=None if known.authorship is None else list(map(int, known.authorship)),
-        seed=known.tandem_seed,
+        response_ids=fields.response_ids,
+        authorship=None if fields.authorship is None else list(map(int, fields.authorship)),
+        seed=fields.tandem_seed,
         segments=segments,
-        unknown=known.tandem_unknown or [],
-        fingerprint=known.tandem_fingerprint,
-        settings=known.tandem_schedule or {},
+        unknown=fields.tandem_unknown or [],
+        fingerprint=fields.tandem_fingerprint,
+        settings=fields.tandem_schedule or {},
         fields=row,
         offset=offset,
     )

@@ -90,10 +90,10 @@ class RolloutFile:
         self._file = self._open()
         try:
             self._lock()
-            whole = self._read(settings)
+            lines = self._read(settings)
             self._check_settings(settings)
-            self._file.truncate(whole.size)  # a process was killed while it wrote what is behind
-            if not whole.ends:
+            self._file.truncate(lines.size)  # a process was killed while it wrote what is behind
+            if not lines.ends:
                 self._write(b"\n")
         except BaseException:
             self._file.close()
@@ -167,14 +167,14 @@ class RolloutFile:
 
     def _is_noted(self, noted: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
         """Whether a note has these settings; raises :class:`OutputError` if it has others."""
-        given = json.loads(json.dumps(settings))
-        for name in [*given, *noted]:
-            before, now = noted.get(name), given.get(name)
+        settings_read = json.loads(json.dumps(settings))
+        for name in [*settings_read, *noted]:
+            before, now = noted.get(name), settings_read.get(name)
             if before != now:
                 raise OutputError(
                     "rollout-settings-changed", path=self.path, name=name, before=before, now=now
                 )
-        return bool(noted == given)
+        return bool(noted == settings_read)
 
     def _write(self, content: bytes) -> None:
         try:
@@ -236,14 +236,16 @@ def rollout_files(path: Path) -> list[Path]:
         raise RolloutError("path-missing", path=path)
     if os.path.isdir(path / _OF_RUN):
         path = path / _OF_RUN
-    found = [file for file in path.iterdir() if file.suffix == ".jsonl"]
-    if not found:
+    files = [file for file in path.iterdir() if file.suffix == ".jsonl"]
+    if not files:
         notes = chain.from_iterable(map(path.glob, _NOTES_OF_RESPONSES))
-        found = [note.with_name(note.name.removesuffix(_NOTE)) for note in notes]
-    kept = [file for file in found if not file.name.endswith(_NO_ROLLOUTS) and file.is_file()]
-    if not kept:
+        files = [note.with_name(note.name.removesuffix(_NOTE)) for note in notes]
+    rollout_files = [
+        file for file in files if not file.name.endswith(_NO_ROLLOUTS) and file.is_file()
+    ]
+    if not rollout_files:
         raise RolloutError("folder-without-rollouts", path=path)
-    return sorted(kept, key=lambda file: (file.parent, len(file.name), file.name))
+    return sorted(rollout_files, key=lambda file: (file.parent, len(file.name), file.name))
 
 
 def file_step(path: Path) -> int | None:
@@ -296,8 +298,8 @@ def _noted_senior(rollouts: Path) -> str | None:
         senior = parse_json(read_file(run_file(rollouts)))["senior"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    known = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
-    return senior if known else None
+    is_model = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
+    return senior if is_model else None
 
 
 def input_digest(response: str, gold: object) -> str:

@@ -247,7 +247,9 @@ def partner_surprises(row: Rollout, authors: Sequence[int]) -> list[float | None
     if senior is None or junior is None:
         return []
     partners = {SENIOR: junior, UNTRAINED: junior, JUNIOR: senior}
-    values = (partners[who][i] if who in partners else None for i, who in enumerate(authors))
+    values = (
+        partners[author][i] if author in partners else None for i, author in enumerate(authors)
+    )
     return [None if value is None else round(-value, 2) for value in values]
 
 
@@ -281,8 +283,8 @@ def _utf16_length(text: str) -> int:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 4) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(sum(numbers) / len(numbers), 4) if numbers else None
 
 
 def facts_of(row: Rollout, grade: Mapping[str, Any] | None) -> list[str]:

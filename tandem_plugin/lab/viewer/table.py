@@ -64,9 +64,9 @@ def _values(
     prompt = "\n\n".join(f"{role}: {turn}" if role else turn for role, turn in turns)
     share = columns["senior"] / columns["team"] if columns["team"] else None
     answers = (_written(gold_of(row.fields)), _written(answer_in(row, grade)))
-    rest = (columns[name] for name in ("outcome", "reward", "truncated", "tokens"))
+    cells = (columns[name] for name in ("outcome", "reward", "truncated", "tokens"))
     ends = columns["spans"], columns["surprise"]
-    return (listed.sample, prompt, text, *answers, *rest, share, *ends)
+    return (listed.sample, prompt, text, *answers, *cells, share, *ends)
 
 
 def _written(value: Any) -> str | None:

@@ -191,6 +191,7 @@ def test_rewards_of_ones_own_reach_the_trainer_with_their_weights(
         ("verl", "trainer={total_training_steps: 9}", "device"),  # the first of those in it
         ("verl", "actor_rollout_ref.actor.optim={lr: 1}", "learning_rate"),
         ("verl", "actor_rollout_ref.rollout.engine_kwargs={}", "tandem"),
+        ("verl", "~trainer.total_training_steps", "steps"),  # Hydra's deletion
         ("skyrl", "trainer[policy][optimizer_config][lr]=1", "learning_rate"),
         ("skyrl", "generator.sampling_params={temperature: 1}", "max_response"),
     ],
