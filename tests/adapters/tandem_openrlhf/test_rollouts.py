@@ -290,17 +290,27 @@ class ServingAgent:
 
 
 class RandomEngine:
-    """Answers each call with random tokens; notes the tandem seed that wrote each whole text."""
+    """Answers each call with random tokens; notes the tandem seed that wrote each whole text.
+
+    No two whole texts are equal, or (``same``) all responses are.
+    """
 
     def __init__(self, same: bool = False) -> None:
         self.random = random.Random(5)
         self.same = same
         self.written: dict[tuple[int, ...], list[int]] = {}
 
+    def _response(self, prompt: Any) -> list[int]:
+        if self.same:
+            return list(range(4, 13))
+        while True:
+            ids = [self.random.randrange(20) for _ in range(self.random.randint(1, 12))]
+            if (*prompt, *ids) not in self.written:
+                return ids
+
     async def generate(self, prompt: Any, params: Any, multi_modal_data: Any = None) -> Any:
         await asyncio.sleep(self.random.random() / 100)
-        length = 9 if self.same else self.random.randint(1, 12)
-        ids = [4 + number if self.same else self.random.randrange(20) for number in range(length)]
+        ids = self._response(prompt)
         asked = params.extra_args["tandem"]
         if asked != "off":
             self.written.setdefault((*prompt, *ids), []).append(asked["seed"])
