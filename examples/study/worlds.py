@@ -23,7 +23,7 @@ import torch
 from light.grpo import GRPO, TANDEM, Method
 from light.study import check_settings
 from light.task import Task
-from light.verdicts import TAUGHT, chosen_coefficient, page, power_lines
+from light.verdicts import TAUGHT, chosen_coefficient, draw_predictors, page, power_lines
 from light.worlds import (
     ARMS,
     CHOICE,
@@ -209,7 +209,9 @@ def main() -> int:
         with using_plugins(Schedules()):
             size = QUICK if options.quick else WHOLE
             run(options.rows, options.models, size, options.hours, jobs())
-    (options.rows / "worlds.md").write_text(page(Rows(options.rows).rows), encoding="utf-8")
+    rows = Rows(options.rows).rows
+    (options.rows / "worlds.md").write_text(page(rows), encoding="utf-8")
+    draw_predictors(rows, options.rows / "predictors.svg")
     return 0
 
 

@@ -38,6 +38,7 @@ from light.worlds import (  # noqa: E402
 from tandem_plugin.plugins import using_plugins  # noqa: E402
 
 RESULTS = STUDY / "results" / "worlds"
+ARM_NAMES = ["as taught", *map(arm_name, ARMS)]
 
 
 def test_every_arm_trains_resumes_and_repeats_to_the_byte(tmp_path: Path) -> None:
@@ -129,19 +130,30 @@ def test_sign_flips_are_scipys_permutation_test() -> None:
 
 
 def test_page_counts_seniors_up_to_the_first_that_lacks_an_arm() -> None:
-    names = ["as taught", *map(arm_name, ARMS)]
     gain = {TANDEM.name: 0.4, GRPO.name: 0.3}
     rows = [
         row(unit, SELF.name, arm, gain.get(arm, 0.35) + unit / 1000)
         for unit in (531, 532, 534)
-        for arm in names
+        for arm in ARM_NAMES
         if (unit, arm) != (534, KL)
     ]
     assert list(verdicts.complete(rows, SELF.name)) == [531, 532]
     text = verdicts.page(rows)
-    assert sum(line.endswith("| 30 | 2 |") for line in text.splitlines()) == len(names)
+    assert sum(line.endswith("| 30 | 2 |") for line in text.splitlines()) == len(ARM_NAMES)
     assert "2 in self-pair, 0 in 1% seen" in text
     assert "| self-pair: tandem within 1 point of GRPO | 2 of 16 | +10.0 ± 0.0 |" in text
+
+
+def test_picture_of_the_predictors_has_a_point_for_each_arm_of_each_complete_senior(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [row(unit, SELF.name, arm, 0.5) for unit in (531, 532, 533) for arm in ARM_NAMES]
+    marks = []
+    for complete in (2, 3):
+        verdicts.draw_predictors(rows[: complete * len(ARM_NAMES)], tmp_path / "predictors.svg")
+        marks.append((tmp_path / "predictors.svg").read_text().count("<use "))
+    assert marks[1] - marks[0] == len(verdicts.PREDICTORS) * len(ARMS)
 
 
 def test_published_page_is_that_of_the_published_rows() -> None:

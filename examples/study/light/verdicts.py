@@ -1,6 +1,7 @@
 """What the study in three worlds makes of its rows: its choice, its tests, its tables, its power.
 
-Seniors are the units. Everything here was written, and committed, before the first row.
+Seniors are the units. Everything here but the picture of the predictors was written, and committed,
+before the first row.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -221,6 +223,8 @@ def page(rows: Sequence[Row]) -> str:
         "",
         *_predictor_lines(rows),
         "",
+        "![*Continued* over each measure, a point for each arm of each senior](predictors.svg)",
+        "",
     ]
     return "\n".join(parts)
 
@@ -341,3 +345,42 @@ def _predictor_lines(rows: Sequence[Row]) -> list[str]:
         ]
         cells.append((world.name, str(len(points)), *(f"{one:+.2f}" for one in found)))
     return table_lines(("World", "points", *PREDICTORS), cells)
+
+
+def draw_predictors(rows: Sequence[Row], path: Path) -> None:
+    """*Continued* over each predictor as SVG: a point for each arm of each complete senior."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    tables = {world.name: complete(rows, world.name) for world in WORLDS}
+    with rc_context({"svg.hashsalt": "worlds", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(11, 3.4), layout="constrained")
+        panels = figure.subplots(1, len(PREDICTORS), sharey=True)
+        for axes, name in zip(panels, PREDICTORS, strict=True):
+            for colour, (world, table) in enumerate(tables.items()):
+                for marker, arms in _MARKERS.items():
+                    points = [measures[arm] for measures in table.values() for arm in arms]
+                    axes.plot(
+                        [at[name] for at in points],
+                        [100 * at["continued"] for at in points],
+                        marker,
+                        color=f"C{colour}",
+                        label=f"{world}, {arms[0]}",
+                        alpha=0.7,
+                        markersize=5,
+                    )
+            axes.set(xlabel=_NATS.get(name, name))
+            axes.grid(alpha=0.3)
+        panels[0].set_ylabel("continued by the junior, %")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(WORLDS), fontsize=7)
+        figure.savefig(path, metadata={"Date": None})
+
+
+_MARKERS = {
+    "o": (GRPO.name, SECOND.name, HALF.name),
+    "^": (TANDEM.name, QUARTER.name),
+    "s": (HANDOVER.name,),
+    "x": (KL,),
+}
+"""By the first arm's name in the legend."""
