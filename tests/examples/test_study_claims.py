@@ -172,17 +172,6 @@ def in_points(curves: Curves, couple: tuple[str, str], choice: Any, measure: str
     return points(judge(differences(curves, couple, choice, measure)))
 
 
-def pooled_points(curves: Curves) -> list[tuple[float, float]]:
-    """By a plain inverse-variance mean with the probes' summary."""
-    found = []
-    for handoff, mean, spread in (("step-bernoulli", 0.59, 0.69), ("step", 0.33, 0.90)):
-        own = 100 * differences(curves, COUPLES[0], "accuracy", handoff)
-        variances = [own.var(ddof=1) / len(own), spread**2 / 28]
-        total = sum(1 / one for one in variances)
-        found.append(((own.mean() / variances[0] + mean / variances[1]) / total, total**-0.5))
-    return found
-
-
 def test_numbers_of_the_readmes_are_those_of_the_published_rows():
     curves = complete_models(read_rows(RESULTS / "rows.jsonl"))
     tandem, half, control = COUPLES
@@ -199,7 +188,6 @@ def test_numbers_of_the_readmes_are_those_of_the_published_rows():
             *(f"{corrected:.2g}" for *_, corrected in comparisons(curves)),
             in_points(curves, control, "tokens", "step-bernoulli"),
             in_points(curves, control, "tokens", "step"),
-            *("{:+.2f} ± {:.2f}".format(*one) for one in pooled_points(curves)),
             *(in_points(curves, couple, "accuracy", "solo") for couple in (tandem, half)),
             *(
                 in_points(curves, couple, choice, measure)

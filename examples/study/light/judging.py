@@ -44,8 +44,6 @@ CHOICES: dict[Choice, str] = {
 EXPECTED = {"step-bernoulli": (0.0059, 0.0069), "step": (0.0033, 0.0090)}
 """Of tandem less GRPO at equal accuracy alone, in 28 models of two earlier probes: the mean and the
 standard deviation between models."""
-PROBED = 28
-"""Models of those probes."""
 
 
 def complete_models(
@@ -121,15 +119,6 @@ def judge(values: Sequence[float] | np.ndarray) -> Found:
     reach_of = float(stats.t.ppf(1 - LEVEL / 2, len(each) - 1)) * error
     above = unit_test(each, "greater").p
     return Found(mean, error, mean - reach_of, mean + reach_of, 2 * min(above, 1 - above))
-
-
-def with_probes(found: Found, handoff: str) -> tuple[float, float]:
-    """The mean of tandem less GRPO in this study and in the two probes, weighted by their
-    variances, and its standard error."""
-    mean, spread = EXPECTED[handoff]
-    own, probed = found.error**2, spread**2 / PROBED
-    pooled = (found.mean * probed + mean * own) / (own + probed)
-    return pooled, float(np.sqrt(own * probed / (own + probed)))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -29,7 +29,6 @@ from light.judging import (
     judge,
     power,
     reach,
-    with_probes,
 )
 from light.runs import METHODS
 from light.study import table_lines
@@ -115,8 +114,6 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
             "",
             *_tests(curves),
             "",
-            f"Tandem - GRPO, weighted with the two probes: {_pooled(curves)}.",
-            "",
             "## Every difference",
             "",
             "The first method less the second. Accuracies are shares, entropies and divergences "
@@ -152,15 +149,6 @@ def _tests(curves: Curves) -> list[str]:
         cells.append((name, f"`{handoff}`", points(found), interval, *ps))
     columns = ("Difference", "team", "points", "95% interval", "p", "p, Holm")
     return table_lines(columns, cells, words=(0, 1))
-
-
-def _pooled(curves: Curves) -> str:
-    each = []
-    for handoff in HANDOFFS:
-        found = judge(differences(curves, COUPLES[0], "accuracy", handoff))
-        mean, error = with_probes(found, handoff)
-        each.append(f"{100 * mean:+.2f} ± {100 * error:.2f} under `{handoff}`")
-    return ", ".join(each)
 
 
 def points(found: Found) -> str:
