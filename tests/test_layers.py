@@ -238,3 +238,31 @@ def test_only_its_adapter_imports_a_trainer(framework: str, files: dict[str, Pat
         if any(name.partition(".")[0] == framework for name, _ in imports_of(module, file))
     }
     assert {part_of(module) for module in importers} == {IMPORTERS[framework]}
+
+
+def names_of_the_core(adapter: Path) -> set[tuple[str, str]]:
+    """What an adapter imports from the plugin by name, each with its module."""
+    return {
+        (statement.module, alias.name)
+        for file in adapter.rglob("*.py")
+        for statement in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        if statement.module.partition(".")[0] == "tandem_plugin"
+        for alias in statement.names
+    }
+
+
+MOST_NAMES = {"tandem_openrlhf": 54, "tandem_skyrl": 35, "tandem_trl": 44, "tandem_verl": 50}
+MOST_NAMES_OF_ALL = 92
+
+
+def test_adapters_need_few_names_of_the_core() -> None:
+    """An adapter describes its trainer, and calls methods of what the core gives it.
+
+    The numbers are those of today: lower them when an import goes, do not raise them.
+    """
+    names = {
+        folder.name: names_of_the_core(folder) for folder in sorted((ROOT / "adapters").iterdir())
+    }
+    assert {adapter: len(of_adapter) for adapter, of_adapter in names.items()} == MOST_NAMES
+    assert len(set().union(*names.values())) == MOST_NAMES_OF_ALL

@@ -15,7 +15,7 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.in_place import check_in_place, is_in_place
-from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.subclasses import Mixin, Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
 
@@ -67,7 +67,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
     return make_ready_for_tandem
 
 
-def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
+def confirmed_actor(framework: str, name: str, ours: type[Mixin] | None = None) -> Patch:
     """The patch that puts ``ours`` before a Ray actor's class and checks its worker process.
 
     Touches: ``__init__`` of the class of this name. Why: a worker that lost the hook would train on
@@ -75,7 +75,8 @@ def confirmed_actor(framework: str, name: str, ours: type = object) -> Patch:
     """
 
     def patch(module: ModuleType) -> None:
-        in_place_of(name, ours)(module)
+        if ours is not None:
+            ours.tandem_in_place_of(name)(module)
         kind = getattr(module, name).__ray_metadata__.modified_class
         settings = running_config().settings()
 

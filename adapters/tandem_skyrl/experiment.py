@@ -15,7 +15,6 @@ from skyrl.train.utils import validate_cfg
 from skyrl.train.utils.utils import initialize_ray
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_skyrl.batch import SkyRLRun
 from tandem_skyrl.rollouts import TandemGenerator
@@ -56,7 +55,7 @@ class TandemExp(MathExp):
             *(cfg, inference_engine_client.server_urls, model),
         )
         self.tandem.prove(are_awake=False)
-        return in_tandem(self.generator_class, TandemGenerator)(
+        return TandemGenerator.tandem_over(self.generator_class)(
             generator_cfg=cfg.generator,
             skyrl_gym_cfg=cfg.environment.skyrl_gym,
             inference_engine_client=inference_engine_client,
@@ -71,7 +70,7 @@ class TandemExp(MathExp):
             raise EngineError("skyrl-hook-moved", name="BasePPOExp.get_generator")
         is_asynchronous = arguments["cfg"].trainer.fully_async.enabled
         trainer = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
-        kind = in_tandem(self.trainer_class or trainer, TandemTrainer)
+        kind = TandemTrainer.tandem_over(self.trainer_class or trainer)
         return kind(**arguments, tandem=self.tandem)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError, RequestError
-from tandem_plugin.patching.subclasses import ForeignBase
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.training.calls import ClientDelegate, Trajectory
 from tandem_skyrl.batch import Generation, SkyRLRun, key_of
@@ -78,7 +78,7 @@ def _part(input_batch: Mapping[str, Any], number: int) -> dict[str, Any]:
     }
 
 
-class TandemGenerator(ForeignBase):  # type: ignore[misc]
+class TandemGenerator(Mixin):
     """Before a class of SkyRL's generators, whose ``generate`` calls ``agent_loop``."""
 
     inference_engine_client: Any

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.patching.subclasses import ForeignBase
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.validation import answerers, dump_folder, named
 from tandem_skyrl.batch import SkyRLRun
@@ -19,7 +19,7 @@ WHITENED = ("reinforce++",)
 """Estimators with advantages that SkyRL whitens over whole responses."""
 
 
-class TandemTrainer(ForeignBase):  # type: ignore[misc]
+class TandemTrainer(Mixin):
     """Before a class of SkyRL's trainers."""
 
     cfg: Any

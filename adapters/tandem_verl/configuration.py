@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.start import start
 from tandem_verl import trainer
 from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
@@ -49,7 +48,7 @@ def check_runner(config: DictConfig, runner: object, supported: object) -> None:
 
 def trainer_class(mode: type) -> Any:
     """The tandem subclass of the trainer of one of V1's modes."""
-    return in_tandem(mode, trainer.TrainerInTandem)
+    return trainer.TrainerInTandem.tandem_over(mode)
 
 
 def read_the_base(config: DictConfig, tandem: TandemConfig) -> None:

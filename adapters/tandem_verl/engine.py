@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_verl.settings import tandem_node
 
 
@@ -15,10 +15,10 @@ def register_replica() -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     base = RolloutReplicaRegistry.get("vllm")
-    RolloutReplicaRegistry.register("vllm", lambda: in_tandem(base, ReplicaInTandem))
+    RolloutReplicaRegistry.register("vllm", lambda: ReplicaInTandem.tandem_over(base))
 
 
-class ReplicaInTandem(ForeignBase):  # type: ignore[misc]
+class ReplicaInTandem(Mixin):
     """Before verl's ``vLLMReplica``: its servers are ours, but for reward models and teachers."""
 
     config: Any
@@ -27,10 +27,10 @@ class ReplicaInTandem(ForeignBase):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if tandem_node(self.config) is not None:
-            self.server_class = actor_in_tandem(self.server_class, ServerInTandem)
+            self.server_class = ServerInTandem.tandem_over(self.server_class)
 
 
-class ServerInTandem(ForeignBase):  # type: ignore[misc]
+class ServerInTandem(Mixin):
     """Before verl's ``vLLMHttpServer``: checks its engine, and passes its errors on."""
 
     config: Any

@@ -17,7 +17,7 @@ from verl.utils import tensordict_utils
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
@@ -41,10 +41,10 @@ def replace_workers(roles: dict[Any, Any]) -> None:
     """
     for role, worker in roles.items():
         if "actor" in str(role):
-            roles[role] = actor_in_tandem(worker, WrappingWorker)
+            roles[role] = WrappingWorker.tandem_over(worker)
 
 
-class WrappingWorker(ForeignBase):  # type: ignore[misc]
+class WrappingWorker(Mixin):
     """Before verl's ``ActorRolloutRefWorker``."""
 
     role: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
-from tandem_plugin.patching.subclasses import ForeignBase, actor_in_tandem, in_tandem
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
 from tandem_plugin.training.calls import ClientDelegate, Phase, Response, Trajectory
@@ -92,7 +92,7 @@ def make_trajectory(
     return Trajectory.at(rules, phase, step, "row", row, session, step=step, by_team=by_team)
 
 
-class WorkerInTandem(ForeignBase):  # type: ignore[misc]
+class WorkerInTandem(Mixin):
     """Before verl's ``AgentLoopWorker``, from whose output the batch's masks are made."""
 
     config: Any
@@ -215,11 +215,11 @@ class TandemAgentLoopManager:
         )
         if not issubclass(base, AgentLoopManagerTQ):
             raise ConfigError("verl-manager-unsupported", key=MANAGER_KEY, value=manager_name)
-        manager = in_tandem(base, ManagerInTandem)
+        manager = ManagerInTandem.tandem_over(base)
         return manager.create(*args, config=config, **options)
 
 
-class ManagerInTandem(ForeignBase):  # type: ignore[misc]
+class ManagerInTandem(Mixin):
     """Before ``AgentLoopManagerTQ``: its workers run in tandem, and it numbers each step's prompts.
 
     A prompt has a random ``uid`` and an ``index`` that need not be unique; its position in the step
@@ -231,7 +231,7 @@ class ManagerInTandem(ForeignBase):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         workers = self.agent_loop_workers_class
-        self.agent_loop_workers_class = actor_in_tandem(workers, WorkerInTandem)
+        self.agent_loop_workers_class = WorkerInTandem.tandem_over(workers)
         self._tandem_numbered: dict[bool, tuple[int, int]] = {}
         """(step, prompts so far), for validation and training: prompts of a step may still come
         after a validation at the same step."""

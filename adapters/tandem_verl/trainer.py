@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.checkpoint_note import CheckpointNote
@@ -84,7 +84,7 @@ class AddressedPrompts(Delegate):
             yield {**batch, ANSWERER: addressed, ROW: numbers}
 
 
-class TrainerInTandem(ForeignBase):  # type: ignore[misc]
+class TrainerInTandem(Mixin):
     """Before a ``PPOTrainer`` of verl's: checks the run, every batch and every update; dumps."""
 
     config: Any
@@ -120,7 +120,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         super()._setup()
         for servers in self._tandem_servers():
             for replica in servers.get_replicas():
-                check_part(replica, ReplicaInTandem)
+                ReplicaInTandem.tandem_check(replica)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -191,7 +191,7 @@ class TrainerInTandem(ForeignBase):  # type: ignore[misc]
         return metrics
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> Any:
-        check_part(agent_loop_manager, ManagerInTandem)
+        ManagerInTandem.tandem_check(agent_loop_manager)
         return super().fit(agent_loop_manager)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> Any:

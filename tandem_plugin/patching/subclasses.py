@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem_plugin.errors import EngineError
 
-ForeignBase: Any = object
+_Foreign: Any = object
 """The base of mixins; their ``super()`` is the foreign class that they precede."""
 
 
@@ -22,39 +22,74 @@ def _is_async(method: Any) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
-def in_tandem(base: type, ours: type) -> Any:
-    """The subclass of ``base`` in which the methods of ``ours`` come first; ``base`` if it is one.
+Patch = Callable[[ModuleType], None]
 
-    ours: of the package ``tandem_<framework>``. Raises :class:`EngineError` if ``base`` lacks a
-    method that ``ours`` extends, or if only one of the two is a coroutine function.
-    """
-    if issubclass(base, ours):
-        return base
-    for name, method in extended(ours).items():
-        hook = getattr(base, name, None)
-        if hook is None:
-            problem = f"has no method {name}"
-        elif _is_async(hook) is not _is_async(method):
-            problem = f"has a method {name} that changed between sync and async"
-        else:
-            continue
-        framework = ours.__module__.partition(".")[0].removeprefix("tandem_")
-        raise EngineError(
-            "patched-symbol-changed",
-            module=base.__module__,
-            name=base.__qualname__,
-            problem=problem,
-            framework=framework,
+
+class Mixin(_Foreign):  # type: ignore[misc]
+    """A class of ours, in a package ``tandem_<framework>``, that goes before a foreign one."""
+
+    @classmethod
+    def tandem_over(cls, base: Any) -> Any:
+        """The subclass of ``base`` in which our methods come first; ``base`` if it is one.
+
+        base: a class, or one that ``ray.remote`` was applied to, whose options are kept. Raises
+        :class:`EngineError` if it lacks a method that ours extends, or if only one of the two is a
+        coroutine function.
+        """
+        original = getattr(base, "__ray_actor_class__", base)
+        if issubclass(original, cls):
+            return base
+        for name, method in extended(cls).items():
+            hook = getattr(original, name, None)
+            if hook is None:
+                problem = f"has no method {name}"
+            elif _is_async(hook) is not _is_async(method):
+                problem = f"has a method {name} that changed between sync and async"
+            else:
+                continue
+            raise EngineError(
+                "patched-symbol-changed",
+                module=original.__module__,
+                name=original.__qualname__,
+                problem=problem,
+                framework=cls.__module__.partition(".")[0].removeprefix("tandem_"),
+            )
+        derived = type(
+            f"Tandem{original.__name__}", (cls, original), {"__module__": cls.__module__}
         )
-    return type(f"Tandem{base.__name__}", (ours, base), {"__module__": ours.__module__})
+        return derived if base is original else _actor_like(base, derived)
+
+    @classmethod
+    def tandem_in_place_of(cls, name: str) -> Patch:
+        """The patch that replaces a module's class, or Ray actor class, by one made with ours.
+
+        It keeps the original's name, by which processes send it to each other, and an actor's
+        options. Applied again, it does nothing. It raises AttributeError if the module has no such
+        class, and like :meth:`tandem_over`.
+        """
+
+        def patch(module: ModuleType) -> None:
+            current = getattr(module, name)
+            # The class as it was written: Ray copied its methods into the one that it runs.
+            original = getattr(current, "__ray_actor_class__", current)
+            derived = cls.tandem_over(original)
+            if derived is original:
+                return
+            for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+                setattr(derived, attribute, getattr(original, attribute))
+            setattr(module, name, derived if current is original else _actor_like(current, derived))
+
+        return patch
+
+    @classmethod
+    def tandem_check(cls, part: Any) -> None:
+        """Raise :class:`EngineError` for a part of a trainer that is not built on ours."""
+        if not isinstance(part, cls):
+            kind = f"{type(part).__module__}.{type(part).__qualname__}"
+            raise EngineError("trainer-class-replaced", kind=kind)
 
 
-def actor_in_tandem(actor: Any, ours: type) -> Any:
-    """The same for a class that ``ray.remote`` was applied to, with its options."""
-    return _like(actor, in_tandem(getattr(actor, "__ray_actor_class__", actor), ours))
-
-
-def _like(actor: Any, derived: type) -> Any:
+def _actor_like(actor: Any, derived: type) -> Any:
     """A class as a Ray actor class, with the options of ``actor``."""
     import ray
 
@@ -72,37 +107,3 @@ def extended(ours: type) -> dict[str, Any]:
             if inspect.isfunction(value) and not name.startswith(("tandem_", "_tandem", "__"))
         }
     return methods
-
-
-Patch = Callable[[ModuleType], None]
-
-
-def in_place_of(name: str, ours: type) -> Patch:
-    """The patch that replaces a module's class, or Ray actor class, by one made with ``ours``.
-
-    It keeps the original's name, by which processes send it to each other, and an actor's options.
-    Applied again, it does nothing. It raises AttributeError if the module has no such class, and
-    like :func:`in_tandem`.
-    """
-
-    def patch(module: ModuleType) -> None:
-        current = getattr(module, name)
-        # The class as it was written: Ray copied its methods into the one that it runs.
-        original = getattr(current, "__ray_actor_class__", current)
-        extended_class = in_tandem(original, ours)
-        if extended_class is original:
-            return
-        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(extended_class, attribute, getattr(original, attribute))
-        setattr(
-            module, name, extended_class if current is original else _like(current, extended_class)
-        )
-
-    return patch
-
-
-def check_part(part: Any, ours: type) -> None:
-    """Raise :class:`EngineError` for a part of a trainer that is not built on ``ours``."""
-    if not isinstance(part, ours):
-        kind = f"{type(part).__module__}.{type(part).__qualname__}"
-        raise EngineError("trainer-class-replaced", kind=kind)

@@ -37,7 +37,6 @@ from tandem_openrlhf.patches.generation import (  # noqa: E402
 from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation  # noqa: E402
 from tandem_openrlhf.patches.training import Maker, SynchronousTrainer  # noqa: E402
 from tandem_plugin.engine import runners  # noqa: E402
-from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 from tandem_plugin.training.command import VARIABLE  # noqa: E402
 
 
@@ -150,8 +149,8 @@ class Trainer:
     def __init__(self, driver: TestOpenRLHF, model: str) -> None:
         self.args = driver.args(model)
         self.vllm_engines, self.tokenizer = [driver.handle], SimpleNamespace(decode=self.text)
-        self.experience_maker = in_tandem(Experiences, Maker)(self.args)
-        self.samples_generator = in_tandem(Samples, Generator)(driver)
+        self.experience_maker = Maker.tandem_over(Experiences)(self.args)
+        self.samples_generator = Generator.tandem_over(Samples)(driver)
         self.named_metrics = NamedMetrics()
         self.step = driver.step
         self.is_resumed = self.step > 1
@@ -198,12 +197,12 @@ class TestOpenRLHF(HeldToTheDuties):
         self.patched.setenv(VARIABLE, json.dumps(tandem))
         self.patched.setattr("ray.get", lambda values: values)
         self.step = step
-        kind = in_tandem(Actor, Engine)
+        kind = Engine.tandem_over(Actor)
         self.actor = object.__new__(kind)
         asyncio.run(kind.__init__(self.actor, self))
         remote = lambda what: asyncio.run(self.actor.tandem_counters(what))  # noqa: E731
         self.handle = SimpleNamespace(tandem_counters=SimpleNamespace(remote=remote))
-        self.trainer = in_tandem(Trainer, SynchronousTrainer)(self, model)
+        self.trainer = SynchronousTrainer.tandem_over(Trainer)(self, model)
 
     def args(self, model: str) -> Any:
         """The arguments that the adapter and the batches read."""
@@ -261,7 +260,7 @@ class TestOpenRLHF(HeldToTheDuties):
 
         imitation = Imitation(0.1, mask=None, tokens=4, ranks=1)
         self.patched.setattr(ImitatingTrainer, "_tandem_imitation", lambda *_: imitation)
-        in_tandem(Step, ImitatingTrainer)().training_step(self.experiences[0], 0.0, 0)
+        ImitatingTrainer.tandem_over(Step)().training_step(self.experiences[0], 0.0, 0)
 
     def save(self) -> list[Path]:
         self.trainer.save_logs_and_checkpoints(1)

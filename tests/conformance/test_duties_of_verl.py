@@ -21,7 +21,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopO
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_stand_ins import TOKENIZER, configuration
 
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl import trainer as module
 from tandem_verl.configuration import prepare
 from tandem_verl.engine import ServerInTandem
@@ -76,7 +75,7 @@ class Manager:
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         validates = bool(prompts["validate"])
-        worker = in_tandem(Worker, type(self.worker))(self.driver.config, self.driver)
+        worker = type(self.worker).tandem_over(Worker)(self.driver.config, self.driver)
         params = {"extra_args": {"mine": 1}}
         for row in range(len(prompts)):
             for session in range(1 if validates else SAMPLES):
@@ -167,8 +166,8 @@ class TestVerl(HeldToTheDuties):
         self.config.trainer.update({**places, "rollout_data_dir": str(self.folder / "rollouts")})
         self.config.actor_rollout_ref.model.path = model
         prepare(self.config)
-        self.manager = in_tandem(Manager, ManagerInTandem)(self)
-        self.trainer = in_tandem(TrainerV1, TrainerInTandem)(self.config, self)
+        self.manager = ManagerInTandem.tandem_over(Manager)(self)
+        self.trainer = TrainerInTandem.tandem_over(TrainerV1)(self.config, self)
 
     dumping: ClassVar[Mapping[str, Any]] = {}
 
@@ -276,7 +275,7 @@ class TestVerl(HeldToTheDuties):
 
             async def generate(self) -> None: ...
 
-        asyncio.run(in_tandem(Server, ServerInTandem)(None).run_server())
+        asyncio.run(ServerInTandem.tandem_over(Server)(None).run_server())
 
 
 class Prompts(dict[str, Any]):

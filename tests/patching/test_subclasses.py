@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from refused import refused
 
-from tandem_plugin.patching.subclasses import actor_in_tandem, extended, in_tandem
+from tandem_plugin.patching.subclasses import Mixin, extended
 
 
-class Ours:
+class Ours(Mixin):
     def step(self, number: int) -> int:
-        return 10 * super().step(number)  # type: ignore[misc]
+        return 10 * super().step(number)
 
     async def ask(self) -> str:
-        return "tandem " + await super().ask()  # type: ignore[misc]
+        return "tandem " + await super().ask()
 
     def tandem_extra(self) -> str:
         return "ours"
@@ -40,11 +40,11 @@ class Users(Verls):
 def test_methods_of_ours_come_before_those_of_whichever_class_a_run_uses(
     base: type, expected: int
 ) -> None:
-    made: Any = in_tandem(base, Ours)()
+    made: Any = Ours.tandem_over(base)()
     assert isinstance(made, base)
     assert (made.step(1), made.tandem_extra()) == (expected, "ours")
     assert asyncio.run(made.ask()) == "tandem verl"
-    assert in_tandem(type(made), Ours) is type(made)
+    assert Ours.tandem_over(type(made)) is type(made)
     assert extended(Ours).keys() == {"step", "ask"}
 
 
@@ -59,22 +59,22 @@ def test_class_without_a_method_or_with_another_kind_of_it_is_refused() -> None:
         def ask(self) -> str: ...  # type: ignore[override]
 
     with refused("patched-symbol-changed", problem="has no method ask"):
-        in_tandem(Renamed, Ours)
+        Ours.tandem_over(Renamed)
     with refused(
         "patched-symbol-changed", problem="has a method step that changed between sync and async"
     ):
-        in_tandem(Waits, Ours)
+        Ours.tandem_over(Waits)
     with refused(
         "patched-symbol-changed", problem="has a method ask that changed between sync and async"
     ):
-        in_tandem(Returns, Ours)
+        Ours.tandem_over(Returns)
 
 
 def test_ray_actor_keeps_its_options_and_travels_to_other_processes() -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed")
-    actor = actor_in_tandem(ray.remote(num_cpus=3)(Users), Ours)
+    actor = Ours.tandem_over(ray.remote(num_cpus=3)(Users))
     assert actor._default_options["num_cpus"] == 3
-    plain = actor_in_tandem(ray.remote(Users), Ours)
+    plain = Ours.tandem_over(ray.remote(Users))
     there = ray.cloudpickle.loads(ray.cloudpickle.dumps(plain.__ray_actor_class__))
     assert there().step(1) == 2000
 
@@ -92,4 +92,4 @@ def test_coroutine_function_below_a_decorator_is_one() -> None:
     class Decorated(Verls):
         ask = decorated(Verls.ask)
 
-    assert issubclass(in_tandem(Decorated, Ours), Decorated)
+    assert issubclass(Ours.tandem_over(Decorated), Decorated)

@@ -12,7 +12,7 @@ from tandem_openrlhf.ray_workers import confirmed_actor
 from tandem_openrlhf.start import OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.in_place import put_in_place
-from tandem_plugin.patching.subclasses import Patch, in_place_of
+from tandem_plugin.patching.subclasses import Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.start import Start
@@ -37,17 +37,17 @@ _actor = partial(confirmed_actor, FRAMEWORK)
 
 PATCHES: tuple[tuple[str, Patch], ...] = (
     (_ENGINE, _actor("RolloutRayActor", generation.Engine)),
-    (_SAMPLES, in_place_of("SamplesGenerator", generation.Generator)),
-    (_MAKER, in_place_of("RemoteExperienceMaker", training.Maker)),
+    (_SAMPLES, generation.Generator.tandem_in_place_of("SamplesGenerator")),
+    (_MAKER, training.Maker.tandem_in_place_of("RemoteExperienceMaker")),
     (_TRAINER, _actor("PPOTrainer", training.SynchronousTrainer)),
     (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.NamedMetrics())),
     (_ASYNC, _actor("GenerateSamplesActor", generation.ResumedGenerator)),
     (_ASYNC, _actor("TrainingActor", training.Trainer)),
     (_ASYNC, _actor("PPOTrainerAsync")),
     (_ASYNC, _actor("VLLMLock")),
-    (_POLICY, in_place_of("ActorPPOTrainer", training.MaskedTrainer)),
+    (_POLICY, training.MaskedTrainer.tandem_in_place_of("ActorPPOTrainer")),
     (_POLICY, _actor("PolicyModelActor", training.Policy)),
-    (_CRITIC, in_place_of("CriticPPOTrainer", training.MaskedCritic)),
+    (_CRITIC, training.MaskedCritic.tandem_in_place_of("CriticPPOTrainer")),
     (_CRITIC, _actor("CriticModelActor", training.Critic)),
     (_MODELS, lambda its: wrap_once(its, "masked_mean", training.masked_mean)),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tandem_openrlhf.batch import row_of_sample
 from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.rollouts import TandemExecutor, response_length
-from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-class Engine(ForeignBase):  # type: ignore[misc]
+class Engine(Mixin):
     """Starts every engine in tandem, and runs each trajectory of its agent executor in tandem.
 
     Touches: ``RolloutRayActor``, which holds the executor. Why: OpenRLHF passes no engine arguments
@@ -47,7 +47,7 @@ class Engine(ForeignBase):  # type: ignore[misc]
         return workers[0]  # type: ignore[no-any-return]
 
 
-class Generator(ForeignBase):  # type: ignore[misc]
+class Generator(Mixin):
     """Numbers prompts on their way to the engines; keeps the authorship of responses.
 
     Touches: ``SamplesGenerator``: ``_dispatch_prompts_to_vllm``, ``generate_eval_samples`` and
@@ -102,7 +102,7 @@ class Generator(ForeignBase):  # type: ignore[misc]
         return experience
 
 
-class ResumedGenerator(ForeignBase):  # type: ignore[misc]
+class ResumedGenerator(Mixin):
     """Resumes numbering at the checkpoint of an asynchronous run.
 
     Touches: ``GenerateSamplesActor.fit``, which gets the number of prompts consumed. Goes when:
@@ -110,7 +110,7 @@ class ResumedGenerator(ForeignBase):  # type: ignore[misc]
     """
 
     def fit(self, episode: int, total_consumed_prompts: int) -> None:
-        check_part(self.samples_generator, Generator)
+        Generator.tandem_check(self.samples_generator)
         self.samples_generator.numbering.next_prompt = int(total_consumed_prompts)
         super().fit(episode, total_consumed_prompts)
 

@@ -12,7 +12,7 @@ from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.subclasses import ForeignBase, Patch, in_place_of
+from tandem_plugin.patching.subclasses import Mixin, Patch
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
@@ -110,7 +110,7 @@ class Imitation:
         return original(loss + self.weight * self.loss, *arguments, **options)
 
 
-class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
+class ImitatingTrainer(Mixin):
     """Adds the term to the loss and the metrics of every micro-batch.
 
     Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its own objects by
@@ -145,5 +145,5 @@ class ImitatingTrainer(ForeignBase):  # type: ignore[misc]
 PATCHES: tuple[tuple[str, Patch], ...] = (
     ("openrlhf.trainer.ppo_utils.experience", give_experiences_a_junior_mask),
     (_POLICY, lambda its: wrap_once(its, "iter_grad_accum_global_norm", counted_windows)),
-    (_POLICY, in_place_of("ActorPPOTrainer", ImitatingTrainer)),
+    (_POLICY, ImitatingTrainer.tandem_in_place_of("ActorPPOTrainer")),
 )

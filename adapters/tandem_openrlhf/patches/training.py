@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
-from tandem_plugin.patching.subclasses import ForeignBase, check_part
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.command import running_config
@@ -22,7 +22,7 @@ _NO_TOKENS = 1e-30
 """Replaces 0 when OpenRLHF divides by the number of trained tokens; changes no other sum."""
 
 
-class Maker(ForeignBase):  # type: ignore[misc]
+class Maker(Mixin):
     """Checks every batch before anything is computed from it; adds its metrics to the step's log.
 
     Touches: ``RemoteExperienceMaker``: ``__init__``, ``make_experience_batch`` and
@@ -65,7 +65,7 @@ class Maker(ForeignBase):  # type: ignore[misc]
         return advantages.gather(1, place), returns.gather(1, place)
 
 
-class Trainer(ForeignBase):  # type: ignore[misc]
+class Trainer(Mixin):
     """Tells the batch check about the engines, dumps each step's responses, and notes settings.
 
     Touches: ``__init__``, ``fit``, ``train_step``, ``save_logs_and_checkpoints`` and
@@ -75,7 +75,7 @@ class Trainer(ForeignBase):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        check_part(self.experience_maker, Maker)
+        Maker.tandem_check(self.experience_maker)
         self.experience_maker.tandem.engines = self.vllm_engines
 
     def train_step(
@@ -128,7 +128,7 @@ class SynchronousTrainer(Trainer):
     """
 
     def init_checkpoint_states(self) -> Any:
-        check_part(self.samples_generator, Generator)
+        Generator.tandem_check(self.samples_generator)
         states = super().init_checkpoint_states()
         if states["global_step"]:
             self._tandem_check_resumed()
@@ -167,7 +167,7 @@ def counts_above_0(trainer: Any, experience: Any, step: int, counts: Any = None)
     return {name: count + (count == 0) for name, count in counts.items()}
 
 
-class MaskedTrainer(ForeignBase):  # type: ignore[misc]
+class MaskedTrainer(Mixin):
     """Gives optimizer steps and micro-batches without a trained token zero weight.
 
     Touches: ``ActorPPOTrainer.training_step``, which divides losses by the optimizer step's number
@@ -191,7 +191,7 @@ class MaskedTrainer(ForeignBase):  # type: ignore[misc]
         return status
 
 
-class Policy(ForeignBase):  # type: ignore[misc]
+class Policy(Mixin):
     """Trains the senior only with tandem's trainer.
 
     Touches: ``PolicyModelActor.init_model_from_pretrained``, which creates its trainer. Goes when:
@@ -200,10 +200,10 @@ class Policy(ForeignBase):  # type: ignore[misc]
 
     def init_model_from_pretrained(self, *arguments: Any, **options: Any) -> None:
         super().init_model_from_pretrained(*arguments, **options)
-        check_part(self.trainer, MaskedTrainer)
+        MaskedTrainer.tandem_check(self.trainer)
 
 
-class MaskedCritic(ForeignBase):  # type: ignore[misc]
+class MaskedCritic(Mixin):
     """Gives optimizer steps without a trained token zero weight.
 
     Touches: ``CriticPPOTrainer.training_step``. Goes when: OpenRLHF accepts empty masks.
@@ -214,7 +214,7 @@ class MaskedCritic(ForeignBase):  # type: ignore[misc]
         return super().training_step(experience, step, counts)
 
 
-class Critic(ForeignBase):  # type: ignore[misc]
+class Critic(Mixin):
     """Trains the critic only with tandem's trainer.
 
     Touches: ``CriticModelActor.init_model_from_pretrained``, which creates its trainer. Goes when:
@@ -223,7 +223,7 @@ class Critic(ForeignBase):  # type: ignore[misc]
 
     def init_model_from_pretrained(self, *arguments: Any, **options: Any) -> None:
         super().init_model_from_pretrained(*arguments, **options)
-        check_part(self.trainer, MaskedCritic)
+        MaskedCritic.tandem_check(self.trainer)
 
 
 def masked_mean(

@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make test-openrlhf")
 
 from tandem_openrlhf.patches.training import Maker, MaskedCritic, MaskedTrainer  # noqa: E402
-from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 
 GAMMA, LAM, ROWS, LENGTH = 0.97, 0.9, 6, 11
 
@@ -55,7 +54,7 @@ def test_gae_is_that_of_the_trained_tokens_alone(makers: Any, seed: int) -> None
         values=values.clone(),
         info={},
     )
-    maker = object.__new__(in_tandem(makers.RemoteExperienceMaker, Maker))
+    maker = object.__new__(Maker.tandem_over(makers.RemoteExperienceMaker))
     maker.strategy = SimpleNamespace(args=settings())
     maker.kl_ctl, maker.advantage_estimator = SimpleNamespace(value=0.1), "gae"
     (made,) = maker.compute_advantages_and_returns([experience])
@@ -98,6 +97,6 @@ def test_step_without_a_trained_token_divides_by_one(ours: type) -> None:
 
     counts = {"dp_size": 2, "batch_num_tokens": torch.tensor(0.0), "global_batch_size": 3}
     given = [None] * (2 if ours is MaskedCritic else 3)
-    trainer = object.__new__(in_tandem(Foreign, ours))
+    trainer = object.__new__(ours.tandem_over(Foreign))
     status = trainer.training_step(*given, counts)
     assert status["counts"] == {"dp_size": 2, "batch_num_tokens": 1, "global_batch_size": 3}

@@ -15,7 +15,6 @@ from tandem_openrlhf.patches.generation import Generator, ResumedGenerator
 from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation
 from tandem_openrlhf.patches.training import Maker, Policy, SynchronousTrainer, Trainer
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.checkpoint_note import NOTE
 
 
@@ -44,16 +43,16 @@ class Foreign:
 @pytest.mark.parametrize("ours", [Trainer, SynchronousTrainer])
 def test_trainer_without_tandems_check_of_batches_stops(ours: type) -> None:
     with refused("trainer-class-replaced"):
-        in_tandem(Foreign, ours)()
+        ours.tandem_over(Foreign)()
 
 
 def test_generator_and_policy_that_are_not_tandems_stop() -> None:
-    generating = in_tandem(Foreign, ResumedGenerator)()
+    generating = ResumedGenerator.tandem_over(Foreign)()
     with refused("trainer-class-replaced"):
         generating.fit(1, 12)
     assert not generating.begun
     with refused("trainer-class-replaced"):
-        in_tandem(Foreign, Policy)().init_model_from_pretrained()
+        Policy.tandem_over(Foreign)().init_model_from_pretrained()
 
 
 def started(**settings: Any) -> OpenRLHFRun:
@@ -106,7 +105,7 @@ class Resumed:
 def test_checkpoints_and_exports_say_with_which_settings_they_were_made(
     ours: type, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer = in_tandem(Resumed, ours)(tmp_path)
+    trainer = ours.tandem_over(Resumed)(tmp_path)
     trainer.save_logs_and_checkpoints(3)
     trainer.save_best_checkpoint({"acc": 1}, 4)
     trainer.save_best_checkpoint({}, 5)
@@ -116,7 +115,7 @@ def test_checkpoints_and_exports_say_with_which_settings_they_were_made(
     assert noted == {"last", *(f"_actor/{tag}" for tag in tags), *(f"{tag}_hf" for tag in tags)}
 
     def resumed(start: str = "A/base", **settings: Any) -> str:
-        later = in_tandem(Resumed, ours)(tmp_path, start)
+        later = ours.tandem_over(Resumed)(tmp_path, start)
         later.experience_maker.tandem = started(**settings)
         capsys.readouterr()
         if ours is SynchronousTrainer:
@@ -132,7 +131,7 @@ def test_checkpoints_and_exports_say_with_which_settings_they_were_made(
 
 
 def test_prompts_are_numbered_on_from_a_checkpoint_for_the_step_that_follows() -> None:
-    trainer = in_tandem(Resumed, SynchronousTrainer)()
+    trainer = SynchronousTrainer.tandem_over(Resumed)()
     trainer.init_checkpoint_states()
     assert trainer.samples_generator.numbering == Numbering(next_prompt=12, step=4)
     trainer.train_step([])
@@ -157,4 +156,4 @@ def test_loss_that_is_spent_without_the_juniors_log_probabilities_stops(
     imitation = Imitation(0.5, mask=None, tokens=4, ranks=1)
     monkeypatch.setattr(ImitatingTrainer, "_tandem_imitation", lambda *_: imitation)
     with refused("openrlhf-junior-logprobs-missing", lambda_jun=0.5):
-        in_tandem(Spending, ImitatingTrainer)().training_step(None, 0.0, 0)
+        ImitatingTrainer.tandem_over(Spending)().training_step(None, 0.0, 0)

@@ -26,7 +26,6 @@ from skyrl.train.dataset.preprocess import (  # noqa: E402
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E402
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
-from tandem_plugin.patching.subclasses import in_tandem  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
 from tandem_skyrl.batch import SkyRLRun  # noqa: E402
 from tandem_skyrl.rollouts import TandemGenerator, leave_out_added_end  # noqa: E402
@@ -127,7 +126,7 @@ class Loops:
 
 def generator_of(run: SkyRLRun) -> tuple[Any, Client]:
     client = Client()
-    kind = in_tandem(Loops, TandemGenerator)
+    kind = TandemGenerator.tandem_over(Loops)
     return kind(inference_engine_client=client, tandem=run), client
 
 
@@ -184,7 +183,7 @@ def test_seeds_of_two_samples_do_not_depend_on_which_is_asked_first(made: Any) -
             return await super().agent_loop(prompt, trajectory_id=trajectory_id)
 
     run = made()
-    kind = in_tandem(Backwards, TandemGenerator)
+    kind = TandemGenerator.tandem_over(Backwards)
     backwards = seeds(run, generator=kind(inference_engine_client=Client(), tandem=run))
     assert backwards == seeds(made())
 
@@ -235,7 +234,7 @@ def test_call_of_several_prompts_is_rejected(made: Any) -> None:
             return await self.inference_engine_client.generate(asked)
 
     run = made()
-    kind = in_tandem(Together, TandemGenerator)
+    kind = TandemGenerator.tandem_over(Together)
     with refused("skyrl-call-of-several-prompts", prompts=2):
         generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
 
@@ -249,7 +248,7 @@ class Batched(Loops):
 
 def batched(run: SkyRLRun, kind: type = Batched) -> tuple[dict[str, Any], Client]:
     client = Client()
-    generator = in_tandem(kind, TandemGenerator)(inference_engine_client=client, tandem=run)
+    generator = TandemGenerator.tandem_over(kind)(inference_engine_client=client, tandem=run)
     return generated(run, generator=generator)[0], client
 
 
@@ -361,7 +360,7 @@ def test_loop_of_one_message_leaves_the_added_end_out(made: Any) -> None:
             return SimpleNamespace(response_ids=[*parts[1], 23], loss_mask=[*parts[2], 1])
 
     masks: list[list[int]] = []
-    kind = in_tandem(OneMessage, TandemGenerator)
+    kind = TandemGenerator.tandem_over(OneMessage)
     run = made()
     with pytest.raises(TypeError):  # what Loops makes of such an output
         generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
@@ -374,7 +373,7 @@ def test_class_without_what_is_extended_is_rejected(extension: type) -> None:
         pass
 
     with refused("patched-symbol-changed"):
-        in_tandem(Moved, extension)
+        extension.tandem_over(Moved)
 
 
 def admitted(run: SkyRLRun) -> tuple[dict[str, Any], Any]:
@@ -530,7 +529,7 @@ class Plain:
 def trainer(made: Any, tmp_path: Path) -> Any:
     def make(cfg: Any = None, **settings: Any) -> Any:
         cfg = cfg or made_cfg()
-        return in_tandem(Plain, TandemTrainer)(cfg, tmp_path, tandem=made(cfg, **settings))
+        return TandemTrainer.tandem_over(Plain)(cfg, tmp_path, tandem=made(cfg, **settings))
 
     return make
 

@@ -25,7 +25,6 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from tandem_plugin import TandemConfig, TandemRequest, TandemRules, Vocabulary
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.checks import AdmittedBatch, check_rows
 from tandem_plugin.training.rows import Row
@@ -126,7 +125,7 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def worker() -> Any:
-    made = object.__new__(in_tandem(agent_loop.AgentLoopWorker, WorkerInTandem))
+    made = object.__new__(WorkerInTandem.tandem_over(agent_loop.AgentLoopWorker))
     vocabulary = {piece: number for number, piece in enumerate(PIECES)}
     made.tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="q")),

@@ -10,7 +10,6 @@ import pytest
 from verl_stand_ins import IN_TANDEM
 
 from tandem_plugin import EngineError, RequestError
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_verl.engine import ServerInTandem
 
 
@@ -35,7 +34,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Any:
             raise EngineError("not in tandem")
 
     monkeypatch.setattr("tandem_plugin.engine.runners.check_engine", check_engine)
-    return in_tandem(Server, ServerInTandem)(IN_TANDEM)
+    return ServerInTandem.tandem_over(Server)(IN_TANDEM)
 
 
 def test_server_whose_engine_is_not_tandems_is_shut_down(server: Any) -> None:

@@ -16,7 +16,6 @@ from verl.trainer.ppo.v1 import replay_buffer
 from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 
 from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.validation import ANSWERER
@@ -175,7 +174,7 @@ class Worker:
 
 def run_one(client: Any, config: Any = IN_TANDEM, tandem: Any = None, session: int = 0) -> Any:
     """The output of a worker's loop, which asks for a schedule of its own or for none."""
-    worker = in_tandem(Worker, WorkerInTandem)(config, client)
+    worker = WorkerInTandem.tandem_over(Worker)(config, client)
     trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": False}
     params = {"extra_args": {"mine": 1, **({} if tandem is None else {"tandem": tandem})}}
     ran = worker._run_agent_loop(params, trajectory=trajectory, session_id=session, tandem_row=3)
@@ -251,7 +250,7 @@ def test_error_is_not_hidden_where_prompts_are_filtered_by_a_metric(
 
 def test_worker_of_a_run_without_the_flag_is_refused() -> None:
     with refused("verl-configuration-lost"):
-        in_tandem(Worker, WorkerInTandem)(PLAIN, Engine()).tandem_rules()
+        WorkerInTandem.tandem_over(Worker)(PLAIN, Engine()).tandem_rules()
 
 
 class Manager:
@@ -270,7 +269,7 @@ class Prompts(dict[str, Any]):
 
 
 def test_prompts_are_numbered_through_each_step_for_workers_of_ours() -> None:
-    made: Any = in_tandem(Manager, ManagerInTandem)()
+    made: Any = ManagerInTandem.tandem_over(Manager)()
     assert issubclass(made.agent_loop_workers_class.__ray_actor_class__, WorkerInTandem)
 
     def numbers(**fields: Any) -> list[int]:

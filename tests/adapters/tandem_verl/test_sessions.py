@@ -27,7 +27,7 @@ from verl_gateway import Gateway
 from verl_stand_ins import IN_TANDEM, TOKENIZER, configuration
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
-from tandem_plugin.patching.subclasses import in_tandem
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.calls import Trajectory
 from tandem_verl.configuration import prepare
@@ -106,7 +106,7 @@ class Reward:
 
 
 def worker(config: Any = IN_TANDEM, reward: Reward | None = None) -> Any:
-    made = object.__new__(in_tandem(VERLS, WorkerInTandem))
+    made = object.__new__(WorkerInTandem.tandem_over(VERLS))
     made.config, made.processor, made.distillation_enabled = config, None, False
     made.reward_loop_worker_handles = None if reward is None else [reward]
     made.mm_processor_kwargs = {}
@@ -347,9 +347,9 @@ class Prompts(dict[str, Any]):
 
 def test_users_own_manager_runs_in_tandem() -> None:
     manager = TandemAgentLoopManager.create(config=own("OwnManager"))
-    assert type(manager).__mro__[1:3] == (ManagerInTandem, OwnManager)
+    assert type(manager).__mro__[1:4] == (ManagerInTandem, Mixin, OwnManager)
     workers = manager.agent_loop_workers_class.__ray_actor_class__
-    assert workers.__mro__[1:3] == (WorkerInTandem, OwnWorker)
+    assert workers.__mro__[1:4] == (WorkerInTandem, Mixin, OwnWorker)
     for _ in range(2):
         manager.generate_sequences(Prompts(global_steps=1))
     assert manager.sent == [[1, 2], [4, 5]]

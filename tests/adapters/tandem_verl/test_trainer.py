@@ -15,7 +15,6 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
 
 from tandem_plugin import TandemRules
-from tandem_plugin.patching.subclasses import in_tandem
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAuthorship
 from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.metrics import batch_metrics
@@ -151,7 +150,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a trainer, and gives it and its TransferQueue."""
 
     def started(config: Any = IN_TANDEM, partition: str = "train") -> Any:
-        trainer = in_tandem(TrainerV1, TrainerInTandem)(prepared(config), partition)
+        trainer = TrainerInTandem.tandem_over(TrainerV1)(prepared(config), partition)
         queue = Queue(trainer._tandem.rules)
         monkeypatch.setattr("tandem_verl.trainer.queue", lambda: queue)
         return trainer, queue
@@ -162,7 +161,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("config", [IN_TANDEM, prepared(PLAIN)], ids=["not prepared", "plain"])
 def test_trainer_that_the_driver_did_not_prepare_is_refused(config: Any) -> None:
     with refused("verl-internal-trainer-mode"):
-        in_tandem(TrainerV1, TrainerInTandem)(config)
+        TrainerInTandem.tandem_over(TrainerV1)(config)
 
 
 def test_trainer_goes_on_with_a_manager_of_ours_and_one_validation_alone(start: Any) -> None:
