@@ -27,7 +27,7 @@ from tandem_plugin.plugins.selection import (
     resolver_for,
 )
 from tandem_plugin.request import TandemRequest
-from tandem_plugin.schedules import Schedule, SoloWordSchedule
+from tandem_plugin.schedules import Schedule, SoloWordSchedule, takes_training_step
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
@@ -275,6 +275,11 @@ class TandemConfig(BaseModel):
     def make_schedule(self) -> Schedule:
         """The configured schedule."""
         return make_schedule(self.schedule, self.parameters)
+
+    @property
+    def takes_training_step(self) -> bool:
+        """Whether the schedule has a parameter that follows the trainer's step."""
+        return takes_training_step(self.make_schedule())
 
     def settings(self) -> dict[str, Any]:
         """The settings as a mapping that :meth:`from_mapping` accepts.

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 from tandem_plugin.errors import ConfigError, TandemError
@@ -36,6 +38,11 @@ class Unsupported:
     unproven: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
     kind: type[TandemError] = ConfigError
+
+    @classmethod
+    def on(cls, option: str, code: str, **parts: Any) -> Unsupported:
+        """Rejects an option that is true, or a number above 0. parts: further ones of the row."""
+        return cls(option, is_on, code, **parts)
 
     @classmethod
     def broken(
@@ -89,6 +96,22 @@ def option_of(root: Any) -> Option:
         for part in name.split("."):
             value = getattr(value, part, None)
         return value
+
+    return option
+
+
+def view_of(otherwise: Option, **parts: Any) -> Option:
+    """A view of several objects: ``NAME`` is one of the parts, ``NAME.x`` its attribute.
+
+    otherwise: the view that has any other name, where a member of an enumeration is its value.
+    """
+    of_parts = option_of(SimpleNamespace(**parts))
+
+    def option(name: str) -> Any:
+        if name.partition(".")[0] in parts:
+            return of_parts(name)
+        value = otherwise(name)
+        return value.value if isinstance(value, Enum) else value
 
     return option
 

@@ -48,8 +48,8 @@ HELD_BY = {
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/utils/distributed.py",
     ],
     "tests/adapters/tandem_openrlhf/test_settings.py": [
-        "adapters/tandem_openrlhf/ray_workers.py",
         "adapters/tandem_openrlhf/train_ppo_ray.py",
+        "tandem_plugin/training/ray_workers.py",
     ],
     "tests/adapters/tandem_skyrl/test_batch.py": [
         "adapters/tandem_skyrl/experiment.py",

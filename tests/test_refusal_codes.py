@@ -44,18 +44,26 @@ def calls() -> Iterator[tuple[str, str, set[str]]]:
     """Where each code stands in the source, what is called with it, and the fields that it gets."""
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            if not isinstance(node, ast.Call) or maker(node) is None:
                 continue
             for argument in node.args:
                 match argument:
                     case ast.Constant(str() as code) if code in REFUSALS:
-                        where = f"{file.relative_to(ROOT)}:{node.lineno} {node.func.id}"
+                        where = f"{file.relative_to(ROOT)}:{node.lineno} {maker(node)}"
                         yield where, code, set(given(node))
+
+
+def maker(node: ast.Call) -> str | None:
+    """The name of what is called, or of the class of rows whose method is; None for any other."""
+    function = node.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id if function.value.id in ROWS else None
+    return function.id if isinstance(function, ast.Name) else None
 
 
 def given(node: ast.Call) -> Iterator[str]:
     for keyword in node.keywords:
-        if not isinstance(node.func, ast.Name) or node.func.id not in ROWS:
+        if maker(node) not in ROWS:
             yield keyword.arg or "**"
         elif isinstance(keyword.value, ast.Dict):
             yield from (key.value for key in keyword.value.keys if isinstance(key, ast.Constant))

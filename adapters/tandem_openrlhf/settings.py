@@ -16,4 +16,4 @@ def flags_of_command(arguments: Sequence[str], flags: Mapping[str, Mapping[str, 
     for flag, options in flags.items():
         parser.add_argument(flag, **options)
     read, _ = parser.parse_known_args(list(arguments))
-    return lambda flag: getattr(read, flag.removeprefix("--"))
+    return {f"--{name}": value for name, value in vars(read).items()}.get

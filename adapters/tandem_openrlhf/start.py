@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tandem_plugin.schedules import takes_training_step
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on
+from tandem_plugin.unsupported import Option, Unsupported
 
 SOUND_ESTIMATORS = (
     "group_norm",
@@ -64,12 +63,10 @@ _UNSUPPORTED = (
         lambda most, run: bool(most) != bool(run("tandem.images")),
         "openrlhf-images-differ",
     ),
-    Unsupported("--ds.lora.rank", is_on, "openrlhf-adapter-sync"),
+    Unsupported.on("--ds.lora.rank", "openrlhf-adapter-sync"),
     Unsupported(
         "tandem",
-        lambda tandem, run: (
-            run("--train.async_enable") and takes_training_step(tandem.make_schedule())
-        ),
+        lambda tandem, run: run("--train.async_enable") and tandem.takes_training_step,
         "openrlhf-async-training-step",
     ),
     Unsupported(
@@ -86,30 +83,19 @@ class OpenRLHFCommand(TrainerRun):
     package = "openrlhf"
     unsupported = _UNSUPPORTED
     unproven = UNPROVEN
-    resumes = False  # OpenRLHF finds its checkpoint after it has loaded the models
 
-    def __init__(self, argument: Option) -> None:
+    @classmethod
+    def of(cls, argument: Option) -> OpenRLHFCommand:
         """argument: the value of each of :data:`ARGUMENTS`."""
-        self._argument = argument
-
-    def setting(self, name: str) -> Any:
-        """The value of an argument."""
-        return self._argument(name)
-
-    def engine_option(self, name: str) -> Any:
-        """OpenRLHF has few of vLLM's arguments, under the same names."""
-        flag = f"--vllm.{name}"
-        return self._argument(flag) if flag in ARGUMENTS else None
-
-    @property
-    def model(self) -> str | None:
-        """``--actor.model_name_or_path``."""
-        name: str | None = self._argument("--actor.model_name_or_path")
-        return name
-
-    def check_adapter(self) -> None:
-        """The table rejects every adapter."""
-
-    def sampling(self) -> Mapping[str, Any]:
-        """OpenRLHF has one option in addition to the temperature."""
-        return {"--rollout.top_p": self._argument("--rollout.top_p")}
+        prefix = "--vllm."  # few of vLLM's arguments, under the same names
+        of_engine = {
+            flag.removeprefix(prefix): argument(flag) for flag in ARGUMENTS if prefix in flag
+        }
+        return cls(
+            argument,
+            of_engine.get,
+            argument("--actor.model_name_or_path"),
+            resumes=False,  # OpenRLHF finds its checkpoint after it has loaded the models
+            sampling={"--rollout.top_p": argument("--rollout.top_p")},
+            check_adapter=None,  # the table rejects every one
+        )

@@ -10,20 +10,17 @@ It prepares this process and the workers of its Ray job, checks the arguments, a
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
 import sys
 from collections.abc import Sequence
 
 from tandem_openrlhf import patches
-from tandem_openrlhf.ray_workers import start_jobs_in_tandem
 from tandem_openrlhf.settings import flags_of_command
 from tandem_openrlhf.start import ARGUMENTS, OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError
-from tandem_plugin.training.command import VARIABLE, settings_of_command
-from tandem_plugin.training.start import Start
+from tandem_plugin.training.command import settings_of_command
+from tandem_plugin.training.ray_workers import start_jobs_in_tandem
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
@@ -33,19 +30,18 @@ def prepare(config: TandemConfig) -> None:
 
     Raises :class:`EngineError` if the adapter cannot be activated.
     """
-    os.environ[VARIABLE] = json.dumps(config.settings())
     patches.put(config)
-    start_jobs_in_tandem(patches.FRAMEWORK, patches.__name__)
+    start_jobs_in_tandem(config, patches.FRAMEWORK, patches.__name__)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
         config, trainer_arguments = settings_of_command(arguments, f"python -m {_OPENRLHF}")
-        start = Start(OpenRLHFCommand, config)
+        start = OpenRLHFCommand.begin(config)
         argument = flags_of_command(trainer_arguments, ARGUMENTS)
         if not argument("--help"):
-            start.check(OpenRLHFCommand(argument))
+            start.check(OpenRLHFCommand.of(argument))
         prepare(config)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import settings_of_command
-from tandem_plugin.training.start import Start
 from tandem_skyrl.start import SkyRLSettings, warn_of_colocation
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def main(
     """
     try:
         tandem, trainer_arguments = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
-        start = Start(SkyRLSettings, tandem)
+        start = SkyRLSettings.begin(tandem)
         from skyrl.train.config import SkyRLTrainConfig
 
         from tandem_skyrl.experiment import TandemExp, run_experiment
@@ -44,7 +43,7 @@ def main(
 
         arguments = [argument for argument in trainer_arguments if not argument.startswith(_ENTRY)]
         cfg = (config or SkyRLTrainConfig).from_cli_overrides(arguments)
-        start.check(SkyRLSettings(cfg))
+        start.check(SkyRLSettings.of(cfg))
         warn_of_colocation(cfg)
     except TandemError as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -7,12 +7,10 @@ a loop over the senior's tokens (``tests/conformance/test_losses_of_skyrl.py``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tandem_plugin.training.sampling import NEUTRAL
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Unsupported, is_on, option_of
+from tandem_plugin.unsupported import Unsupported, option_of
 
 if TYPE_CHECKING:
     from skyrl.train.config import SkyRLTrainConfig
@@ -38,13 +36,13 @@ UNPROVEN = {
 _ENGINE = "generator.inference_engine."
 
 _UNSUPPORTED = (
-    Unsupported("tandem.lambda_jun", is_on, "skyrl-imitation-unsupported"),
-    Unsupported("generator.merge_stepwise_output", is_on, "skyrl-merge-unsupported"),
-    Unsupported("generator.vision_language_generator", is_on, "skyrl-images-unsupported"),
-    Unsupported("tandem.images", is_on, "skyrl-images-unsupported"),
-    Unsupported("trainer.policy.model.lora.rank", is_on, "skyrl-adapter-unsupported"),
+    Unsupported.on("tandem.lambda_jun", "skyrl-imitation-unsupported"),
+    Unsupported.on("generator.merge_stepwise_output", "skyrl-merge-unsupported"),
+    Unsupported.on("generator.vision_language_generator", "skyrl-images-unsupported"),
+    Unsupported.on("tandem.images", "skyrl-images-unsupported"),
+    Unsupported.on("trainer.policy.model.lora.rank", "skyrl-adapter-unsupported"),
     *(
-        Unsupported(key, is_on, "skyrl-setting-untested", unproven)
+        Unsupported.on(key, "skyrl-setting-untested", unproven=unproven)
         for key, unproven in (
             (f"{_ENGINE}enable_pd", "engine"),
             (f"{_ENGINE}speculative_config", "engine"),
@@ -70,36 +68,22 @@ class SkyRLSettings(TrainerRun):
     package = "skyrl"
     unsupported = _UNSUPPORTED
     unproven = UNPROVEN
-    resumes = False  # SkyRL finds its checkpoint after it has loaded the model
 
-    def __init__(self, cfg: SkyRLTrainConfig) -> None:
-        """cfg: SkyRL's settings."""
-        self._cfg = cfg
-
-    def setting(self, name: str) -> Any:
-        """A setting by its dotted name."""
-        return option_of(self._cfg)(name)
-
-    def engine_option(self, name: str) -> Any:
-        """One of ``generator.inference_engine.engine_init_kwargs``."""
-        return self._cfg.generator.inference_engine.engine_init_kwargs.get(name)
-
-    @property
-    def model(self) -> str | None:
-        """``trainer.policy.model.path``."""
-        path: str | None = self._cfg.trainer.policy.model.path
-        return path
-
-    def check_adapter(self) -> None:
-        """The table rejects every adapter."""
-
-    def sampling(self) -> Mapping[str, Any]:
-        """The training responses', with the arguments that SkyRL passes on."""
-        sampling = self._cfg.generator.sampling_params
-        names = [name for name in NEUTRAL if name != "temperature"]
-        by_name = {f"generator.sampling_params.{n}": getattr(sampling, n, None) for n in names}
-        additional = sampling.additional_kwargs or {}
-        return by_name | {f"additional_kwargs.{name}": value for name, value in additional.items()}
+    @classmethod
+    def of(cls, cfg: SkyRLTrainConfig) -> SkyRLSettings:
+        """cfg: SkyRL's settings, by whose dotted names the table has them."""
+        own, passed_on = "generator.sampling_params", cfg.generator.sampling_params
+        sampled = {f"{own}.{name}": value for name, value in vars(passed_on).items()}
+        del sampled[f"{own}.temperature"]  # the trainer's
+        additional = passed_on.additional_kwargs or {}
+        return cls(
+            option_of(cfg),
+            cfg.generator.inference_engine.engine_init_kwargs.get,
+            cfg.trainer.policy.model.path,
+            resumes=False,  # SkyRL finds its checkpoint after it has loaded the model
+            sampling=sampled | {f"additional_kwargs.{n}": value for n, value in additional.items()},
+            check_adapter=None,  # the table rejects every one
+        )
 
 
 def warn_of_colocation(cfg: SkyRLTrainConfig) -> None:

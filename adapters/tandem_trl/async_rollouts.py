@@ -14,7 +14,7 @@ import logging
 import queue
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
@@ -38,7 +38,6 @@ from tandem_plugin.training.calls import Response, StartedCall, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer, vllm_xargs
-from tandem_plugin.training.start import Start
 from tandem_trl.checkpoints import NotedCheckpoints
 from tandem_trl.start import AsyncSettings
 
@@ -218,7 +217,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         :class:`ConfigError` for invalid settings.
         """
         config = TandemConfig.from_mapping(tandem)
-        self._start = Start(AsyncSettings, config)
+        self._start = AsyncSettings.begin(config)
         if not issubclass(type(self)._loop_cls, TandemLoop):
             raise ConfigError("trl-worker-without-tandem", loop=type(self)._loop_cls.__name__)
         options = {**_of_config(args), **options}
@@ -226,7 +225,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         self._ends_of_model: tuple[int, ...] = ()
         options.setdefault("eos_token_ids", [processing_class.eos_token_id])
         sampled = {n: options[n] for n in ("top_k", "top_p", "min_p", "repetition_penalty")}
-        self._settings = AsyncSettings(args, options, model_name, sampled=sampled)
+        self._settings = AsyncSettings.of(args, options, model_name, sampled=sampled)
         self._start.check(self._settings)
         super().__init__(
             tandem=dict(tandem), model_name=model_name, processing_class=processing_class, **options
@@ -268,7 +267,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         return self._callback
 
     def _check_begin(self, model: Any, resumes: bool) -> None:
-        self._start.check(replace(self._settings, adapted=model, resumes=resumes))
+        self._start.check(self._settings.with_model(model, resumes=resumes))
         self._ends_of_model = _ends_of(model)
 
     def update_model_version(self, model_version: int) -> None:

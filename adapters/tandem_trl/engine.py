@@ -14,7 +14,6 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.images import check_pictures, collapsed
-from tandem_plugin.training.sampling import NEUTRAL
 from tandem_trl import lora
 from tandem_trl.server import start_client
 
@@ -195,9 +194,8 @@ def _start_engine(initialise: Callable[[Any], None], generation: VLLMGeneration)
 
 
 def _sampling(generation: VLLMGeneration, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """How TRL samples, by vLLM's names; arguments: of ``vllm.LLM``."""
-    sampled = {name: getattr(generation, name, None) for name in NEUTRAL}
-    options = {**sampled, **generation.generation_kwargs}
+    """How TRL samples, by vLLM's names, among others; arguments: of ``vllm.LLM``."""
+    options = {**vars(generation), **generation.generation_kwargs}
     if options["temperature"] == generation.temperature:
         del options["temperature"]
     options["logits_processors"] = arguments.get("logits_processors")

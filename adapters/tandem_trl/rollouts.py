@@ -5,16 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.in_place import put_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Response
-from tandem_plugin.training.start import Start
 from tandem_trl.batch import Batch, TRLRun
 from tandem_trl.checkpoints import note_checkpoints
 from tandem_trl.engine import Engine, TandemPrompt, answered, start_next_engine_in_tandem
@@ -44,7 +42,7 @@ class TandemRollouts:
 
     def __init__(self, config: TandemConfig, engine: Mapping[str, Any]) -> None:
         self.config, self._arguments = config, engine
-        self._start = Start(TRLSettings, config)
+        self._start = TRLSettings.begin(config)
         self._start.check_models(engine.get("model"), engine.get)
         self._settings: TRLSettings | None = None
         self._generation: VLLMGeneration | None = None
@@ -56,7 +54,7 @@ class TandemRollouts:
         self._fields: Mapping[str, Any] = {}
         """What TRL's processor made of them."""
         check_grpo_trainers_at_creation()
-        put_in_place("TRL", (), "")
+        Framework("TRL").put()
         start_next_engine_in_tandem(config, engine, self._check_model, self._engine_started)
 
     def check(
@@ -65,10 +63,10 @@ class TandemRollouts:
         """Check a trainer's settings, before a model is loaded or once more is known.
 
         kind: of the trainer. model: its name or the model itself. trainer: it, or its class before
-        it exists. options: further fields of :class:`TRLSettings`. Raises like :meth:`Start.check`.
+        it exists. options: further ones of :meth:`TRLSettings.of`. Raises like :meth:`Start.check`.
         """
         name = model if isinstance(model, str) else getattr(model, "name_or_path", None)
-        settings = kind(args, self._arguments, name, trainer, **options)
+        settings = kind.of(args, self._arguments, name, trainer, **options)
         self._start.check(settings)
         self._settings = settings
 
@@ -77,8 +75,8 @@ class TandemRollouts:
 
         The rest of its settings follows at its first rollout if a user's function calls this one.
         """
-        settings = self._settings or TRLSettings(None, self._arguments, None)
-        self._start.check(replace(settings, adapted=model, sampled=sampled))
+        settings = self._settings or TRLSettings.of(None, self._arguments, None)
+        self._start.check(settings.with_model(model, sampling=sampled))
 
     def _engine_started(self, generation: VLLMGeneration, engine: Engine | None) -> None:
         self._generation, self._engine = generation, engine

@@ -7,13 +7,17 @@ mask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on, option_of
+from tandem_plugin.unsupported import Option, Unsupported, option_of
 from tandem_trl import lora
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SOUND_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")
 
@@ -45,9 +49,9 @@ def _share_an_engine(tools: Any, settings: Option) -> bool:
     return bool(settings("vllm_tensor_parallel_size") > 1)
 
 
-_OF_EVERY_TRAINER = (Unsupported("tandem.lambda_jun", is_on, "trl-imitation-unsupported"),)
+_OF_EVERY_TRAINER = (Unsupported.on("tandem.lambda_jun", "trl-imitation-unsupported"),)
 
-_WITHOUT_IMAGES = Unsupported("tandem.images", is_on, "trl-images-untested")
+_WITHOUT_IMAGES = Unsupported.on("tandem.images", "trl-images-untested")
 """Of trainers that were not run on images."""
 
 _OF_TWO = (
@@ -91,42 +95,41 @@ class TRLSettings(TrainerRun):
 
     args: Any
     """The trainer's, such as a ``GRPOConfig``."""
-    engine: Mapping[str, Any]
-    """Arguments of ``vllm.LLM`` that override TRL's own."""
-    name: str | None
-    """The trainer's model."""
-    trainer: Any = None
+    trainer: Any
     """The trainer, or its class before it exists, which has the methods of the loss."""
-    tools: Sequence[Any] | None = None
-    adapted: Any = None
-    """The model, with or without an adapter, once it is loaded."""
-    sampled: Mapping[str, Any] = field(default_factory=dict)
-    """Sampling options by vLLM's names, once they are known."""
-    resumes: bool | None = None
 
-    def setting(self, name: str) -> Any:
-        """A setting of the trainer's arguments, or which class defines a method of the loss."""
-        if name in _LOSS_METHODS:
-            return _class_of(getattr(self.trainer, name))
-        return self.tools if name == "tools" else option_of(self.args)(name)
+    @classmethod
+    def of(
+        cls,
+        args: Any,
+        engine: Mapping[str, Any],
+        name: str | None,
+        trainer: Any = None,
+        tools: Sequence[Any] | None = None,
+        resumes: bool | None = None,
+        sampled: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """engine: arguments of ``vllm.LLM`` that override TRL's own, among them the model's name.
 
-    def engine_option(self, name: str) -> Any:
-        """An argument of ``vllm.LLM``."""
-        return self.engine.get(name)
+        name: the trainer's model. sampled: sampling options by vLLM's names, once they are known.
+        """
 
-    @property
-    def model(self) -> str | None:
-        """The engine's own model if its arguments name one."""
-        return self.engine.get("model") or self.name
+        def setting(name: str) -> Any:
+            """One of the arguments, or which class defines a method of the loss."""
+            if name in _LOSS_METHODS:
+                return _class_of(getattr(trainer, name))
+            return tools if name == "tools" else option_of(args)(name)
 
-    def check_adapter(self) -> None:
-        """Raises like :func:`~tandem_trl.lora.check_adapter`."""
-        if self.adapted is not None:
-            lora.check_adapter(self.adapted)
+        model = engine.get("model") or name
+        return cls(setting, engine.get, model, resumes, sampled or {}, None, args, trainer)
 
-    def sampling(self) -> Mapping[str, Any]:
-        """As TRL passes them on."""
-        return self.sampled
+    def with_model(self, model: Any, **known: Any) -> Self:
+        """The same once the model is loaded, with or without an adapter. known: further fields."""
+        return replace(self, check_adapter=self.adapter_check(model), **known)
+
+    def adapter_check(self, model: Any) -> Callable[[], None] | None:
+        """What checks the adapter of a model; None for no model."""
+        return None if model is None else partial(lora.check_adapter, model)
 
 
 class GRPOSettings(TRLSettings):
@@ -146,11 +149,16 @@ class AsyncSettings(TRLSettings):
 
     unsupported = (*_OF_EVERY_TRAINER, _WITHOUT_IMAGES)
 
-    def check_adapter(self) -> None:
-        """Raises like :func:`~tandem_trl.lora.check_sent_alone` as well."""
-        super().check_adapter()
-        if self.adapted is not None and self.engine.get("lora_name"):
-            lora.check_sent_alone(self.adapted, str(self.name))
+    def adapter_check(self, model: Any) -> Callable[[], None] | None:
+        """Also raises like :func:`~tandem_trl.lora.check_sent_alone`."""
+        if model is None or not self.engine_option("lora_name"):
+            return super().adapter_check(model)
+
+        def check() -> None:
+            lora.check_adapter(model)
+            lora.check_sent_alone(model, str(self.model))
+
+        return check
 
 
 def _class_of(method: Any) -> str:

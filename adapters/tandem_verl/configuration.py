@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.start import start
 from tandem_verl import trainer
 from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
 from tandem_verl.start import VerlRun
@@ -25,7 +24,7 @@ def prepare(config: DictConfig) -> None:
     incompatible with tandem.
     """
     tandem = running_config(config, "A driver")
-    start(VerlRun(config), tandem)
+    VerlRun.of(config).start(tandem)
     read_the_base(config, tandem)
     if (manager := OmegaConf.select(config, MANAGER_KEY)) not in (None, MANAGER):
         OmegaConf.update(config, OWN_MANAGER_KEY, manager, force_add=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.patching.in_place import put_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_verl.settings import tandem_node
 
@@ -37,7 +37,7 @@ class ServerInTandem(Mixin):
     engine: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        put_in_place("verl", (), "")  # requested by the engine before it starts
+        Framework("verl").put()  # requested by the engine before it starts
         super().__init__(*args, **options)
 
     async def run_server(self, *args: Any, **options: Any) -> Any:

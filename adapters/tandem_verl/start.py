@@ -6,15 +6,14 @@ The values listed as sound under a mask with holes were checked by reading verl 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, is_on, is_set
+from tandem_plugin.unsupported import Option, Unsupported
 from tandem_verl.lora import check_adapter
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ _UNSUPPORTED = (
         "trainer.use_v1", lambda value, _: value is not None and not value, "verl-trainer-not-v1"
     ),
     Unsupported(f"{_ROLLOUT}.name", lambda name, _: name != "vllm", "verl-engine-not-vllm"),
-    Unsupported(f"{_ROLLOUT}.disaggregation.enabled", is_on, "verl-disaggregation-unsupported"),
+    Unsupported.on(f"{_ROLLOUT}.disaggregation.enabled", "verl-disaggregation-unsupported"),
     Unsupported.untested("trainer.device", (None, "cuda", "cpu"), "npu"),
     Unsupported(f"{_MODEL}.lora_rank", _sends_adapter, "verl-adapter-backend-unsupported"),
     Unsupported(f"{_MODEL}.lora.rank", _sends_adapter, "verl-adapter-backend-unsupported"),
@@ -163,9 +162,11 @@ _UNSUPPORTED = (
         fields={"sound": ", ".join(_SOUND_ENGINES)},
     ),
     Unsupported(f"{_ACTOR}.strategy", _replays_r3, "verl-router-replay-untested", "router_replay"),
-    Unsupported(f"{_ACTOR}.use_prefix_grouper", is_on, "verl-mask-as-length"),
+    Unsupported.on(f"{_ACTOR}.use_prefix_grouper", "verl-mask-as-length"),
     Unsupported.untested(f"{_ACTOR}.policy_loss.loss_mode", (None, *SOUND_LOSSES), "custom_loss"),
-    Unsupported("tandem.rollouts", is_set, "verl-setting-of-openrlhf"),
+    Unsupported(
+        "tandem.rollouts", lambda folder, _: folder is not None, "verl-setting-of-openrlhf"
+    ),
 )
 """The table, in the order in which settings are checked."""
 
@@ -177,40 +178,29 @@ class VerlRun(TrainerRun):
     in_additional_config = True
     unsupported = _UNSUPPORTED
     unproven = UNPROVEN
-    resumes = False  # verl finds its checkpoint after it has loaded the model
 
-    def __init__(self, config: DictConfig) -> None:
-        """config: verl's whole configuration."""
-        self._config = config
-        self._engine = engine_options(config)
+    @classmethod
+    def of(cls, config: DictConfig) -> VerlRun:
+        """config: verl's whole configuration, by whose dotted paths the table has settings."""
+        setting, model = partial(OmegaConf.select, config), config.actor_rollout_ref.model
+        # verl's agent loops fix the penalty of repetitions at 1.
+        sampled = [
+            f"{_ROLLOUT}.{name}"
+            for name in ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
+        ]
+        return cls(
+            setting,
+            engine_options(config).get,
+            str(model.path),
+            resumes=False,  # verl finds its checkpoint after it has loaded the model
+            sampling={name: setting(name) for name in sampled},
+            check_adapter=partial(check_adapter, model),
+        )
 
     @classmethod
     def untested_version(cls) -> str:
         """Only a development version may be allowed."""
         return "development_version" if "dev" in cls.version() else ""
-
-    def setting(self, name: str) -> Any:
-        """A setting by its dotted path."""
-        value = OmegaConf.select(self._config, name)
-        return value.value if isinstance(value, Enum) else value
-
-    def engine_option(self, name: str) -> Any:
-        """An argument of vLLM, as :func:`engine_options` has it."""
-        return self._engine.get(name)
-
-    @property
-    def model(self) -> str:
-        """``actor_rollout_ref.model.path``."""
-        return str(self._config.actor_rollout_ref.model.path)
-
-    def check_adapter(self) -> None:
-        """Raises like :func:`~tandem_verl.lora.check_adapter`."""
-        check_adapter(self._config.actor_rollout_ref.model)
-
-    def sampling(self) -> Mapping[str, Any]:
-        """verl's agent loops fix the penalty of repetitions at 1."""
-        names = ("top_k", "top_p", "engine_kwargs.vllm.logits_processors")
-        return {f"{_ROLLOUT}.{name}": self.setting(f"{_ROLLOUT}.{name}") for name in names}
 
 
 def engine_options(config: DictConfig) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tandem_plugin.engine.tokenizer_check import engine_rules, shared_vocabulary
 from tandem_plugin.engine.wire import AUTHORS_PROCESSOR, TOKEN_LOG_NAME
 from tandem_plugin.errors import EngineError, RequestError, TandemError
 from tandem_plugin.files.trainers import Trainer, trainers_of_engine
-from tandem_plugin.patching.in_place import is_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.rules import ResolvedRequest
 from tandem_plugin.seeds import sample_seed
@@ -205,7 +205,7 @@ def check_settings_are_read() -> None:
     (``StatelessProcessGroup.create``), but stops at once if a request fails.
     """
     for trainer in trainers_of_engine():
-        if is_in_place(trainer.name):
+        if Framework(trainer.name).is_in_place:
             continue  # the run is in tandem; this engine is another one in its process
         if source := _dropped_settings(trainer):
             with _clients_error():

@@ -15,7 +15,7 @@ from torch import nn
 
 from tandem_plugin.engine.junior import junior_config
 from tandem_plugin.engine.layer_tensors import tensors_of
-from tandem_plugin.engine.unsupported import EngineView, Row, is_older, of
+from tandem_plugin.engine.unsupported import Row, engine_view, is_older, of
 from tandem_plugin.errors import EngineError
 from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_on, is_set
 
@@ -109,7 +109,7 @@ def check_base(vllm_config: Any, junior: Any) -> None:
         return
     from vllm import __version__
 
-    view = EngineView(lambda name: None, vllm=__version__, junior=junior, config=vllm_config)
+    view = engine_view(lambda name: None, vllm=__version__, junior=junior, config=vllm_config)
     check_supported(_OF_ADAPTERS, view)
     if is_shared(vllm_config):
         check_supported(_OF_SHARED_BASE, view)

@@ -29,7 +29,7 @@ from tandem_plugin.engine.wire import PREFIX, SPECULATIVE_PREFIX, without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.files.trainers import trainers_of_engine
 from tandem_plugin.files.unified import text_architecture
-from tandem_plugin.patching.in_place import is_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.versions import check_version
 from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.request import resembles_tandem
@@ -60,7 +60,7 @@ def create_tandem_config(
     unsupported.check_arguments(args, config)
     trainers = [trainer for trainer in trainers_of_engine() if trainer.in_engines]
     for trainer in trainers:
-        if not is_in_place(trainer.name):
+        if not Framework(trainer.name).is_in_place:
             raise EngineError(
                 "trainer-adapter-inactive", trainer=trainer.name, how=trainer.if_inactive
             )

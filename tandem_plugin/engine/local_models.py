@@ -22,7 +22,7 @@ from tandem_plugin.engine.unsupported import (
     KINDS,
     STATES,
     TESTED_HYBRIDS,
-    EngineView,
+    engine_view,
 )
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
@@ -41,8 +41,8 @@ def check_before_start(tandem: TandemConfig, senior: str | None, option: Option)
     senior: its checkpoint, None if it is not known. option: an argument of vLLM by its name, None
     if it is not set. Raises :class:`ConfigError` and :class:`EngineError`.
     """
-    view = EngineView(option, tandem, running_version("vllm"))
-    check_supported((*ARGUMENTS, *DRAFTING_ARGUMENTS), view)
+    vllm = running_version("vllm")
+    check_supported((*ARGUMENTS, *DRAFTING_ARGUMENTS), engine_view(option, tandem, vllm))
     junior = None
     if tandem.junior is not None:
         check_junior(tandem.junior)
@@ -55,7 +55,7 @@ def check_before_start(tandem: TandemConfig, senior: str | None, option: Option)
         model = LocalModel.read(senior, option("revision"), images=tandem.images)
         if model is not None and not model.architectures:
             raise EngineError("senior-architecture-missing", model=senior)
-    view = EngineView(option, tandem, view.vllm, model, model if tandem.junior is None else junior)
+    view = engine_view(option, tandem, vllm, model, model if tandem.junior is None else junior)
     check_supported((*KINDS["junior"], *KINDS["senior"], *IMAGES, *STATES), view)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from tandem_plugin.engine.unsupported import EngineView, Row
+from tandem_plugin.engine.unsupported import Row, engine_view
 from tandem_plugin.errors import EngineError
 from tandem_plugin.unsupported import Option, Unsupported, check_supported, is_on, is_set
 
@@ -125,7 +125,7 @@ def check_junior_stream(vllm_config: Any, junior: Any) -> None:
     """
     if vllm_config.additional_config["tandem"]["junior_stream"]:
         senior = vllm_config.model_config
-        view = EngineView(lambda name: None, senior=senior, junior=junior, config=vllm_config)
+        view = engine_view(lambda name: None, senior=senior, junior=junior, config=vllm_config)
         check_supported(_OF_BOTH_PASSES, view)
 
 

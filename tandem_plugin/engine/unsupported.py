@@ -1,6 +1,6 @@
 """What a tandem engine rejects at startup, rather than generate wrong tokens.
 
-Each row is read against an :class:`EngineView`. An engine's has vLLM's configuration and both
+Each row is read against an :func:`engine_view`. An engine's has vLLM's configuration and both
 models' as vLLM read them; a driver's (:mod:`tandem_plugin.engine.local_models`) has the arguments
 that a trainer will pass and the files of its machine, under the same names.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from tandem_plugin.unsupported import (
     is_on,
     is_set,
     option_of,
+    view_of,
 )
 
 Row = partial(Unsupported, kind=EngineError)
@@ -37,30 +37,21 @@ def of(name: str) -> Callable[[Option], Any]:
     return lambda option: option(name)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineView:
+def engine_view(
+    argument: Option,
+    tandem: TandemConfig | None = None,
+    vllm: str | None = None,
+    senior: Any = None,
+    junior: Any = None,
+    config: Any = None,
+) -> Option:
     """One engine as its tables know it: what is not known here is None.
 
     By the names ``senior.NAME`` and ``junior.NAME`` it has the attributes of vLLM's
     ``ModelConfig``; by ``config.NAME`` those of vLLM's finished configuration; by any other name
-    an argument of vLLM's engines.
+    an argument of vLLM's engines. vllm: its version.
     """
-
-    argument: Option
-    tandem: TandemConfig | None = None
-    vllm: str | None = None
-    """vLLM's version."""
-    senior: Any = None
-    junior: Any = None
-    config: Any = None
-
-    def __call__(self, name: str) -> Any:
-        """The value by its name."""
-        first, _, attribute = name.partition(".")
-        if first in ("tandem", "vllm", "senior", "junior", "config"):
-            value = getattr(self, first)
-            return option_of(value)(attribute) if attribute else value
-        return self.argument(name)
+    return view_of(argument, tandem=tandem, vllm=vllm, senior=senior, junior=junior, config=config)
 
 
 def architecture_of(model: Any) -> str:
@@ -472,14 +463,14 @@ def check_arguments(args: Any, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for engine arguments that are incompatible with tandem."""
     import vllm
 
-    check_supported(ARGUMENTS, EngineView(option_of(args), config, vllm.__version__))
+    check_supported(ARGUMENTS, engine_view(option_of(args), config, vllm.__version__))
     if os.environ.get("VLLM_USE_RUST_FRONTEND", "0").strip() not in ("", "0"):
         raise EngineError("rust-frontend-unsupported")
 
 
 def check_config(vllm_config: Any, tandem: TandemConfig | None = None) -> None:
     """Raise :class:`EngineError` for a finished configuration that would not run in tandem."""
-    view = EngineView(
+    view = engine_view(
         lambda name: None, tandem, senior=vllm_config.model_config, config=vllm_config
     )
     check_supported((*_CONFIG, *KINDS["senior"], _GRAPHS["senior"]), view)
@@ -493,18 +484,19 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
     import vllm
     from vllm.platforms import current_platform
 
+    senior_config = senior_model_config(vllm_config)
     arguments = vars(vllm_config.cache_config) | {"enable_lora": bool(vllm_config.lora_config)}
-    view = EngineView(
+    view = engine_view(
         arguments.get,
         TandemConfig.from_mapping(vllm_config.additional_config["tandem"]),
         vllm.__version__,
-        senior_model_config(vllm_config),
+        senior_config,
         junior,
         vllm_config,
     )
     check_supported((*KINDS["junior"], _GRAPHS["junior"], *IMAGES, *STATES), view)
     parallel = vllm_config.parallel_config
-    senior, junior_shape = (AttentionShape.of(model, parallel) for model in (view.senior, junior))
+    senior, junior_shape = (AttentionShape.of(model, parallel) for model in (senior_config, junior))
     check_attention_shapes(
         senior, junior_shape, str(current_platform.device_name), vllm.__version__
     )

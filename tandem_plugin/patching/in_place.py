@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 
 from tandem_plugin.errors import EngineError
@@ -12,30 +13,38 @@ _PLACED: dict[str, tuple[str, ...]] = {}
 """The modules that patches wait for, by framework."""
 
 
-def put_in_place(
-    framework: str, patches: Sequence[tuple[str, Callable[[ModuleType], None]]], remedy: str
-) -> None:
-    """Apply each patch when its module is imported, or now if it already was; repeatable.
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework whose processes an adapter patches, or is active in without a patch."""
 
-    patches: pairs of a module's name and its patch. remedy: how a user can fix a missing module.
-    Raises :class:`EngineError` for a missing module: its patch would wait forever.
-    """
-    names = tuple(dict.fromkeys(name for name, _ in patches))
-    if missing := missing_modules(names):
-        raise EngineError(
-            "patched-module-missing", framework=framework, module=missing[0], remedy=remedy
-        )
-    for name, patch in patches:
-        after_import(name, patch)
-    _PLACED[framework] = names
+    name: str
+    remedy: str = ""
+    """How a user can fix a missing module."""
 
+    def put(self, patches: Sequence[tuple[str, Callable[[ModuleType], None]]] = ()) -> None:
+        """Apply each patch when its module is imported, or now if it already was; repeatable.
 
-def is_in_place(framework: str) -> bool:
-    """Whether the patches were applied in this process."""
-    return framework in _PLACED
+        patches: pairs of a module's name and its patch. Raises :class:`EngineError` for a missing
+        module: its patch would wait forever.
+        """
+        names = tuple(dict.fromkeys(name for name, _ in patches))
+        if missing := missing_modules(names):
+            raise EngineError(
+                "patched-module-missing",
+                framework=self.name,
+                module=missing[0],
+                remedy=self.remedy,
+            )
+        for name, patch in patches:
+            after_import(name, patch)
+        _PLACED[self.name] = names
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the patches were applied in this process."""
+        return self.name in _PLACED
 
-def check_in_place(framework: str) -> None:
-    """Raise :class:`EngineError` if a module was imported without its patches."""
-    if missed := missed_modules(_PLACED[framework]):
-        raise EngineError("patched-module-imported", module=missed[0], framework=framework)
+    def check(self) -> None:
+        """Raise :class:`EngineError` if a module was imported without its patches."""
+        if missed := missed_modules(_PLACED[self.name]):
+            raise EngineError("patched-module-imported", module=missed[0], framework=self.name)

@@ -9,8 +9,8 @@ these checks itself.
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tandem_plugin.config import TandemConfig, setting_names
@@ -27,15 +27,19 @@ from tandem_plugin.request import resembles_tandem
 from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.sampling import warn_of_changed_sampling
-from tandem_plugin.unsupported import Option, Unproven, Unsupported, check_supported
+from tandem_plugin.unsupported import (
+    Option,
+    Unproven,
+    Unsupported,
+    check_supported,
+    view_of,
+)
 from tandem_plugin.variables import check_variables
 
-_TANDEM = "tandem"
-"""The name of tandem's settings as a whole in a table; ``tandem.p`` is one of them."""
 
-
-class TrainerRun(ABC):
-    """One run of a trainer, as its adapter describes it.
+@dataclass(frozen=True)
+class TrainerRun:
+    """One run of a trainer, as its adapter describes it: a subclass for each trainer.
 
     What is not known yet is None: a trainer whose parts know their settings at different moments is
     checked at each of them (:meth:`Start.check`).
@@ -53,6 +57,23 @@ class TrainerRun(ABC):
     """Whether tandem's settings are the run's own argument of vLLM, as with verl: an adapter with
     settings of its own puts them there, over what a run has there."""
 
+    setting: Option
+    """The trainer's own settings, by their names in the table."""
+    engine_option: Option
+    """The arguments of vLLM that the settings lead to."""
+    model: str | None
+    """The checkpoint that the senior starts from: a path, or a name on the Hub."""
+    resumes: bool | None
+    """Whether the run continues its own checkpoint, with which it is then compared.
+
+    False also where a trainer starts as if anew and finds its checkpoint later."""
+    sampling: Mapping[str, Any]
+    """How training responses are sampled, by names that end with vLLM's after a dot. Names that
+    are no sampling option's are ignored."""
+    check_adapter: Callable[[], None] | None
+    """Raises :class:`ConfigError` for an adapter (LoRA) that the engine would not have; None if
+    there is none, or if the table rejects every one."""
+
     @classmethod
     def version(cls) -> str:
         """The trainer's version; raises :class:`ConfigError` if it is not installed."""
@@ -66,34 +87,16 @@ class TrainerRun(ABC):
         """The name in :attr:`unproven` that allows other series of the trainer; may be empty."""
         return "version"
 
-    @abstractmethod
-    def setting(self, name: str) -> Any:
-        """One of the trainer's own settings, by its name in the table; None if it is not set."""
+    @classmethod
+    def begin(cls, tandem: TandemConfig) -> Start:
+        """The start of a run whose settings are not all known yet; raises like :class:`Start`."""
+        return Start(cls, tandem)
 
-    @abstractmethod
-    def engine_option(self, name: str) -> Any:
-        """An argument of vLLM that the settings lead to; None if it is not set."""
-
-    @property
-    @abstractmethod
-    def model(self) -> str | None:
-        """The checkpoint that the senior starts from: a path, or a name on the Hub."""
-
-    @property
-    @abstractmethod
-    def resumes(self) -> bool | None:
-        """Whether the run continues its own checkpoint, with which it is then compared.
-
-        False also where a trainer starts as if anew and finds its checkpoint later.
-        """
-
-    @abstractmethod
-    def check_adapter(self) -> None:
-        """Raise :class:`ConfigError` for an adapter (LoRA) that the engine would not have."""
-
-    @abstractmethod
-    def sampling(self) -> Mapping[str, Any]:
-        """How training responses are sampled, by names that end with vLLM's after a dot."""
+    def start(self, tandem: TandemConfig) -> Start:
+        """Check a run whose settings are all known; raises as :class:`Start` does."""
+        begun = self.begin(tandem)
+        begun.check(self)
+        return begun
 
 
 class Start:
@@ -125,31 +128,24 @@ class Start:
 
         Warnings, and the comparison with an earlier run, come once.
         """
-        check_supported(run.unsupported, self._view(run), self._unproven)
+        view = view_of(run.setting, tandem=self._tandem)
+        check_supported(run.unsupported, view, self._unproven)
         if not run.in_additional_config:
             _check_apart(run.engine_option("additional_config"))
-        run.check_adapter()
+        if run.check_adapter is not None:
+            run.check_adapter()
         self.check_models(run.model, run.engine_option)
         if run.resumes is not None and not self._is_noted:
             self._is_noted = True
             if not run.resumes:
                 check_start(run.model or "", self._tandem)
-        if (sampling := run.sampling()) and not self._is_warned:
+        if run.sampling and not self._is_warned:
             self._is_warned = True
-            warn_of_changed_sampling(sampling)
+            warn_of_changed_sampling(run.sampling)
 
     def check_models(self, model: str | None, engine_option: Option) -> None:
         """Raise what the engine would raise of its options and both models' files here."""
         check_before_start(self._tandem, model, engine_option)
-
-    def _view(self, run: TrainerRun) -> Option:
-        def option(name: str) -> Any:
-            node, _, setting = name.partition(".")
-            if node != _TANDEM:
-                return run.setting(name)
-            return getattr(self._tandem, setting) if setting else self._tandem
-
-        return option
 
 
 def _check_apart(additional: Any) -> None:
@@ -158,13 +154,6 @@ def _check_apart(additional: Any) -> None:
     settings = setting_names()
     if ours := [name for name in names if resembles_tandem(str(name)) or name in settings]:
         raise ConfigError("settings-beside-flag", names=", ".join(map(str, ours)))
-
-
-def start(run: TrainerRun, tandem: TandemConfig) -> Start:
-    """Check a run whose settings are all known; raises like :class:`Start` and its ``check``."""
-    started = Start(type(run), tandem)
-    started.check(run)
-    return started
 
 
 def _check_versions(trainer: type[TrainerRun], unproven: Unproven) -> None:

@@ -100,7 +100,7 @@ class TestAFunctionThatCallsTheRollouts(OfTRL):
             trl.GRPOTrainer(model, print, args, rollout_func=lambda *given: rollouts(*given))
         assert rollouts._settings is None
         rollouts._check_model(None, engine._sampling(self.generation(settings), {}))
-        rollouts._settings = GRPOSettings(args, {}, model, grpo_trainer.GRPOTrainer)
+        rollouts._settings = GRPOSettings.of(args, {}, model, grpo_trainer.GRPOTrainer)
         self.begin(rollouts, model, settings)
         return True
 

@@ -317,7 +317,7 @@ def test_settings_that_a_trainers_own_command_drops_stop_its_first_request(
     with refused("trainer-command-without-tandem", source="TANDEM_CONFIG"):
         admission.check_settings_are_read()
     (trainer,) = (trainer for trainer in trainers() if trainer.engine == engine_of)
-    in_place.put_in_place(trainer.name, (), "")
+    in_place.Framework(trainer.name).put()
     admission.check_settings_are_read()
 
 

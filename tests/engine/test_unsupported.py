@@ -9,7 +9,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.engine.unsupported import IMAGE_FAMILIES, IMAGES, KINDS, EngineView
+from tandem_plugin.engine.unsupported import IMAGE_FAMILIES, IMAGES, KINDS, engine_view
 from tandem_plugin.unsupported import check_supported
 
 QWEN = "Qwen2_5_VLForConditionalGeneration"
@@ -49,7 +49,7 @@ def check(
 ) -> None:
     settings = TandemConfig.from_mapping({"images": True} | (tandem or {}))
     models = senior or model("s"), junior or model("j")
-    view = EngineView(lambda name: None, settings, vllm, *models, config)
+    view = engine_view(lambda name: None, settings, vllm, *models, config)
     check_supported((*KINDS["senior"], *KINDS["junior"], *IMAGES), view)
 
 

@@ -83,7 +83,6 @@ def verdict(settings: list[str]) -> str:
     """Whether a launch runs, or the code and the setting with which tandem's command rejects it."""
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import TandemError
-    from tandem_plugin.training.start import Start
     from tandem_skyrl.start import SkyRLSettings
 
     try:
@@ -92,7 +91,7 @@ def verdict(settings: list[str]) -> str:
         return f"SkyRL: {type(error).__name__}"
     cfg.trainer.policy.model.path = "organisation/model"
     try:
-        Start(SkyRLSettings, TandemConfig()).check(SkyRLSettings(cfg))
+        SkyRLSettings.of(cfg).start(TandemConfig())
     except TandemError as error:
         return f"{error.code} {error.fields.get('setting', '')}"
     return "runs, with a class of settings of its own" if unknown else "runs"

@@ -66,7 +66,6 @@ def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
     from tandem_plugin import TandemConfig
     from tandem_plugin.engine.unsupported import IMAGE_FAMILIES
     from tandem_plugin.errors import ConfigError
-    from tandem_plugin.training.start import start
     from tandem_trl.start import GRPOSettings
 
     images = bool(script["images"])
@@ -87,7 +86,7 @@ def verdict(script: Mapping[str, Any]) -> tuple[str, str]:
     )
     tools = [print] if script["tools"] or script["environments"] else []
     try:
-        start(GRPOSettings(args, {}, None, GRPOTrainer, tools), TandemConfig(images=images))
+        GRPOSettings.of(args, {}, None, GRPOTrainer, tools).start(TandemConfig(images=images))
     except ConfigError as error:
         return "no", error.message.rstrip(".").split(": ")[-1]
     return "yes", f"`rollout_func=tandem_rollouts({'images=True, ' * images}...)`"

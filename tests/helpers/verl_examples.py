@@ -132,12 +132,11 @@ def reason(config: Any, images: bool) -> str:
     """
     from tandem_plugin.config import TandemConfig
     from tandem_plugin.errors import TandemError
-    from tandem_plugin.training.start import start
     from tandem_verl.start import VerlRun
 
     tandem = TandemConfig.from_mapping({"schedule": "word", "images": images})
     try:
-        start(VerlRun(config), tandem)
+        VerlRun.of(config).start(tandem)
     except TandemError as error:
         return re.split(r" was not| does not| without|: |\. ", str(error))[0]
     return ""

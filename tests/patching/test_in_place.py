@@ -13,6 +13,8 @@ from refused import refused
 
 from tandem_plugin.patching import in_place
 
+FRAMEWORK = in_place.Framework("Framework", "Install it.")
+
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -28,23 +30,23 @@ def double(module: ModuleType) -> None:
 
 
 def test_patch_is_applied_when_its_module_is_imported(module: str) -> None:
-    in_place.put_in_place("Framework", [(module, double)], "Install it.")
-    assert in_place.is_in_place("Framework")
-    assert not in_place.is_in_place("Other")
+    FRAMEWORK.put([(module, double)])
+    assert FRAMEWORK.is_in_place
+    assert not in_place.Framework("Other").is_in_place
     assert importlib.import_module(module).value == 2
-    in_place.check_in_place("Framework")
+    FRAMEWORK.check()
 
 
 def test_module_that_is_gone_stops_a_run_at_once(module: str) -> None:
     with refused("patched-module-missing", framework="Framework", module="gone_from_here"):
-        in_place.put_in_place("Framework", [("gone_from_here", double)], "Install it.")
-    assert not in_place.is_in_place("Framework")
+        FRAMEWORK.put([("gone_from_here", double)])
+    assert not FRAMEWORK.is_in_place
 
 
 def test_module_that_was_imported_past_its_patch_stops_a_run(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    in_place.put_in_place("Framework", [(module, double)], "Install it.")
+    FRAMEWORK.put([(module, double)])
     monkeypatch.setitem(sys.modules, module, ModuleType(module))
     with refused("patched-module-imported", framework="Framework", module=module):
-        in_place.check_in_place("Framework")
+        FRAMEWORK.check()

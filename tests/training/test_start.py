@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,47 +15,45 @@ from tandem_plugin import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.training import start as module
 from tandem_plugin.training.checkpoint_note import CheckpointNote
-from tandem_plugin.training.start import Start, TrainerRun, start
-from tandem_plugin.unsupported import Unsupported, is_on
+from tandem_plugin.training.start import TrainerRun
+from tandem_plugin.unsupported import Unsupported
 
 HANDOVER = {"schedule": "handover", "after": 8, "steps": 4}
 
 
-@dataclass
 class Run(TrainerRun):
-    """A trainer with a table of three rows; what it does is written to ``order``."""
+    """A trainer with a table of three rows."""
 
     package = "verl"
     unsupported = (
         Unsupported.untested("estimator", (None, "grpo"), "estimator"),
-        Unsupported("tandem.lambda_jun", is_on, "trl-imitation-unsupported"),
+        Unsupported.on("tandem.lambda_jun", "trl-imitation-unsupported"),
         Unsupported("tandem", lambda tandem, _: tandem.seed == 9, "verl-mask-as-length"),
     )
     unproven: ClassVar[Mapping[str, str]] = {"estimator": "one of your own", "version": "another"}
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    engine: Mapping[str, Any] = field(default_factory=dict)
-    name: str | None = None
-    sampled: Mapping[str, Any] = field(default_factory=dict)
-    resumes: bool | None = False
-    adapter: str = ""
 
-    def setting(self, name: str) -> Any:
-        return self.settings.get(name)
+def described(
+    settings: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    sampled: Mapping[str, Any] | None = None,
+    resumes: bool | None = False,
+    adapter: str = "",
+) -> Run:
+    """A run of that trainer."""
 
-    def engine_option(self, name: str) -> Any:
-        return self.engine.get(name)
+    def check_adapter() -> None:
+        raise ConfigError("verl-adapter-differs", what=adapter, remedy="")
 
-    @property
-    def model(self) -> str | None:
-        return self.name
-
-    def check_adapter(self) -> None:
-        if self.adapter:
-            raise ConfigError("verl-adapter-differs", what=self.adapter, remedy="")
-
-    def sampling(self) -> Mapping[str, Any]:
-        return self.sampled
+    return Run(
+        (settings or {}).get,
+        (engine or {}).get,
+        name,
+        resumes,
+        sampled or {},
+        check_adapter if adapter else None,
+    )
 
 
 def tandem(**settings: Any) -> TandemConfig:
@@ -80,16 +78,16 @@ def test_checks_come_in_one_order(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     for first in range(len(faults)):
         code = faults[first][0]
-        described: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         settings: dict[str, Any] = {}
         for _, run, own in faults[first:]:
-            described |= run
+            facts |= run
             settings |= own
         if code == "seeds-reused-by-continuation":
             (tmp_path / "config.json").unlink()
             (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
         with refused(code):
-            started(Run(**described), tandem(**settings))
+            started(described(**facts), tandem(**settings))
 
 
 @pytest.mark.parametrize(
@@ -102,36 +100,32 @@ def test_checks_come_in_one_order(tmp_path: Path) -> None:
 )
 def test_tandems_own_settings_are_in_the_table(settings: dict[str, Any], code: str) -> None:
     with refused(code):
-        started(Run(), tandem(**settings))
+        started(described(), tandem(**settings))
 
 
 def test_more_is_checked_once_more_is_known_and_warned_of_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    first = started(Run({"estimator": "own"}, resumes=None), tandem(unproven=["estimator"]))
+    first = started(described({"estimator": "own"}, resumes=None), tandem(unproven=["estimator"]))
     model = trained(tmp_path / "senior", 0)
     for sampled in ({}, {"top_k": 3}, {"top_k": 3}):
-        first.check(Run({"estimator": "own"}, sampled=sampled, resumes=True, name="a/model"))
+        first.check(described({"estimator": "own"}, sampled=sampled, resumes=True, name="a/model"))
     assert capsys.readouterr().err.count("estimator=own was not tested") == 1
     assert len(first.warnings) == 1
-    again = started(Run(sampled={"top_k": 3}, resumes=None, name="a/model"), tandem())
-    again.check(Run(sampled={"top_k": 3}, name="a/model"))
+    again = started(described(sampled={"top_k": 3}, resumes=None, name="a/model"), tandem())
+    again.check(described(sampled={"top_k": 3}, name="a/model"))
     assert capsys.readouterr().err.count("WARNING: top_k=3") == 1
     assert CheckpointNote.read(Path(model)) is not None
     with refused("trainer-setting-untested"):
-        again.check(Run({"estimator": "own"}))
+        again.check(described({"estimator": "own"}))
 
 
 def test_a_forgotten_part_of_a_description_is_a_type_error() -> None:
-    for name in TrainerRun.__abstractmethods__:
-        members = {key: value for key, value in vars(Run).items() if key != name}
-        members.pop("__dict__", None)
-        members.pop("__weakref__", None)
-        incomplete = type("Incomplete", (TrainerRun,), members)
-        if name in incomplete.__abstractmethods__:
-            with pytest.raises(TypeError, match=name):
-                incomplete()
-    assert "setting" in TrainerRun.__abstractmethods__
+    parts = {field.name: getattr(described(), field.name) for field in fields(Run)}
+    assert Run(**parts) == Run(*parts.values())
+    for name in parts:
+        with pytest.raises(TypeError, match=name):
+            Run(**{part: value for part, value in parts.items() if part != name})
 
 
 @pytest.mark.parametrize(
@@ -160,25 +154,25 @@ def test_another_series_starts_only_where_its_name_is_allowed(
     monkeypatch.setattr(Run, "untested_version", classmethod(lambda kind: name))
     if code is not None:
         with refused(code):
-            start(Run(), tandem(unproven=allowed))
+            described().start(tandem(unproven=allowed))
         return
-    start(Run(), tandem(unproven=allowed))
+    described().start(tandem(unproven=allowed))
     lines = [line.split(" is not ")[0] for line in capsys.readouterr().err.splitlines()]
     assert sorted(lines) == sorted([*said, "warning: vllm 0.33.0"])
 
 
 def test_training_step_is_the_trainers_and_no_setting() -> None:
-    started(Run(), tandem(**HANDOVER))
+    started(described(), tandem(**HANDOVER))
     with refused("training-step-set", value=3):
-        Start(Run, tandem(**HANDOVER, training_step=3))
+        Run.begin(tandem(**HANDOVER, training_step=3))
 
 
 @pytest.mark.parametrize("name", ["tandem", "tandm", "tandem_config", "junior", "seed"])
 def test_settings_that_the_adapter_would_overwrite_are_rejected(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started(Run(engine={"additional_config": {"other": 1}}), tandem())
-    run = Run(engine={"additional_config": {name: {"p": 0.3}, "other": 1}})
+    started(described(engine={"additional_config": {"other": 1}}), tandem())
+    run = described(engine={"additional_config": {name: {"p": 0.3}, "other": 1}})
     with refused("settings-beside-flag", names=name):
         started(run, tandem())
     monkeypatch.setattr(Run, "in_additional_config", True)

@@ -8,21 +8,19 @@ from __future__ import annotations
 from functools import partial
 
 from tandem_openrlhf.patches import generation, training
-from tandem_openrlhf.ray_workers import confirmed_actor
 from tandem_openrlhf.start import OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.in_place import put_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.subclasses import Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.start import Start
+from tandem_plugin.training.ray_workers import confirmed_actor
 
-__all__ = ["FRAMEWORK", "PATCHES", "REMEDY", "apply", "patches_of", "put"]
+__all__ = ["FRAMEWORK", "PATCHES", "apply", "patches_of", "put"]
 
-FRAMEWORK = "OpenRLHF"
-"""As :mod:`tandem_plugin.patching.in_place` knows it."""
-
-REMEDY = 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".'
+FRAMEWORK = Framework(
+    "OpenRLHF", 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".'
+)
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
@@ -61,7 +59,7 @@ def apply() -> None:
     with, and like :func:`put`.
     """
     config = running_config()
-    Start(OpenRLHFCommand, config)
+    OpenRLHFCommand.begin(config)
     put(config)
 
 
@@ -70,7 +68,7 @@ def put(config: TandemConfig) -> None:
 
     Raises :class:`EngineError` if a patched module is missing.
     """
-    put_in_place(FRAMEWORK, patches_of(config), REMEDY)
+    FRAMEWORK.put(patches_of(config))
 
 
 def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:

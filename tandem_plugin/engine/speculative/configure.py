@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tandem_plugin.config import AUTO, TandemConfig
 from tandem_plugin.engine.speculative.draft_choice import CANDIDATES, ranges_of
 from tandem_plugin.engine.speculative.patches import give_drafts_their_targets_ids
-from tandem_plugin.engine.unsupported import EngineView, Row, is_older, of
+from tandem_plugin.engine.unsupported import Row, engine_view, is_older, of
 from tandem_plugin.unsupported import (
     Option,
     Unsupported,
@@ -65,7 +65,7 @@ def ask_for_drafts(
     """
     import vllm
 
-    view = EngineView(option_of(args), config, vllm.__version__)
+    view = engine_view(option_of(args), config, vllm.__version__)
     check_supported(DRAFTING_ARGUMENTS, view)
     give_drafts_their_targets_ids()
     args.speculative_config = {
@@ -172,5 +172,5 @@ def check_drafting(vllm_config: VllmConfig, config: TandemConfig) -> None:
     """Raise :class:`EngineError` for a finished configuration with unverified drafting."""
     junior = vllm_config.speculative_config.draft_model_config
     senior = vllm_config.model_config
-    view = EngineView(lambda name: None, config, None, senior, junior, vllm_config)
+    view = engine_view(lambda name: None, config, None, senior, junior, vllm_config)
     check_supported(_DRAFTING, view)

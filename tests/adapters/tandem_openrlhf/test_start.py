@@ -41,7 +41,7 @@ NEWER = {"algo.advantage.estimator": "newer"}
     ],
 )
 def test_sound_arguments_pass(changes: dict[str, Any], config: Any) -> None:
-    started(OpenRLHFCommand(arguments(**changes)), config)
+    started(OpenRLHFCommand.of(arguments(**changes)), config)
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_what_does_not_go_with_tandem_is_refused_by_name(
     changes: dict[str, Any], config: Any, code: str
 ) -> None:
     with refused(code):
-        started(OpenRLHFCommand(arguments(**changes)), config)
+        started(OpenRLHFCommand.of(arguments(**changes)), config)

@@ -31,7 +31,7 @@ MODEL = str(Path(__file__).parent)  # no checkpoint
 
 
 def check_run(cfg: Any, config: TandemConfig) -> None:
-    started(SkyRLSettings(cfg), config)
+    started(SkyRLSettings.of(cfg), config)
     warn_of_colocation(cfg)
 
 

@@ -35,6 +35,7 @@ from trl_trainer import word_tokenizer
 from tandem_plugin import EngineError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.calls import Trajectory
 from tandem_plugin.training.server import VLLMServer
+from tandem_plugin.training.start import Start
 from tandem_trl import async_rollouts
 from tandem_trl.async_rollouts import (
     TandemLoop,
@@ -243,7 +244,7 @@ def test_worker_knows_every_end_of_both_models(
 ) -> None:
     """TRL counts a response that ends at an unknown id as clipped."""
     monkeypatch.setattr(VLLMServer, "check", lambda *_: None)
-    monkeypatch.setattr(async_rollouts.Start, "check", lambda self, run: None)
+    monkeypatch.setattr(Start, "check", lambda self, run: None)
     monkeypatch.setattr(AsyncRolloutWorker, "start", lambda self: None)
     monkeypatch.setattr(TandemRolloutWorker, "_of_server", lambda self, method: [[17]])
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=listed))

@@ -74,7 +74,7 @@ def begun() -> Any:
 
 
 def checked(trainer: Any, config: TandemConfig) -> Start:
-    return started(GRPOSettings(trainer.args, {}, None, trainer, trainer.tools), config)
+    return started(GRPOSettings.of(trainer.args, {}, None, trainer, trainer.tools), config)
 
 
 TOOLS: dict[str, Any] = {"tools": [print]}
@@ -386,7 +386,7 @@ def test_options_that_filter_sampled_tokens_are_told_when_the_engine_starts(
     trainer = made_trainer()
 
     def check(model: Any, sampled: Any) -> None:
-        started(GRPOSettings(trainer.args, {}, None, trainer, sampled=sampled), TandemConfig())
+        started(GRPOSettings.of(trainer.args, {}, None, trainer, sampled=sampled), TandemConfig())
 
     engine.start_next_engine_in_tandem(TandemConfig(), engine_arguments, check, lambda *_: None)
     engine._start_engine(lambda _: None, SimpleNamespace(**{"model": None, **usual, **settings}))

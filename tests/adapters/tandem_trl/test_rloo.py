@@ -170,6 +170,6 @@ def test_setting_that_does_not_go_with_tandem_is_rejected(
     trainer = type("Own", (TandemRLOOTrainer,), loss)
     with refused(code):
         started(
-            RLOOSettings(args, {}, None, trainer),
+            RLOOSettings.of(args, {}, None, trainer),
             TandemConfig.from_mapping({"schedule": "word", **settings}),
         )

@@ -200,14 +200,15 @@ def test_module_imported_past_its_patches_is_noticed(
     (tmp_path / "unseen.py").write_text("")
     log = in_a_new_process("""
 import importlib.util
-from tandem_plugin.patching.in_place import check_in_place, is_in_place, put_in_place
-put_in_place("Framework", [("unseen", lambda module: None)], "Mend it.")
-check_in_place("Framework")
+from tandem_plugin.patching.in_place import Framework
+framework = Framework("Framework", "Mend it.")
+framework.put([("unseen", lambda module: None)])
+framework.check()
 spec = importlib.util.spec_from_file_location("unseen", sys.path[0] + "/unseen.py")
 sys.modules["unseen"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["unseen"])
-print(is_in_place("Framework"), is_in_place("Other"))
-check_in_place("Framework")
+print(framework.is_in_place, Framework("Other").is_in_place)
+framework.check()
 """)
     assert "True False" in log
     assert "EngineError: unseen was imported in this process in a way" in log

@@ -54,7 +54,7 @@ def run(**overrides: Any) -> Any:
 
 
 def checked(config: Any, settings: dict[str, Any]) -> Start:
-    return started(VerlRun(config), TandemConfig.from_mapping(settings))
+    return started(VerlRun.of(config), TandemConfig.from_mapping(settings))
 
 
 ROLLOUT, ACTOR = "actor_rollout_ref.rollout", "actor_rollout_ref.actor"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.in_place import check_in_place, is_in_place
+from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.subclasses import Mixin, Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import VARIABLE, running_config, tandem_config
@@ -23,18 +24,19 @@ FAILURE = "TANDEM_NOT_READY"
 """The environment variable with the reason why a worker process could not be prepared."""
 
 
-def start_jobs_in_tandem(framework: str, patches: str) -> None:
-    """Prepare the workers of the Ray job that this process will start; repeatable.
+def start_jobs_in_tandem(config: TandemConfig, framework: Framework, patches: str) -> None:
+    """Prepare this process, and the workers of the Ray job that it will start; repeatable.
 
-    framework: as :mod:`tandem_plugin.patching.in_place` knows it. patches: as in
-    :func:`worker_hook`.
+    patches: as in :func:`worker_hook`.
 
     Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime environment of
     its own. Goes when: trainers take a runtime environment from their caller.
     """
     import ray
 
-    hook = worker_hook(running_config().settings(), patches)
+    settings = config.settings()
+    os.environ[VARIABLE] = json.dumps(settings)
+    hook = worker_hook(settings, patches)
 
     def init(
         original: Callable[..., Any],
@@ -42,7 +44,7 @@ def start_jobs_in_tandem(framework: str, patches: str) -> None:
         runtime_env: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        check_in_place(framework)
+        framework.check()
         environment = {**(runtime_env or {}), "worker_process_setup_hook": hook}
         return original(*args, runtime_env=environment, **options)
 
@@ -67,7 +69,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
     return make_ready_for_tandem
 
 
-def confirmed_actor(framework: str, name: str, ours: type[Mixin] | None = None) -> Patch:
+def confirmed_actor(framework: Framework, name: str, ours: type[Mixin] | None = None) -> Patch:
     """The patch that puts ``ours`` before a Ray actor's class and checks its worker process.
 
     Touches: ``__init__`` of the class of this name. Why: a worker that lost the hook would train on
@@ -94,15 +96,15 @@ def confirmed_actor(framework: str, name: str, ours: type[Mixin] | None = None) 
     return patch
 
 
-def check_worker(framework: str, actor: str, settings: Mapping[str, Any]) -> None:
+def check_worker(framework: Framework, actor: str, settings: Mapping[str, Any]) -> None:
     """Raise :class:`EngineError` unless this worker process was prepared for the driver's run.
 
     actor: the name of the actor class that is about to begin here. settings: the driver's.
     """
     if failure := os.environ.get(FAILURE):
         raise EngineError("worker-not-prepared", actor=actor, failure=failure.rstrip("."))
-    config = tandem_config() if is_in_place(framework) else None
+    config = tandem_config() if framework.is_in_place else None
     if config is None or config.settings() != settings:
         why = "was not prepared for it" if config is None else "has different settings"
         raise EngineError("worker-setup-hook-not-called", actor=actor, why=why)
-    check_in_place(framework)
+    framework.check()
