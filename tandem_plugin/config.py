@@ -276,6 +276,15 @@ class TandemConfig(BaseModel):
         """The configured schedule."""
         return make_schedule(self.schedule, self.parameters)
 
+    def answerer(self, named: str | None) -> Literal["senior", "team"]:
+        """Who is to answer a validation prompt; named: by the prompt itself, if it names one.
+
+        Raises :class:`ConfigError` if both are to answer and the prompt does not say who.
+        """
+        if named is None and self.validation == "both":
+            raise ConfigError("validation-answerer-unknown")
+        return "team" if (named or self.validation) == "team" else "senior"
+
     @property
     def takes_training_step(self) -> bool:
         """Whether the schedule has a parameter that follows the trainer's step."""

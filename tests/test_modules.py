@@ -44,6 +44,7 @@ HELD_BY = {
         "adapters/tandem_openrlhf/patches/loss.py",
     ],
     "tests/adapters/tandem_openrlhf/test_rollouts.py": [
+        "tandem_plugin/training/shared_calls.py",
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/bert_padding.py",
         "adapters/tandem_openrlhf/without_flash_attn/flash_attn/utils/distributed.py",
     ],

@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK, ResponseAuthorship
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 
 if TYPE_CHECKING:
     import torch
     from openrlhf.trainer.ppo_utils.experience import Experience
+
+
+JUNIOR_MASK = "junior_mask"
+"""The field of an experience with the junior's tokens to imitate, 0 or 1."""
 
 
 class OpenRLHFRun(TandemRun):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import Phase, Trajectory
+from tandem_plugin.training.calls import Trajectory
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class KeyedLabel:
     """A prompt's label on its way to the engine, with the prompt's phase and number."""
 
     label: Any
-    phase: Phase
+    phase: Literal["training", "validation"]
     prompt: int
     step: int = 0
     by_team: bool = True
@@ -33,8 +33,13 @@ class KeyedLabel:
     def trajectory(self, rules: TandemRules) -> Trajectory:
         """The trajectory of one more response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
+        validates = self.phase == "validation"
         return Trajectory.at(
-            rules, self.phase, self.prompt, sample, step=self.step, by_team=self.by_team
+            rules,
+            *(self.prompt, sample),
+            step=self.step,
+            validates=validates,
+            by_team=self.by_team,
         )
 
 
@@ -42,7 +47,7 @@ class KeyedLabel:
 class Numbering:
     """Numbers the prompts of one phase in the data loader's order."""
 
-    phase: Phase = "training"
+    phase: Literal["training", "validation"] = "training"
     next_prompt: int | None = None
     """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
     step: int = 1

@@ -4,134 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import AuthorshipError, EngineError
+from tandem_plugin.errors import EngineError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import (
-    AUTHORSHIP,
-    ResponseAuthorship,
-    bits_of,
-    ranges_of,
-)
-from tandem_plugin.training.calls import (
-    ClientDelegate,
-    NarrowedResponse,
-    Response,
-    StartedCall,
-    Trajectory,
-)
+from tandem_plugin.training.authorship_wire import ResponseAuthorship
+from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
-from tandem_plugin.training.response_authorship import Call
+from tandem_plugin.training.shared_calls import SharedCalls
 
 if TYPE_CHECKING:
     from openrlhf.utils.agent import AgentExecutorBase
     from transformers import PreTrainedTokenizerBase
-
-_RUNNING: ContextVar[Trajectory | None] = ContextVar("_RUNNING", default=None)
-"""The trajectory of the running task or of the task that began it; None in an agent's threads.
-
-A server that an agent starts as a task has the trajectory in which it was started: its calls may be
-of any other.
-"""
-
-
-@dataclass(slots=True)
-class Ended:
-    """A trajectory that has ended, and those that ran then: its calls left may be theirs."""
-
-    trajectory: Trajectory
-    waiting: list[Trajectory]
-
-
-@dataclass
-class SharedCalls:
-    """The calls of an agent that keeps the first engine it is given, and serves all prompts by it.
-
-    Which trajectory such a call belongs to is unknown until its tokens come back in a response.
-    """
-
-    running: list[Trajectory] = field(default_factory=list)
-    """The trajectories of one executor that have begun and not ended."""
-    calls: list[Call] = field(default_factory=list)
-    """The calls of no trajectory that returned, and that no response contained yet."""
-    ended: list[Ended] = field(default_factory=list)
-
-    def begin(self, trajectory: Trajectory) -> None:
-        """Note that a trajectory begins in this task."""
-        self.running.append(trajectory)
-        _RUNNING.set(trajectory)
-
-    def end(self, trajectory: Trajectory) -> None:
-        """Note that a trajectory has ended; forget calls that no running one may contain."""
-        self.running = _without(trajectory, self.running)
-        for ended in self.ended:
-            ended.waiting = _without(trajectory, ended.waiting)
-        self.ended = [ended for ended in self.ended if ended.waiting]
-        if not self.running:
-            self.calls = []
-        elif trajectory.started:  # a call may be on its way still
-            self.ended.append(Ended(trajectory, self.running))
-
-    def start(self, engines: Trajectory, prompt_ids: Sequence[int], extra: Any) -> StartedCall:
-        """The next generate call; engines: the trajectory that owns the engine it goes through.
-
-        Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
-        """
-        current = _RUNNING.get()
-        if any(trajectory is current for trajectory in self.running):
-            return current.call(prompt_ids, extra)  # type: ignore[union-attr]
-        if len({_fingerprint(trajectory) for trajectory in self.running}) != 1:
-            raise AuthorshipError("openrlhf-agent-keeps-engine")
-        is_running = any(trajectory is engines for trajectory in self.running)
-        place = engines if is_running else self.running[0]
-        return replace(place.call(prompt_ids, extra), _calls=self.calls)
-
-    def within(self, tokens: Sequence[int]) -> list[Call]:
-        """The calls of no trajectory with prompt and answer among the tokens of a response."""
-        return _within(tokens, self.calls)
-
-    def of_others(self, trajectory: Trajectory, tokens: Sequence[int]) -> list[Call]:
-        """The same of the calls in other trajectories' tasks, which a server there may have made.
-
-        Raises :class:`AuthorshipError` if such a trajectory has a different rule.
-        """
-        ended = [ended.trajectory for ended in self.ended]
-        served = []
-        for neighbour in _without(trajectory, [*self.running, *ended]):
-            calls = _within(tokens, neighbour.calls)
-            if calls and _fingerprint(neighbour) != _fingerprint(trajectory):
-                raise AuthorshipError("openrlhf-agent-keeps-engine")
-            served += calls
-        return served
-
-    def remove(self, seeds: set[int]) -> None:
-        """Remove the calls that a response contains, by their tandem seeds."""
-        trajectories = [*self.running, *(ended.trajectory for ended in self.ended)]
-        for calls in (self.calls, *(trajectory.calls for trajectory in trajectories)):
-            calls[:] = [call for call in calls if call.seed not in seeds]
-
-
-def _without(trajectory: Trajectory, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-    return [neighbour for neighbour in trajectories if neighbour is not trajectory]
-
-
-def _fingerprint(trajectory: Trajectory) -> str | None:
-    return None if trajectory.rule is None else trajectory.rule.fingerprint
-
-
-def _within(tokens: Sequence[int], calls: Sequence[Call]) -> list[Call]:
-    text = np.array(tokens, dtype=np.int64)
-    written = ((call, np.concatenate([call.prompt_ids, call.token_ids])) for call in calls)
-    return [call for call, ids in written if np.array_equal(text[: len(ids)], ids)]
 
 
 class TandemExecutor(Delegate):
@@ -230,45 +120,22 @@ def narrowed(
 
     shared: calls that may be the response's too. The facts cover the prompt too. Rollout
     log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
-    Raises like :meth:`Trajectory.narrow`, and :class:`AuthorshipError` for a response that no call
-    wrote, or one of the senior alone that a server's call in tandem wrote.
+    Raises like :meth:`SharedCalls.narrow`.
     """
-    tokens = list(response["observation_tokens"])
-    if trajectory.rule is None:
-        if not trajectory.started:
-            shared.of_others(trajectory, tokens)  # which the junior may have written
+    whole = Response.whole(
+        response["observation_tokens"],
+        response["action_ranges"],
+        response.get("rollout_log_probs"),
+    )
+    answer = shared.narrow(whole, trajectory)
+    if answer is None:
         return dict(response)
-    trained = bits_of(response["action_ranges"], len(tokens))
-    answer = Response((), tokens, trained, response.get("rollout_log_probs"))
-    narrowed_response = _explained(answer, trajectory, shared)
-    if narrowed_response.facts is not None:
-        shared.remove({seed for seed, _, _ in narrowed_response.facts.segments})
     return {
         **response,
-        "action_ranges": ranges_of(narrowed_response.mask),
-        "rollout_log_probs": narrowed_response.log_probs,
-        AUTHORSHIP: narrowed_response.wire,
+        "action_ranges": answer.ranges,
+        "rollout_log_probs": answer.log_probs,
+        **answer.columns,
     }
-
-
-def _explained(response: Response, trajectory: Trajectory, shared: SharedCalls) -> NarrowedResponse:
-    """A response of the trajectory's calls; calls in tasks of other trajectories only if needed.
-
-    So the equal answers of two prompts stay apart where each agent awaits its calls, also in tasks
-    that it starts.
-    """
-    candidates = replace(
-        trajectory, calls=[*trajectory.calls, *shared.within(response.response_ids)]
-    )
-    try:
-        return candidates.narrow([response])[0]
-    except AuthorshipError:
-        served = shared.of_others(trajectory, response.response_ids)
-        if not (served or candidates.calls):
-            raise AuthorshipError("openrlhf-response-without-call") from None
-        if not served:
-            raise
-    return replace(candidates, calls=[*candidates.calls, *served]).narrow([response])[0]
 
 
 def response_length(facts: ResponseAuthorship, most: int) -> int:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tandem_plugin.errors import EngineError
-from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import NarrowedResponse, Phase, Response, Trajectory
+from tandem_plugin.training.calls import NarrowedResponse, Response, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer
-from tandem_plugin.training.validation import Answerer, answerer_of
 
 if TYPE_CHECKING:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
@@ -50,7 +48,7 @@ class Generation:
     """The trajectories of one ``generate`` of SkyRL's."""
 
     name: str
-    answerer: Answerer | None
+    answerer: str | None
     """Who answers a validation; None in training."""
     ids: Sequence[TrajectoryID]
     trajectories: Mapping[Key, Trajectory]
@@ -110,7 +108,7 @@ class SkyRLRun(TandemRun):
         """servers: the addresses of the engines; model: the name by which they know the senior."""
         super().__init__(rules)
         self.rejects = bool(cfg.trainer.algorithm.zero_variance_filter)
-        self.answerer: Answerer | None = None
+        self.answerer: str | None = None
         """Who answers the running evaluation, if the settings do not say it."""
         self.trainer: Trainer | None = None
         self._start = str(cfg.trainer.policy.model.path)
@@ -148,7 +146,7 @@ class SkyRLRun(TandemRun):
             raise EngineError("skyrl-generation-without-place")
         step = int(place.global_step or 0)
         trains = place.training_phase == "train"
-        answerer = None if trains else answerer_of(self.config.validation, self.answerer)
+        answerer = None if trains else self.config.answerer(self.answerer)
         phase = "training" if trains else f"validation by {answerer}"
         number = self._generations[phase, step]
         self._generations[phase, step] += 1
@@ -159,20 +157,19 @@ class SkyRLRun(TandemRun):
             where = (step, number)
             if self._is_asynchronous:
                 where = ("epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
-        kind: Phase = "training" if trains else "validation"
-        by_team = answerer != "senior"
+        who = {"validates": not trains, "by_team": answerer != "senior"}
         return Generation(
             f"generation {number} of step {step}",
             answerer,
             ids,
             {
                 key_of(trajectory_id): Trajectory.at(
-                    self.rules, kind, *where, *key_of(trajectory_id), step=step, by_team=by_team
+                    self.rules, *where, *key_of(trajectory_id), step=step, **who
                 )
                 for trajectory_id in ids
             },
             {
-                key_of(trajectory_id): answer_of(row)
+                key_of(trajectory_id): self.gold(row)
                 for trajectory_id, row in zip(ids, rows or (), strict=False)
             },
         )

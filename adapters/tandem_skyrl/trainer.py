@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.patching.subclasses import Mixin
-from tandem_plugin.training.checkpoint_note import CheckpointNote
-from tandem_plugin.training.validation import answerers, dump_folder, named
 from tandem_skyrl.batch import SkyRLRun
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ class TandemTrainer(Mixin):
     def __init__(self, *arguments: Any, tandem: SkyRLRun, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._tandem = tandem
-        self._tandem_note()  # while both models are what the engines have
+        tandem.note(self._tandem_start)  # while both models are what the engines have
         tandem.trainer = self
 
     def convert_to_training_input(
@@ -60,20 +58,17 @@ class TandemTrainer(Mixin):
 
     async def eval(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         """SkyRL's evaluation by each who answers; the team's metrics begin with ``team/``."""
-        validation = self._tandem.config.validation
         metrics: dict[str, Any] = {}
-        for answerer in answerers(validation):
+        for validation in self._tandem.validations:
             trainer = copy.copy(self)
             trainer.cfg = copy.deepcopy(self.cfg)
-            trainer.cfg.trainer.export_path = dump_folder(
-                self.cfg.trainer.export_path, validation, answerer
-            )
-            self._tandem.answerer = answerer
+            trainer.cfg.trainer.export_path = validation.folder(self.cfg.trainer.export_path)
+            self._tandem.answerer = validation.answerer
             measured = await super(TandemTrainer, trainer).eval(*arguments, **options)
-            if answerer == "senior":
-                accuracy, problems = measured.get("eval/all/avg_score"), len(self.eval_dataset)
-                measured |= self._tandem.senior_alone.validated(accuracy, problems)
-            metrics |= named(measured, answerer) if validation == "both" else measured
+            measured |= validation.change(
+                measured.get("eval/all/avg_score"), len(self.eval_dataset)
+            )
+            metrics |= validation.named(measured) if validation.is_one_of_two else measured
         self._tandem.forget_validation()
         return metrics
 
@@ -96,12 +91,14 @@ class TandemTrainer(Mixin):
         """
         step, folder, *extras = super().load_checkpoints()
         if step > 0:
-            self._tandem_note().check_resumed(folder)
+            self._tandem.note(self._tandem_start).check_resumed(folder)
         return (step, folder, *extras)
 
-    def _tandem_note(self) -> CheckpointNote:
-        return self._tandem.note(str(self.cfg.trainer.policy.model.path))
+    @property
+    def _tandem_start(self) -> str:
+        """The model that the senior starts from."""
+        return str(self.cfg.trainer.policy.model.path)
 
     def _tandem_write_note(self, folder: str) -> None:
         if "://" not in folder:  # elsewhere than in files
-            self._tandem_note().write(folder)
+            self._tandem.note(self._tandem_start).write(folder)

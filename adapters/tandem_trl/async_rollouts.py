@@ -29,15 +29,12 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 )
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.wire import RPC_ENDS
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
-from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.calls import Response, StartedCall, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.server import VLLMServer, vllm_xargs
+from tandem_plugin.training.server import VLLMServer
 from tandem_trl.checkpoints import NotedCheckpoints
 from tandem_trl.start import AsyncSettings
 
@@ -88,7 +85,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         """
         sample, self._begun[group_id] = self._begun[group_id], self._begun[group_id] + 1
         trajectory = Trajectory.at(
-            self._rules, "training", self._first + group_id, sample, step=self.model_version
+            self._rules, self._first + group_id, sample, step=self.model_version
         )
         _trajectory.set(trajectory)
         messages, ids, sequences, *figures = await super()._generate_one(
@@ -116,7 +113,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         self, path: str, payload: dict[str, Any], timeout: float, max_retries: int = 3
     ) -> Any:
         """TRL's request, with the call's own; one that the server rejects is not repeated."""
-        body = {**payload, "vllm_xargs": vllm_xargs(_call.get().request)}
+        body = {**payload, "vllm_xargs": VLLMServer.xargs(_call.get().request)}
         try:
             return await super()._post(path, body, timeout, max_retries)
         except aiohttp.ClientResponseError as error:
@@ -131,7 +128,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         samples = await super()._score_group(group)
         sequences = chain.from_iterable(group.completions_sequences)
         names = [field.name for field in fields(RolloutSample)]
-        gold = answer_of({name: column[0] for name, column in group.reward_kwargs.items()})
+        gold = TandemRun.gold({name: column[0] for name, column in group.reward_kwargs.items()})
         return [
             TandemSample(
                 *(getattr(sample, name) for name in names), tandem=sequence.tandem, gold=gold
@@ -163,7 +160,7 @@ def narrowed(trajectory: Trajectory, sequences: Sequence[TrainingSequence]) -> l
             [0] * prompt + response.mask_list,
             [0.0] * prompt + list(response.log_probs or ()),
             row.rollout_id,
-            (prompt, response.wire or {}),
+            (prompt, response.columns),
         )
         for row, prompt, response in zip(
             sequences, prompts, trajectory.narrow(responses), strict=True
@@ -248,7 +245,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
             raise ConfigError("trl-worker-without-callback")
         self._server.check(self._model, self._model, self._run.rules)
         if not self._names_ends:
-            ends = {end for worker in self._of_server(RPC_ENDS) for end in worker}
+            ends = self._run.ends_of_engines(self._of_server)
             end_ids = (*self._loop_kwargs["eos_token_ids"], *self._ends_of_model, *sorted(ends))
             self._loop_kwargs["eos_token_ids"] = list(dict.fromkeys(end_ids))
         checked, self.rollout_buffer = self.rollout_buffer, self.own_queue
@@ -263,7 +260,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
         It checks the model that is trained and where a training begins; checkpoints then say how
         they were made.
         """
-        self._callback = NotedCheckpoints(self._run.note(self._model), self._check_begin)
+        self._callback = NotedCheckpoints(self._run, self._model, self._check_begin)
         return self._callback
 
     def _check_begin(self, model: Any, resumes: bool) -> None:
@@ -300,18 +297,17 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
 
         Its arrays become read-only: nothing may change between this check and the loss.
         """
-        prompt, wire = getattr(sample, "tandem", None) or (0, None)
-        facts = ResponseAuthorship.from_wire(wire)
-        if facts is None:
-            raise AuthorshipError("trl-sample-without-authorship")
+        prompt, columns = getattr(sample, "tandem", None) or (0, {})
         mask = sample.completion_mask == 1
-        row = Row(
-            name=f"A response to prompt {sample.group_id}",
-            group=f"prompt {sample.group_id}",
-            response_ids=sample.input_ids[prompt:],
-            response_mask=mask[prompt:],
-            facts=facts,
+        row = Row.received(
+            f"A response to prompt {sample.group_id}",
+            f"prompt {sample.group_id}",
+            sample.input_ids[prompt:],
+            mask[prompt:],
+            columns,
         )
+        if row.facts is None:
+            raise AuthorshipError("trl-sample-without-authorship")
         if mask[:prompt].any():
             raise AuthorshipError(
                 "trained-tokens-without-call",
@@ -320,7 +316,7 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
                 position=int(mask.argmax()) - prompt,
             )
         metrics: dict[str, Any] = self._run.admit_row(row, self._batch)
-        written = sum(stop - start for _, start, stop in facts.segments)
+        written = sum(stop - start for _, start, stop in row.facts.segments)
         share = metrics["tandem/senior_share"]
         self._report({**metrics, "tandem/senior_share": (share * written, written)})
         for array in (sample.input_ids, sample.completion_mask, sample.old_log_probs):
@@ -329,8 +325,8 @@ class TandemRolloutWorker(AsyncRolloutWorker):  # type: ignore[misc]
             text = {"input": self._decode(sample.input_ids[:prompt])}
             text["output"] = self._decode(row.response_ids)
             gold = getattr(sample, "gold", None)
-            columns = {**text, "gts": gold, "score": sample.metrics["reward"]}
-            self._written.append((row, columns))
+            score = sample.metrics["reward"]
+            self._written.append((row, {**text, "gts": gold, "score": score}))
 
     def _report(self, metrics: Mapping[str, Any]) -> None:
         """Metrics for the trainer's log; a pair is the sum of a mean and its weight."""

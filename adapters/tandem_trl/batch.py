@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.engine.wire import RPC_ENDS
-from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import NarrowedResponse, Phase, Response, Trajectory
+from tandem_plugin.training.calls import NarrowedResponse, Response, Trajectory
 from tandem_plugin.training.images import thumbnail_url
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
@@ -30,7 +28,7 @@ Ids = Sequence[int]
 class Batch:
     """The prompts of one generation; its rows are counted over all processes."""
 
-    phase: Phase
+    validates: bool
     step: int
     """The step as numbered in TRL's log; in training, the step that is generated for."""
     by_team: bool
@@ -76,19 +74,20 @@ class TRLRun(TandemRun):
         trainer = self._trainer
         trains = trainer.model.training
         step = trainer.state.global_step + trains
-        phase: Phase = "training" if trains else "validation"
+        phase = "training" if trains else "validation"
         by_team = trains or self.config.validation == "team"
+        who = {"validates": not trains, "by_team": by_team}
         generation = self._generations[phase, step]
         self._generations[phase, step] += 1
         first = trainer.accelerator.process_index * prompts
         return Batch(
-            phase,
+            not trains,
             step,
             by_team,
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.at(self.rules, phase, step, generation, row, step=step, by_team=by_team)
+                Trajectory.at(self.rules, step, generation, row, step=step, **who)
                 for row in range(first, first + prompts)
             ],
         )
@@ -104,7 +103,7 @@ class TRLRun(TandemRun):
             list(zip(prompt_ids, rows_here, strict=True))
         )
         rows = [row for _, row in responses]
-        if batch.phase == "validation":
+        if batch.validates:
             self.check_validation(rows, "team" if batch.by_team else "senior")
             self.engine_metrics(self._of_engines)  # these counts do not belong to the next step
             return
@@ -127,7 +126,7 @@ class TRLRun(TandemRun):
         if self.config.rollouts:
             small: dict[int, list[str]] = {}  # a prompt's rows have the same images
             self._of_data = gather_object(
-                [{"gts": answer_of(row), **_images_of(row, small)} for row in inputs]
+                [{"gts": self.gold(row), **_images_of(row, small)} for row in inputs]
             )
         return calculate(inputs, *arguments)
 
@@ -144,15 +143,16 @@ class TRLRun(TandemRun):
         of_evaluation = trainer._metrics["eval"]
         problems = trainer.eval_dataset
         is_single = isinstance(problems, Sized) and not isinstance(problems, Mapping)
-        if of_evaluation.get("reward") and is_single and self.config.validation == "senior":
-            change = self.senior_alone.validated(fmean(of_evaluation["reward"]), len(problems))
+        if of_evaluation.get("reward") and is_single:
+            (validation,) = self.validations  # the table rejects both
+            change = validation.change(fmean(of_evaluation["reward"]), len(problems))
             for name, value in change.items():
                 of_evaluation[name].append(value)
         return log(logs, *arguments, **options)
 
     def engine_ends(self) -> set[int]:
         """The junior's token ids that end a response besides the senior's."""
-        return {end for ends in self._of_engines(RPC_ENDS) for end in ends}
+        return self.ends_of_engines(self._of_engines)
 
     def _of_engines(self, method: str) -> Sequence[Any]:
         """What the first worker of each engine returns, in every process."""

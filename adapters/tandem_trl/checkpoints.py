@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from tandem_plugin.training.checkpoint_note import CheckpointNote
+from tandem_plugin.training.run import TandemRun
 from tandem_trl.batch import TRLRun
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ def note_checkpoints(tandem: TRLRun, trainer: GRPOTrainer) -> None:
     trainer: a ``GRPOTrainer``, before its first rollout. Raises :class:`ConfigError` as
     :meth:`CheckpointNote.check_resumed` does.
     """
-    note = tandem.note(str(trainer.model.name_or_path))
-    _begin(note, trainer.args, trainer.state)
-    trainer.add_callback(_Notes(note))
-
-
-def _begin(note: CheckpointNote, args: TrainingArguments, state: TrainerState) -> None:
-    states = state.stateful_callbacks
-    if step := state.global_step:
-        before = CheckpointNote.of_fields(states.get(_STATE, {}))
-        note.check_resumed(_resumed_folder(args, step), before)
-    states[_STATE] = asdict(note)
+    notes = _Notes(tandem, str(trainer.model.name_or_path))
+    notes.begin(trainer.args, trainer.state)
+    trainer.add_callback(notes)
 
 
 class _Notes(TrainerCallback):  # type: ignore[misc]
     """Writes the note into each checkpoint, and next to the model saved at the end."""
 
-    def __init__(self, note: CheckpointNote) -> None:
-        self._note = note
+    def __init__(self, tandem: TandemRun, start: str) -> None:
+        """start: the model that the senior starts from."""
+        self._note = tandem.note(start)
+
+    def begin(self, args: TrainingArguments, state: TrainerState) -> None:
+        """Compare a training with the one it resumes; raises :class:`ConfigError` as that does."""
+        states = state.stateful_callbacks
+        if step := state.global_step:
+            self._note.check_resumed(_resumed_folder(args, step), states.get(_STATE))
+        states[_STATE] = asdict(self._note)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
@@ -64,9 +64,9 @@ class NotedCheckpoints(_Notes):
 
     has_begun = False
 
-    def __init__(self, note: CheckpointNote, check: Callable[[Any, bool], None]) -> None:
+    def __init__(self, tandem: TandemRun, start: str, check: Callable[[Any, bool], None]) -> None:
         """check: called with the trainer's model, and whether it resumes a checkpoint."""
-        super().__init__(note)
+        super().__init__(tandem, start)
         self._check = check
 
     def on_train_begin(
@@ -79,7 +79,7 @@ class NotedCheckpoints(_Notes):
     ) -> None:
         """Raises :class:`ConfigError` as the start of a run and a note's comparison do."""
         self._check(model, bool(state.global_step))
-        _begin(self._note, args, state)
+        self.begin(args, state)
         self.has_begun = True
 
 

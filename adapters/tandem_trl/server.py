@@ -9,7 +9,7 @@ from typing import Any
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.patching.wrapping import Delegate, replaced
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.server import VLLMServer, vllm_xargs
+from tandem_plugin.training.server import VLLMServer
 
 _CONCURRENT = 64
 """Requests at a time: as many as TRL's client sends where it sends one for each prompt."""
@@ -33,7 +33,7 @@ class TandemClient(Delegate):
             body = dict(generation_kwargs or {})
             request = getattr(prompt, "request", None)
             if request is not None:  # otherwise a call from elsewhere, which is not in tandem
-                body["vllm_xargs"] = {**body.get("vllm_xargs", {}), **vllm_xargs(request)}
+                body["vllm_xargs"] = {**body.get("vllm_xargs", {}), **VLLMServer.xargs(request)}
             answer: dict[str, list[Any]] = self._target.generate(
                 prompts=[list(prompt)], generation_kwargs=body, **sampling
             )

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAuthorship
-from tandem_plugin.training.metrics import graded
 from tandem_plugin.training.rows import Row, dumped_columns
 
 if TYPE_CHECKING:
@@ -36,15 +34,13 @@ def rows_of_keys(batch: KVBatchMeta, tq: ModuleType) -> list[Row]:
         for fields_of_row in data.get("extra_fields").tolist()
     ]
     return [
-        Row(
-            facts=ResponseAuthorship.from_wire(extra.get(AUTHORSHIP)),
-            name=f"Row {key}",
-            group=str(key).rsplit("_", 2)[0],
-            response_ids=responses,
-            response_mask=response_mask.astype(np.bool_),
-            loss_mask=None if loss_mask is None else loss_mask.astype(np.bool_),
-            error=extra.get(ERROR),
-            graded=graded(extra.get("reward_extra_info")),
+        Row.received(
+            f"Row {key}",
+            str(key).rsplit("_", 2)[0],
+            responses,
+            response_mask.astype(np.bool_),
+            extra,
+            None if loss_mask is None else loss_mask.astype(np.bool_),
         )
         for key, responses, response_mask, loss_mask, extra in zip(
             batch.keys, *map(column, fields[:3]), extras, strict=True

@@ -18,7 +18,6 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from tandem_plugin.patching.subclasses import Mixin
-from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 from tandem_plugin.training.rows import Row
 
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
     from transfer_queue import KVBatchMeta
     from verl.workers.engine import BaseEngine
+
+JUNIOR_MASK = "junior_mask"
+"""The column with the junior's tokens to imitate, 0 or 1."""
 
 LAMBDA_JUN = "tandem_lambda_jun"
 """The weight of the junior-imitation term, among a batch's settings on its way to the workers."""

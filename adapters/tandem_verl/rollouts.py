@@ -11,10 +11,9 @@ from omegaconf import OmegaConf
 from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR
-from tandem_plugin.training.calls import ClientDelegate, Phase, Response, Trajectory
+from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
-from tandem_plugin.training.validation import ANSWERER, answerer_of
+from tandem_plugin.training.rows import Row
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
 if TYPE_CHECKING:
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 ROW = "tandem_row"
 """The batch column that numbers the prompts of one step."""
+
+ANSWERER = "tandem_answerer"
+"""The batch column that names who answers a validation prompt."""
 
 
 class TandemClient(ClientDelegate):
@@ -68,7 +70,7 @@ def narrow(outputs: Sequence[AgentLoopOutput], trajectory: Trajectory) -> None:
         if narrowed.facts is not None:
             output.response_mask = narrowed.mask_list
             output.response_logprobs = narrowed.log_probs
-            output.extra_fields[AUTHORSHIP] = narrowed.wire
+            output.extra_fields.update(narrowed.columns)
 
 
 def make_trajectory(
@@ -83,13 +85,12 @@ def make_trajectory(
     answers it although it should.
     """
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
-    answerer = sample.get(ANSWERER)
-    by_team = not validate or answerer_of(rules.config.validation, answerer) == "team"
+    by_team = not validate or rules.config.answerer(sample.get(ANSWERER)) == "team"
     if ROW not in sample:
         raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
-    phase: Phase = "validation" if validate else "training"
-    return Trajectory.at(rules, phase, step, "row", row, session, step=step, by_team=by_team)
+    place = (step, "row", row, session)
+    return Trajectory.at(rules, *place, step=step, validates=validate, by_team=by_team)
 
 
 class WorkerInTandem(Mixin):
@@ -185,7 +186,7 @@ def _failed_output(error: TandemError, config: DictConfig) -> AgentLoopOutput:
         reward_score=score,
         metrics=AgentLoopMetrics(),
         extra_fields={
-            ERROR: f"{type(reported).__name__}: {reported}",
+            **Row.failure(reported),
             "reward_extra_info": {metric: score} if metric else {},
             "turn_scores": [],
             "tool_rewards": [],

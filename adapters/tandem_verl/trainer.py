@@ -12,21 +12,13 @@ from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.validation import (
-    ANSWERED_BY,
-    ANSWERER,
-    Answerer,
-    answerers,
-    dump_folder,
-    named,
-)
+from tandem_plugin.training.validation import Validation
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
 from tandem_verl.keep_seniors import accuracy_of
-from tandem_verl.rollouts import ROW, ManagerInTandem
+from tandem_verl.rollouts import ANSWERER, ROW, ManagerInTandem
 from tandem_verl.settings import OUR_MODE, running_config, tandem_node
 from tandem_verl.start import TOKEN_ESTIMATORS, check_prompts
 
@@ -65,7 +57,7 @@ def started_run(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> Tande
 class AddressedPrompts(Delegate):
     """verl's loader of validation prompts, with two more columns: who is to answer, and numbers."""
 
-    def __init__(self, batches: Collection[dict[str, Any]], answerer: Answerer) -> None:
+    def __init__(self, batches: Collection[dict[str, Any]], answerer: str) -> None:
         super().__init__(batches)
         self._answerer = answerer
         self.count = 0
@@ -95,8 +87,8 @@ class TrainerInTandem(Mixin):
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
-    _tandem_answerer: Answerer | None = None
-    """Who answers the current validation; None at any other time."""
+    _tandem_validation: Validation | None = None
+    """The current pass of a validation; None at any other time."""
 
     def __init__(self, config: DictConfig, *arguments: Any, **options: Any) -> None:
         restore_mode(config)
@@ -131,8 +123,9 @@ class TrainerInTandem(Mixin):
             loss.replace_workers(self.role_worker_mapping)
 
     @property
-    def _tandem_note(self) -> CheckpointNote:
-        return self._tandem.note(str(self.config.actor_rollout_ref.model.path))
+    def _tandem_start(self) -> str:
+        """The model that the senior starts from."""
+        return str(self.config.actor_rollout_ref.model.path)
 
     def _tandem_checkpoint(self) -> Path:
         """The folder of the current step's checkpoint."""
@@ -140,7 +133,7 @@ class TrainerInTandem(Mixin):
 
     def _load_checkpoint(self) -> None:
         """Compare the run's settings with those of the checkpoint that it resumes."""
-        note = self._tandem_note  # while both models are what the engines have
+        note = self._tandem.note(self._tandem_start)  # while both models are what the engines have
         super()._load_checkpoint()
         if self.global_steps:
             by_path = self.config.trainer.resume_mode == "resume_path"
@@ -149,7 +142,7 @@ class TrainerInTandem(Mixin):
 
     def _save_checkpoint(self) -> None:
         """Put the run's settings into the checkpoint first: a callback may take things from it."""
-        self._tandem_note.write(self._tandem_checkpoint())
+        self._tandem.note(self._tandem_start).write(self._tandem_checkpoint())
         super()._save_checkpoint()
 
     def _tandem_servers(self) -> list[Any]:
@@ -182,7 +175,9 @@ class TrainerInTandem(Mixin):
         rows = rows_of_keys(batch, queue())
         metrics: dict[str, float] = {}
         if validates:
-            self._tandem.check_validation(rows, self._tandem_answerer)
+            validation = self._tandem_validation
+            answerer = None if validation is None else validation.answerer
+            self._tandem.check_validation(rows, answerer)
         else:
             metrics = {**self._tandem.admit(rows), **self._tandem_engine_metrics()}
         folder = "validation_data_dir" if validates else "rollout_data_dir"
@@ -227,25 +222,23 @@ class TrainerInTandem(Mixin):
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:
-            for answerer in answerers(self._tandem.config.validation):
-                self._tandem_answerer = answerer
-                addressed = self.val_dataloader = AddressedPrompts(prompts, answerer)
+            for validation in self._tandem.validations:
+                self._tandem_validation = validation
+                addressed = AddressedPrompts(prompts, validation.answerer)
+                self.val_dataloader = addressed
                 measured = super()._validate()
-                if answerer == "senior":
-                    accuracy = accuracy_of(measured)
-                    measured |= self._tandem.senior_alone.validated(accuracy, addressed.count)
-                metrics |= named(measured, answerer)
+                change = validation.change(accuracy_of(measured), addressed.count)
+                metrics |= validation.named(measured | change)
         finally:
-            self._tandem_answerer, self.val_dataloader = None, prompts
+            self._tandem_validation, self.val_dataloader = None, prompts
         self._tandem_engine_metrics()  # the team's counts here do not belong to the next step
         return metrics
 
     def _dump_generations(self, **dump: Any) -> Any:
         keys = dump["reward_extra_infos_dict"].get("uid", [])
         dump = dumped_with(dump, [self._tandem_rows.pop(key, None) for key in keys])
-        if (answerer := self._tandem_answerer) is not None:
-            column = {ANSWERED_BY: [answerer] * len(dump["inputs"])}
+        if (validation := self._tandem_validation) is not None:
+            column = validation.columns(len(dump["inputs"]))
             dump["reward_extra_infos_dict"] = {**dump["reward_extra_infos_dict"], **column}
-            validation = self._tandem.config.validation
-            dump["dump_path"] = dump_folder(dump["dump_path"], validation, answerer)
+            dump["dump_path"] = validation.folder(dump["dump_path"])
         return super()._dump_generations(**dump)

@@ -31,15 +31,6 @@ def bits_of(ranges: Iterable[Sequence[int]], length: int) -> NDArray[np.bool_]:
 AUTHORSHIP = "tandem"
 """The column with a response's :class:`ResponseAuthorship`."""
 
-JUNIOR_MASK = "junior_mask"
-"""The column with the junior's tokens to imitate, 0 or 1, in runs with ``lambda_jun``."""
-
-ERROR = "tandem_error"
-"""Why a trajectory failed in tandem: the trainer process stops."""
-
-GRADED = "outcome_"
-"""The prefix of the outcome flags, 0.0 or 1.0, of tandem's reward."""
-
 
 Range = tuple[int, int]
 

@@ -21,7 +21,12 @@ from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.request import OFF
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.seeds import derive_seed, sample_seed
-from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
+from tandem_plugin.training.authorship_wire import (
+    AUTHORSHIP,
+    ResponseAuthorship,
+    bits_of,
+    ranges_of,
+)
 from tandem_plugin.training.response_authorship import Call, author_response
 from tandem_plugin.training.rows import Row
 
@@ -98,6 +103,16 @@ class Response:
     log_probs: Sequence[float] | None = None
     """Of the engine, one per token; None if the loop returned none."""
 
+    @classmethod
+    def whole(
+        cls,
+        token_ids: Sequence[int],
+        ranges: Sequence[tuple[int, int]],
+        log_probs: Sequence[float] | None,
+    ) -> Response:
+        """Of a trainer whose responses contain their prompts; ranges: (start, stop) to train."""
+        return cls((), token_ids, bits_of(ranges, len(token_ids)), log_probs)
+
 
 @dataclass(frozen=True, slots=True)
 class NarrowedResponse:
@@ -118,9 +133,14 @@ class NarrowedResponse:
         return values
 
     @property
-    def wire(self) -> dict[str, Any] | None:
-        """The facts as they are sent with the response; None if there are none."""
-        return None if self.facts is None else self.facts.to_wire()
+    def ranges(self) -> list[tuple[int, int]]:
+        """(start, stop) of the tokens to train."""
+        return ranges_of(self.mask)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The facts as they are sent with the response, by their column; empty without any."""
+        return {} if self.facts is None else {AUTHORSHIP: self.facts.to_wire()}
 
     def row(self, name: str, group: str) -> Row:
         """The response as a row of a batch. name: in error messages. group: of its siblings."""
@@ -146,16 +166,17 @@ class Trajectory:
     def at(
         cls,
         rules: TandemRules,
-        phase: Phase,
         *numbers: int | str,
         step: int,
+        validates: bool = False,
         by_team: bool = True,
     ) -> Trajectory:
         """The response at a :class:`Place` of a run with these rules.
 
-        step: the trainer's, which a schedule may depend on. by_team: whether the junior writes.
+        step: the trainer's, which a schedule may depend on. validates: whether the response is
+        for a validation. by_team: whether the junior writes.
         """
-        place = Place(phase, numbers)
+        place = Place("validation" if validates else "training", numbers)
         return cls(
             rules.for_step(step) if by_team else None,
             partial(place.seed, rules.config.seed),

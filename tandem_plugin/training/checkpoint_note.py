@@ -126,23 +126,24 @@ class CheckpointNote:
             "fingerprint": self.fingerprint,
         }
 
-    def check_resumed(self, folder: str | Path, before: CheckpointNote | None = None) -> None:
+    def check_resumed(self, folder: str | Path, before: Mapping[str, Any] | None = None) -> None:
         """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
 
-        before: the checkpoint's note, if it is known without the folder. Raises
+        before: the fields of the checkpoint's note, if they are known without the folder. Raises
         :class:`ConfigError` if the junior would be another model although no setting says so: the
         one that the senior now starts from, or what has taken the junior's place.
         """
-        before = before or CheckpointNote.read(Path(folder))
-        if before is None:
+        noted = CheckpointNote.of_fields(before) if before else None
+        noted = noted or CheckpointNote.read(Path(folder))
+        if noted is None:
             print(
                 f"tandem: the checkpoint {str(folder)!r} has no {NOTE}: it does not say whether, "
                 "and with which settings, tandem wrote it.",
                 flush=True,
             )
             return
-        self._check_junior(folder, before)
-        if changes := self.changes(before):
+        self._check_junior(folder, noted)
+        if changes := self.changes(noted):
             print(
                 f"tandem: resuming {str(folder)!r} with changes: {'; '.join(changes)}", flush=True
             )

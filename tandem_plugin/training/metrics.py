@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tandem_plugin._draws import response_draws
 from tandem_plugin.engine.wire import DraftStats, MeasureSums
 from tandem_plugin.schedules.alone import ALONE
-from tandem_plugin.training.authorship_wire import GRADED, ResponseAuthorship, bits_of
-from tandem_plugin.training.rows import Row
+from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of
+from tandem_plugin.training.rows import GRADED, Row
 
 
 def batch_metrics(rows: Sequence[Row]) -> dict[str, float]:
@@ -91,14 +91,6 @@ def _is_alone(facts: ResponseAuthorship) -> bool:
 def _prompts_without_senior(rows: Sequence[Row]) -> int:
     trained = {row.group for row in rows if row.response_mask.any()}
     return len({row.group for row in rows} - trained)
-
-
-def graded(reward: Any) -> dict[str, float]:
-    """The outcome flags among what a reward function returned."""
-    if not isinstance(reward, Mapping):
-        return {}
-    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
-    return {name: float(value) for name, value in flags.items() if value is not None}
 
 
 def grading_metrics(rows: Sequence[Row]) -> dict[str, float]:

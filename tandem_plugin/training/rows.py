@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem_plugin.files import write_file
-from tandem_plugin.training.authorship_wire import ResponseAuthorship
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
+
+_ERROR = "tandem_error"
+"""The column with why a trajectory failed in tandem: the trainer process stops."""
+
+GRADED = "outcome_"
+"""The prefix of the outcome flags, 0.0 or 1.0, of tandem's reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,37 @@ class Row:
     error: str | None = None
     graded: Mapping[str, float] = field(default_factory=dict)
     """The outcome of grading, if tandem's own reward graded it: see :data:`GRADED`."""
+
+    @classmethod
+    def received(
+        cls,
+        name: str,
+        group: str,
+        response_ids: NDArray[np.int64],
+        response_mask: NDArray[np.bool_],
+        columns: Mapping[str, Any],
+        loss_mask: NDArray[np.bool_] | None = None,
+    ) -> Row:
+        """A row whose facts, error and grading are in the columns that came with its response.
+
+        columns: those of :attr:`NarrowedResponse.columns`, or of :meth:`failure`, among others.
+        Raises :class:`AuthorshipError` for facts from a different version of this package.
+        """
+        return cls(
+            name,
+            group,
+            response_ids,
+            response_mask,
+            ResponseAuthorship.from_wire(columns.get(AUTHORSHIP)),
+            loss_mask,
+            columns.get(_ERROR),
+            _graded(columns.get("reward_extra_info")),
+        )
+
+    @staticmethod
+    def failure(error: Exception) -> dict[str, str]:
+        """The columns that carry a trajectory's error to the trainer process, to be raised."""
+        return {_ERROR: f"{type(error).__name__}: {error}"}
 
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
@@ -68,6 +105,14 @@ _COLUMNS = (
     "tandem_segments",
     "tandem_unknown",
 )
+
+
+def _graded(reward: Any) -> dict[str, float]:
+    """The outcome flags among what a reward function returned."""
+    if not isinstance(reward, Mapping):
+        return {}
+    flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
+    return {name: float(value) for name, value in flags.items() if value is not None}
 
 
 def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.wire import RPC_DRAFT_STATS, RPC_MEASURES, DraftStats, MeasureSums
+from tandem_plugin.engine.wire import (
+    RPC_DRAFT_STATS,
+    RPC_ENDS,
+    RPC_MEASURES,
+    DraftStats,
+    MeasureSums,
+)
 from tandem_plugin.errors import EngineError
 from tandem_plugin.files.checkpoints import mark_of
+from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.schedules import TRAINING_STEP, schedule_parameters
 from tandem_plugin.training.checkpoint_note import CheckpointNote
@@ -25,8 +32,7 @@ from tandem_plugin.training.checks import (
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import EngineLog, batch_metrics, counters_of_engines
 from tandem_plugin.training.rows import Row, write_step
-from tandem_plugin.training.senior_alone import SeniorAlone
-from tandem_plugin.training.validation import Answerer
+from tandem_plugin.training.validation import validations
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -74,7 +80,8 @@ class TandemRun:
         self._measuring = EngineLog(MeasureSums)
         self._marks: dict[str, str | None] = {}
         self._is_warned = False
-        self.senior_alone = SeniorAlone()
+        self.validations = validations(self.config.validation)
+        """The passes of each validation."""
 
     @classmethod
     def start(cls, rules: TandemRules, *arguments: Any) -> Self:
@@ -137,8 +144,11 @@ class TandemRun:
         self._singly.check(row, batch)
         return batch_metrics([row])
 
-    def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
-        """Raise unless a validation's trajectories succeeded and the intended author answered."""
+    def check_validation(self, rows: Sequence[Row], answerer: str | None) -> None:
+        """Raise unless a validation's trajectories succeeded and the intended author answered.
+
+        answerer: of the pass; None if no pass is running.
+        """
         check_validation_rows(rows, answerer == "team", self.rules)
 
     def check_update(self, rows: Sequence[Row]) -> None:
@@ -167,6 +177,18 @@ class TandemRun:
         if self.config.measure_every or self.config.partner_logprobs:
             metrics |= self._measuring.step(counters(RPC_MEASURES))
         return metrics
+
+    def ends_of_engines(self, counters: Callable[[str], Sequence[Any]]) -> set[int]:
+        """The junior's token ids that end a response besides the senior's.
+
+        counters: as of :meth:`engine_metrics`.
+        """
+        return {end for ends in counters(RPC_ENDS) for end in ends}
+
+    @staticmethod
+    def gold(row: Mapping[str, Any]) -> Any:
+        """The right answer in a row of a data set, for dumps; None in a row without one."""
+        return answer_of(row)
 
     def metrics_of_actors(self, actors: Sequence[Any]) -> dict[str, float]:
         """The same of the engines in Ray's actors, always in the same order.

@@ -27,19 +27,19 @@ _REJECTED = "request-rules-differ"
 """The code with which an engine in tandem rejects a request made for other rules."""
 
 
-def vllm_xargs(request: Mapping[str, Any] | str) -> dict[str, str]:
-    """The field ``vllm_xargs`` of a body; request: :attr:`StartedCall.request`.
-
-    vLLM's server accepts no mappings there.
-    """
-    return {"tandem": request if isinstance(request, str) else json.dumps(request)}
-
-
 @dataclass(frozen=True, slots=True)
 class VLLMServer:
     """One server by its address, which may end with a slash."""
 
     url: str
+
+    @staticmethod
+    def xargs(request: Mapping[str, Any] | str) -> dict[str, str]:
+        """The field ``vllm_xargs`` of a body; request: :attr:`StartedCall.request`.
+
+        vLLM's server accepts no mappings there.
+        """
+        return {"tandem": request if isinstance(request, str) else json.dumps(request)}
 
     def send(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, str]:
         """The status and the text of an answer; body: None to GET.
@@ -98,7 +98,7 @@ def _check_rules(server: VLLMServer, model: str, rules: TandemRules) -> None:
 
 
 def _complete(server: VLLMServer, model: str, tandem: Mapping[str, Any]) -> tuple[int, str]:
-    body = {"model": model, "prompt": [0], "max_tokens": 1, "vllm_xargs": vllm_xargs(tandem)}
+    body = {"model": model, "prompt": [0], "max_tokens": 1, "vllm_xargs": server.xargs(tandem)}
     return server.send("/v1/completions", body)
 
 

@@ -50,7 +50,7 @@ def facts_of_two_turns() -> ResponseAuthorship:
 
 def test_facts_name_the_runs_junior() -> None:
     rules = TandemRules(TandemConfig.from_mapping({"junior": "a/b"}), VOCABULARY)
-    trajectory = Trajectory.at(rules, "training", 3, step=0)
+    trajectory = Trajectory.at(rules, 3, step=0)
     facts = trajectory.facts(PROMPT, FIRST, [0] * len(FIRST))
     assert facts is not None
     assert ResponseAuthorship.from_wire(json.loads(json.dumps(facts.to_wire()))) == facts
@@ -73,7 +73,7 @@ def test_row_of_a_narrowed_response_is_admitted() -> None:
 @pytest.mark.parametrize("step", [1, 3])
 def test_request_record_and_check_have_the_trainers_step(step: int) -> None:
     rules = TandemRules(TandemConfig.from_mapping(ANNEALED), VOCABULARY)
-    trajectory = Trajectory.at(rules, "training", step, step=step)
+    trajectory = Trajectory.at(rules, step, step=step)
     call = trajectory.call(PROMPT)
     # The engine has the settings of the run, which do not know the step.
     chosen = rules.for_request(call.request)
@@ -200,7 +200,8 @@ def test_narrowed_response_trains_the_senior_and_its_log_probs_are_zero_elsewher
     assert 0 < sum(narrowed.mask_list) < sum(MASK)
     kept = zip(log_probs, narrowed.mask_list, strict=True)
     assert narrowed.log_probs == [value if bit else 0.0 for value, bit in kept]
-    assert narrowed.wire == facts.to_wire()
+    assert narrowed.columns == {"tandem": facts.to_wire()}
+    assert narrowed.ranges == ranges_of(narrowed.mask)
     assert two_turns().narrow([Response(PROMPT, RESPONSE, MASK)])[0].log_probs is None
     with refused("rollout-logprobs-count-differs", log_probs=3, tokens=14):
         two_turns().narrow([Response(PROMPT, RESPONSE, MASK, [0.0] * 3)])
@@ -210,7 +211,8 @@ def test_senior_alone_keeps_what_the_loop_would_train() -> None:
     alone = Trajectory(None, lambda call: 100)
     (narrowed,) = alone.narrow([Response(PROMPT, [5, 6], [0, 1], [-1.0, -2.0])])
     assert (narrowed.mask_list, narrowed.log_probs) == ([0, 1], [-1.0, -2.0])
-    assert narrowed.facts is narrowed.wire is None
+    assert narrowed.facts is None
+    assert narrowed.columns == {}
 
 
 def test_each_of_several_responses_of_a_trajectory_has_a_seed_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,6 @@ from tandem_plugin.training.authorship_wire import ResponseAuthorship, ranges_of
 from tandem_plugin.training.metrics import (
     EngineLog,
     batch_metrics,
-    graded,
     grading_metrics,
     metrics_together,
 )
@@ -101,9 +101,14 @@ def test_prompts_are_counted_by_what_is_trained_of_their_responses() -> None:
     assert batch_metrics(rows)["tandem/prompts_without_senior"] == 2
 
 
+def graded(columns: Mapping[str, Any]) -> Mapping[str, float]:
+    """The outcome of grading in a row that was received with these columns."""
+    return Row.received("Row 0", "a", np.zeros(1, np.int64), np.ones(1, np.bool_), columns).graded
+
+
 def test_outcomes_of_tandems_reward_are_shares_and_another_has_none() -> None:
     responses = [r"\boxed{5}", r"\boxed{5}", r"\boxed{6}", "none"]
-    rewards = [graded(compute_score("s", response, "5")) for response in responses]
+    rewards = [graded({"reward_extra_info": compute_score("s", text, "5")}) for text in responses]
     assert grading_metrics([replace(row([True]), graded=one) for one in rewards]) == {
         "grading/copied": 0.0,
         "grading/correct": 0.5,
@@ -112,7 +117,7 @@ def test_outcomes_of_tandems_reward_are_shares_and_another_has_none() -> None:
         "grading/no_answer": 0.25,
         "grading/timeout": 0.0,
     }
-    assert graded({"acc": 1.0, "score": 1.0}) == graded(None) == {}
+    assert graded({"reward_extra_info": {"acc": 1.0, "score": 1.0}}) == graded({}) == {}
     assert grading_metrics([row([True])]) == {}
 
 

@@ -15,12 +15,15 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.senior_alone import SeniorAlone
-from tandem_plugin.training.validation import ANSWERER, answerers, named
+from tandem_plugin.training.validation import validations
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience
     from torch.utils.data import DataLoader
+
+
+ANSWERER = "tandem_answerer"
+"""The attribute of an evaluated sample that names who answered."""
 
 
 class Engine(Mixin):
@@ -69,7 +72,8 @@ class Generator(Mixin):
     def generate_eval_samples(self, **options: Any) -> Any:
         training, samples = self.numbering, []
         try:
-            for answerer in answerers(running_config().validation):
+            for validation in self._tandem.validations:
+                answerer = validation.answerer
                 self.numbering = training.validating(by_team=answerer == "team")
                 answered = super().generate_eval_samples(**options)
                 rows = [
@@ -123,7 +127,7 @@ class NamedMetrics:
     """
 
     def __init__(self) -> None:
-        self._alone = SeniorAlone()
+        self._validations = validations("both")
 
     def __call__(
         self,
@@ -135,12 +139,13 @@ class NamedMetrics:
     ) -> dict[str, float]:
         """The metrics of each who answered."""
         metrics: dict[str, float] = {}
-        for answerer in answerers("both"):
-            answered = [sample for sample in samples if getattr(sample, ANSWERER) == answerer]
+        for validation in self._validations:
+            answered = [
+                sample for sample in samples if getattr(sample, ANSWERER) == validation.answerer
+            ]
             if answered:
-                metrics |= named(original(loader, answered, *arguments, **options), answerer)
-            if answered and answerer == "senior":
+                metrics |= validation.named(original(loader, answered, *arguments, **options))
                 rewards = [float(sample.rewards[0]) for sample in answered]
                 problems = len({str(sample.prompts[0]) for sample in answered})
-                metrics |= self._alone.validated(fmean(rewards), problems)
+                metrics |= validation.change(fmean(rewards), problems)
         return metrics

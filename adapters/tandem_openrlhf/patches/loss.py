@@ -11,10 +11,10 @@ from dataclasses import dataclass, make_dataclass
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
+from tandem_openrlhf.batch import JUNIOR_MASK
 from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.subclasses import Mixin, Patch
 from tandem_plugin.patching.wrapping import replaced, wrap_once
-from tandem_plugin.training.authorship_wire import JUNIOR_MASK
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
 

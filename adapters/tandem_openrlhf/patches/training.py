@@ -11,7 +11,6 @@ from tandem_openrlhf.batch import OpenRLHFRun
 from tandem_openrlhf.patches.generation import Generator
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.checkpoint_note import CheckpointNote
 from tandem_plugin.training.command import running_config
 
 if TYPE_CHECKING:
@@ -87,11 +86,11 @@ class Trainer(Mixin):
         return status, step
 
     def fit(self, global_step: int = 0) -> None:
-        _ = self._tandem_note  # while both models are what the engines have
+        self._tandem_note()  # while both models are what the engines have
         if global_step:
             self._tandem_check_resumed()
         super().fit(global_step)
-        self._tandem_note.write(self.args.ckpt.output_dir)  # where the last senior is exported to
+        self._tandem_note().write(self.args.ckpt.output_dir)  # where the last senior is exported to
 
     def save_logs_and_checkpoints(self, global_step: int, *arguments: Any, **options: Any) -> None:
         super().save_logs_and_checkpoints(global_step, *arguments, **options)
@@ -101,23 +100,22 @@ class Trainer(Mixin):
         super().save_best_checkpoint(metrics, global_step, *arguments)
         self._tandem_note_checkpoint(f"best_global_step{global_step}")
 
-    @property
-    def _tandem_note(self) -> CheckpointNote:
-        start = str(self.args.actor.model_name_or_path)
-        return self.experience_maker.tandem.note(start)  # type: ignore[no-any-return]
+    def _tandem_note(self) -> Any:
+        """What the run's checkpoints say of it: :meth:`TandemRun.note`."""
+        return self.experience_maker.tandem.note(str(self.args.actor.model_name_or_path))
 
     def _tandem_note_checkpoint(self, tag: str) -> None:
         """Put the run's settings into a checkpoint and its export, if they were saved."""
         place = Path(self.args.ckpt.path)
         folders = (place / "_actor" / tag, place / f"{tag}_hf")
-        self._tandem_note.write(*(folder for folder in folders if folder.is_dir()))
+        self._tandem_note().write(*(folder for folder in folders if folder.is_dir()))
 
     def _tandem_check_resumed(self) -> None:
         """Compare the run's settings with those of the checkpoint that it resumes."""
         actor = Path(self.args.ckpt.path) / "_actor"
         latest = actor / "latest"  # DeepSpeed's
         tag = latest.read_text().strip() if latest.exists() else ""
-        self._tandem_note.check_resumed(actor / tag)
+        self._tandem_note().check_resumed(actor / tag)
 
 
 class SynchronousTrainer(Trainer):

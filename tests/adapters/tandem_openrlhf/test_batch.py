@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from refused import refused
 
-from tandem_openrlhf.batch import OpenRLHFRun
+from tandem_openrlhf.batch import JUNIOR_MASK, OpenRLHFRun
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_openrlhf.rollouts import RolloutActorInTandem, SharedCalls, narrowed
 from tandem_plugin import (
@@ -18,7 +18,7 @@ from tandem_plugin import (
     TandemRules,
     Vocabulary,
 )
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, JUNIOR_MASK
+from tandem_plugin.training.authorship_wire import AUTHORSHIP
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

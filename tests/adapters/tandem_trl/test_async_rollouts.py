@@ -45,7 +45,7 @@ from tandem_trl.async_rollouts import (
 )
 
 TANDEM = {"schedule": "word", "cap": 4, "measure_every": 0}
-PLACE = ("training", 3, 1)
+PLACE = (3, 1)
 
 
 VOCABULARY = Vocabulary(PIECES, "a test")
@@ -289,10 +289,8 @@ def test_request_carries_its_turn_and_is_not_repeated_once_it_is_rejected(
         bodies.append(await request.json())
         return web.json_response({"choices": ["an answer"]}, status=status)
 
-    class Server:
-        def __init__(self, url: str) -> None: ...
-
-        def send(self, path: str, body: Any) -> tuple[int, str]:
+    class Server(VLLMServer):
+        def send(self, path: str, body: Any = None) -> tuple[int, str]:
             return 400, "[prompt-length-too-large]"
 
     async def turn() -> Any:

@@ -206,10 +206,10 @@ def test_prompt_without_a_row_never_reaches_the_engine(prompt: Any) -> None:
 
 def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
     training = begun(made_trainer()).begin_batch(8)
-    assert (training.phase, training.step, training.by_team) == ("training", 5, True)
+    assert (training.validates, training.step, training.by_team) == (False, 5, True)
     assert training.group_size == 4
     alone = begun(made_trainer(training=False)).begin_batch(8)
-    assert (alone.phase, alone.step, alone.by_team, alone.group_size) == ("validation", 4, False, 2)
+    assert (alone.validates, alone.step, alone.by_team, alone.group_size) == (True, 4, False, 2)
     assert alone.trajectories[0].rule is None
     team = begun(made_trainer(training=False), validation="team").begin_batch(8)
     assert team.trajectories[0].rule is not None

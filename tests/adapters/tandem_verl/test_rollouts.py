@@ -18,8 +18,8 @@ from verl_stand_ins import IN_TANDEM, PLAIN, TOKENIZER
 from tandem_plugin import RequestError, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.calls import Trajectory
-from tandem_plugin.training.validation import ANSWERER
 from tandem_verl.rollouts import (
+    ANSWERER,
     ROW,
     ManagerInTandem,
     TandemClient,

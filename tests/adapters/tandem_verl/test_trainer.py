@@ -15,7 +15,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl_stand_ins import IMITATING, IN_TANDEM, PLAIN, TOKENIZER, configuration, tandem_of
 
 from tandem_plugin import TandemRules
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, ERROR, ResponseAuthorship
+from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.checkpoint_note import NOTE
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_verl import loss
@@ -227,7 +227,7 @@ def test_update_may_leave_out_what_rejection_sampling_rejects(
 def test_trajectory_that_the_engine_refused_stops_the_trainer(start: Any, partition: str) -> None:
     trainer, queue = start(partition=partition)
     queue.rows["u_0_0"]["extra_fields"] = {}
-    queue.rows["u_1_0"]["extra_fields"] = {ERROR: "RequestError: no"}
+    queue.rows["u_1_0"]["extra_fields"] = {"tandem_error": "RequestError: no"}
     with refused("trajectory-failed", error="RequestError: no"):
         trainer.replay_buffer.sample()
     if partition == "val":  # which is not measured
