@@ -45,7 +45,7 @@ class TandemExecutor(Delegate):
         """One response to a prompt, as OpenRLHF requests it.
 
         Raises :class:`EngineError` if the engine or the process that sent the prompt is not in
-        tandem, and like :func:`narrowed`.
+        tandem, and like :func:`check_pixels` and :func:`narrowed`.
         """
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
@@ -63,6 +63,7 @@ class TandemExecutor(Delegate):
                 ),
                 **call,
             )
+            check_pixels(response, hf_tokenizer)
             return narrowed(response, trajectory, self._shared)
         finally:
             self._shared.end(trajectory)
@@ -111,6 +112,21 @@ class RolloutActorInTandem(ClientDelegate):
             generated.prompt_ids = prompt_token_ids
             generated.response_ids = output.outputs[0].token_ids
         return output
+
+
+def check_pixels(response: Mapping[str, Any], processor: Any) -> None:
+    """Raise :class:`AuthorshipError` for a response with tokens of images that has no pixels.
+
+    processor: the tokenizer of OpenRLHF's engine, which knows an image's placeholder if it also
+    processes images. OpenRLHF's actor would embed placeholders without pixels as words. Its model
+    raises an error if there are some pixels, but not of every placeholder. Source:
+    ``Actor.forward`` of OpenRLHF 0.11.2.
+    """
+    token_id = getattr(processor, "image_token_id", None)
+    tokens = list(response["observation_tokens"])
+    if token_id in tokens and not response.get("mm_train_inputs"):
+        position = tokens.index(token_id)
+        raise AuthorshipError("openrlhf-images-unreturned", token_id=token_id, position=position)
 
 
 def narrowed(

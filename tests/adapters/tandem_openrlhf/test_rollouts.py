@@ -93,6 +93,40 @@ def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
         answer(SeeingEngine(PROMPT), False, picture)
 
 
+@pytest.mark.parametrize("pixels", [None, {}, {"pixel_values": "of the image"}])
+def test_response_with_tokens_of_an_image_needs_its_pixels(pixels: Any) -> None:
+    """Also of an agent's later turns; other tokens, and a tokenizer of text, need none."""
+
+    class Agent:
+        async def execute(self, *, llm_engine: Any, **_: Any) -> dict[str, Any]:
+            prompt = [*PROMPT, 22, 22]
+            output = await llm_engine.generate(prompt, SimpleNamespace(extra_args=None))
+            ids = output.outputs[0].token_ids
+            ranges = [(len(prompt), len(prompt) + len(ids))]
+            response = {"observation_tokens": prompt + ids, "action_ranges": ranges}
+            return {**response, "rollout_log_probs": None, "mm_train_inputs": pixels}
+
+    def answer(processor: Any) -> Any:
+        executor = TandemExecutor(Agent(), RULES.config)
+        executor._rules = RULES
+        return asyncio.run(
+            executor.execute(
+                label=KeyedLabel("", "training", 0),
+                sampling_params=None,
+                hf_tokenizer=processor,
+                llm_engine=Engine({0: [4, 5]}),
+            )
+        )
+
+    for processor in (None, SimpleNamespace(image_token_id=21)):
+        assert answer(processor)["observation_tokens"] == [*PROMPT, 22, 22, 4, 5]
+    if pixels:
+        assert answer(SimpleNamespace(image_token_id=22))["mm_train_inputs"] == pixels
+    else:
+        with refused("openrlhf-images-unreturned", token_id=22, position=3):
+            answer(SimpleNamespace(image_token_id=22))
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -> None:
     """Asked for in calls of their own, or in one call with n above 1; they begin alike."""
