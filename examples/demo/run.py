@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pair
 from evaluation import GRPO, TANDEM, Score, markdown, write_scores
@@ -85,14 +86,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.steps < 1:
         parser.error("--steps: at least 1")
-    return exit_status(lambda: run(options.out.resolve(), options.seed, options.steps))
+    out = options.out.resolve()
+    return exit_status(lambda: run(out, options.seed, options.steps), out)
 
 
 def run(out: Path, seed: int, steps: int) -> None:
     """The whole demo: whatever an earlier, stopped one finished in this folder is kept."""
     started = time.monotonic()
     demo = Demo(out, replace(SIZES, seed=seed, steps=steps))
-    with claimed(out, {"pair": list(pair.SHARES), **asdict(demo.training)}) as is_resumed:
+    with claimed(out, demo.options) as is_resumed:
         if is_resumed:
             CONSOLE.print(
                 f"Resuming the demo in {out}; to start anew, remove that folder.", soft_wrap=True
@@ -127,6 +129,21 @@ class Demo:
     out: Path
     training: Training
     """Of tandem; GRPO's is shorter."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All that its models, problems and rows follow from: no other demo may resume it."""
+        return {
+            "pair": list(pair.SHARES),
+            "senior": asdict(pair.SENIOR),
+            "junior": asdict(pair.JUNIOR),
+            "problems": [EVALUATION_PROBLEMS, HELD_OUT, NUMBERS_SEED, EVALUATION_SEED],
+            "training_problems": TRAINING_SEED,
+            "facts": FACTS_SEED,
+            "responses": RESPONSES,
+            "lengths": [STEPS[GRPO], STEPS[TANDEM]],
+            **asdict(self.training),
+        }
 
     def folder(self, method: str) -> Path:
         """Of a training."""

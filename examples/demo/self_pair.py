@@ -100,7 +100,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=7, help="one seed for teaching and training")
     options = parser.parse_args()
-    return exit_status(lambda: run(options))
+    return exit_status(lambda: run(options), options.out.resolve())
 
 
 def run(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from evaluation import TANDEM
 from folder import FolderError
 from rich.console import Console
+from safetensors import SafetensorError
 from train import RUN_MARK, Metrics, TrainingError, end_of_log
 
 from tandem_plugin.errors import TandemError
@@ -38,13 +40,24 @@ MOST_OF_PAGE = 20_000_000
 """About how many bytes the page of rollouts has at most, as of `tandem view`."""
 
 
-def exit_status(demo: Callable[[], None]) -> int:
-    """Runs a demo; says what ended it early."""
+LEAST_FREE = 50_000_000
+"""Bytes that any stage may need: with less, a failed one has had no room."""
+
+
+def exit_status(demo: Callable[[], None], out: Path) -> int:
+    """Runs the demo of a folder; says what ended it early, and whether the disk is full."""
     try:
         demo()
-    except (TandemError, TrainingError, FolderError) as error:
+    except (TandemError, TrainingError, FolderError, OSError, SafetensorError) as error:
         CONSOLE.print("The demo stopped.", style="red")
         CONSOLE.print(str(error), markup=False, soft_wrap=True)
+        if out.exists() and (free := shutil.disk_usage(out).free) < LEAST_FREE:
+            CONSOLE.print(
+                f"The disk of {out} has {free / 1e6:.1f} MB left. Free some space; the same "
+                "command then resumes the demo.",
+                markup=False,
+                soft_wrap=True,
+            )
         return 1
     except KeyboardInterrupt:
         CONSOLE.print("The demo was interrupted; nothing of it runs any more. The same command")

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ import pair
 import run
 import stages
 from evaluation import GRPO, TANDEM, read_scores
-from folder import FolderError
+from folder import FolderError, claimed
+from train import Training
 
+from tandem_plugin import __version__
 from tandem_plugin.cli import main as tandem
 from tandem_plugin.lab.evaluation import solo_handoff
 from tandem_plugin.lab.evaluation.generation import GenerationFile, Sampling, check_response
@@ -138,20 +140,116 @@ def test_demo_goes_through_all_stages_once(demo: Any, tmp_path: Path) -> None:
     assert (out / "results.md").read_text() == table
 
 
-def test_folder_of_the_version_before_is_named_and_left(
-    demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+SELF_PAIR = {"real": False, "solo": False, **asdict(Training(steps=16)), "version": __version__}
+VERSION_BEFORE = {"pair": [0.3, 0.2], **asdict(run.SIZES), "version": "0.0.9"}
+"""What ``demo.json`` has of a self-pair's demo, and had of the demo before it named its lessons."""
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [(SELF_PAIR, "of another kind of demo, or of the version before: only one of the two has"),
+     (VERSION_BEFORE, "or of the version before: only one of the two has facts, junior, lengths"),
+     ({}, "only one of the two has")],
+    ids=["self-pair", "version before", "nothing noted"],
+)  # fmt: skip
+def test_folder_of_another_demo_is_named_and_left(
+    demo: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, Any],
+    named: str,
 ) -> None:
-    before = json.dumps({"real": False, "solo": False, "steps": 15, "version": "0.1.0"})
+    before = json.dumps(options)
     (tmp_path / "demo.json").write_text(before)
     assert demo("--out", str(tmp_path)) == 1
-    assert "or of the version before: only one of the two has" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert named in said
+    assert "Give this one another folder, or remove that one." in said
     assert [path.name for path in tmp_path.iterdir() if path.name[0] != "."] == ["demo.json"]
     assert (tmp_path / "demo.json").read_text() == before
 
 
-def test_other_options_in_a_demos_folder_are_refused(tmp_path: Path) -> None:
-    from folder import claimed
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [("0.0.9", "version=0.0.9 (here "), (None, "junior={'hidden_size': 48, 'layers': 2")],
+    ids=["version", "lesson"],
+)
+def test_same_demo_of_another_version_or_lesson_is_not_resumed(
+    demo: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    changed: str | None,
+    named: str,
+) -> None:
+    options = ("--out", str(tmp_path / "demo"), "--steps", "1")
+    begun = run.Demo(tmp_path / "demo", replace(run.SIZES, steps=1))
+    with claimed(begun.out, begun.options):
+        pass
+    note = begun.out / "demo.json"
+    if changed:
+        note.write_text(json.dumps(json.loads(note.read_text()) | {"version": changed}))
+    else:
+        monkeypatch.setattr(pair, "JUNIOR", replace(pair.JUNIOR, second=0.02))
+    assert demo(*options) == 1
+    said = capsys.readouterr().out
+    assert named in said
+    assert "is the folder of another demo" in said
+    assert not demo.said
 
+
+def test_full_disk_is_named_and_the_demo_resumes(
+    demo: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ("--out", str(tmp_path / "demo"), "--steps", "1")
+    table = tmp_path / "demo" / "results.md"
+    monkeypatch.setattr(stages, "LEAST_FREE", 1 << 62)
+    begun = run.Demo(tmp_path / "demo", replace(run.SIZES, steps=1))
+    with claimed(begun.out, begun.options):
+        table.symlink_to("/dev/full")
+    assert demo(*options) == 1
+    said = capsys.readouterr().out
+    assert "The demo stopped." in said
+    assert "No space left on device" in said
+    assert "Free some space; the same command then resumes the demo." in said
+    table.unlink()
+    assert demo(*options) == 0
+    assert not [started for started in demo.said if isinstance(started, tuple)]
+    assert table.read_text().startswith("| % |")
+
+
+def test_model_without_room_is_named_and_not_taken_for_a_taught_one(
+    demo: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import resource
+
+    from transformers import Qwen3ForCausalLM
+
+    save = Qwen3ForCausalLM.save_pretrained
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def save_without_room(model: Any, folder: Path) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        try:
+            save(model, folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(Qwen3ForCausalLM, "save_pretrained", save_without_room)
+    assert demo("--out", str(tmp_path / "demo"), "--steps", "1") == 1
+    said = capsys.readouterr().out
+    assert "File too large" in said
+    assert "Free some space" not in said  # this disk has room
+    assert [path.name for path in (tmp_path / "demo" / "models").iterdir()] == ["senior.unfinished"]
+
+
+def test_other_options_in_a_demos_folder_are_refused(tmp_path: Path) -> None:
     with claimed(tmp_path, {"pair": [0.3, 0.2], "seed": 7}):
         pass
     with (
