@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -18,6 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tandem_plugin import __version__
+from tandem_plugin.lab.recipes import stacks
 from tandem_plugin.lab.recipes.stacks import STACKS
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +102,51 @@ def test_installed_package_starts_and_is_found_by_engines(pip_install: Any, tmp_
     assert {("console_scripts", "tandem")} < points
     assert any(group == "vllm.general_plugins" for group, _ in points)
     assert (tmp_path / "tandem_verl").is_dir(), "the adapters are part of it"
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_strangers_package_of_our_name_is_not_installed(
+    installer: str, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """From a clone there is no release yet, and anybody could take the name."""
+    if installer == "uv" and importlib.util.find_spec("uv") is None:
+        pytest.skip("uv is not installed")
+    clone, info = tmp_path / "clone", tmp_path / "tandem_plugin-0.1.0.dist-info"
+    (clone / "ours").mkdir(parents=True)
+    (clone / "ours" / "__init__.py").touch()
+    (clone / "pyproject.toml").write_text(PROJECT.format(__version__))
+    info.mkdir()
+    (info / "direct_url.json").write_text(json.dumps({"url": clone.as_uri(), "dir_info": {}}))
+    monkeypatch.setattr(stacks, "distribution", lambda name: PathDistribution(info))
+    (tmp_path / "constraints.txt").write_text(stacks.own_pin())
+    options = ["--no-deps", "--no-build-isolation", "--index-url", index, "--target", "target"]
+    requirement = f"tandem-plugin[verl,math,eval]=={__version__}"
+    command = [sys.executable, "-m", installer, *(["pip"] if installer == "uv" else [])]
+    subprocess.run(
+        [*command, "install", *options, "--constraint", "constraints.txt", requirement],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "UV_"))}
+        | {"PIP_CONFIG_FILE": os.devnull},
+        check=True,
+    )
+    assert (tmp_path / "target" / "ours").is_dir()
+    assert not (tmp_path / "target" / "tandem_plugin").exists(), "that one is the index's"
+
+
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "tandem-plugin"
+version = "{}"
+[project.optional-dependencies]
+verl = []
+math = []
+eval = []
+[tool.hatch.build.targets.wheel]
+packages = ["ours"]
+"""
 
 
 def test_version_that_the_index_lacks_is_not_installed(pip_install: Any, tmp_path: Path):

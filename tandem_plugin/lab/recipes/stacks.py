@@ -6,9 +6,12 @@ The constraint files are those of a checkout; a wheel holds them in ``tandem_plu
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import OutputError
@@ -72,17 +75,50 @@ STACKS = {
 def write_recipe(stack: Stack, folder: Path) -> list[Path]:
     """Write a trainer's recipe and constraints to a folder, and return their paths.
 
+    The constraints are the stack's tested versions and :func:`own_pin`.
+
     Raises :class:`OutputError` where one of them exists already, or cannot be written.
     """
     texts = {
         folder / FILE: written(stack.trainer),
-        folder / "constraints.txt": shipped(stack.constraints).read_text(encoding="utf-8"),
+        folder / "constraints.txt": shipped(stack.constraints).read_text(encoding="utf-8")
+        + own_pin(),
     }
     if existing := [file.name for file in texts if os.path.lexists(file)]:
         raise OutputError("init-file-exists", folder=folder, files=", ".join(existing))
     for file, text in texts.items():
         write_file(file, text)
     return list(texts)
+
+
+def own_pin() -> str:
+    """The lines of a constraint file that keep pip from taking this package from an index.
+
+    Empty where it came from an index, is editable, or the place that it came from is gone.
+    """
+    try:
+        origin = _origin(distribution("tandem-plugin"))
+    except PackageNotFoundError:
+        return ""
+    if not origin:
+        return ""
+    return f"# Where this package was installed from: no index has it.\ntandem-plugin @ {origin}\n"
+
+
+def _origin(package: Distribution) -> str:
+    """The address that a package was installed from, by PEP 610; empty for an index."""
+    record = json.loads(package.read_text("direct_url.json") or "{}")
+    address = str(record.get("url", ""))
+    place = urlsplit(address)
+    if record.get("dir_info", {}).get("editable"):
+        return ""
+    if place.scheme == "file" and not Path(unquote(place.path)).exists():
+        return ""
+    if repository := record.get("vcs_info"):
+        address = f"{repository['vcs']}+{address}@{repository['commit_id']}"
+    if folder := record.get("subdirectory"):
+        address += f"#subdirectory={folder}"
+    return address
 
 
 def shipped(source: str) -> Path:

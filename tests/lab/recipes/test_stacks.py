@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import PackageNotFoundError, PathDistribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 from refused import refused
 
 from tandem_plugin import __version__
+from tandem_plugin.lab.recipes import stacks
 from tandem_plugin.lab.recipes.settings import written
 from tandem_plugin.lab.recipes.stacks import STACKS, shipped, write_recipe
 
@@ -21,13 +25,57 @@ CONSTRAINTS = ROOT / "constraints"
 
 
 @pytest.mark.parametrize("trainer", STACKS)
-def test_recipe_is_the_checkouts_with_the_pins_of_its_stack(trainer: str, tmp_path: Path) -> None:
+def test_recipe_is_the_checkouts_with_the_pins_of_its_stack(
+    trainer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(stacks, "distribution", not_installed)
     stack = STACKS[trainer]
     recipe, constraints = write_recipe(stack, tmp_path / "new" / "folder")
     assert recipe.read_text() == written(trainer)
     assert recipe.read_text() == (ROOT / "examples" / trainer / "recipe.yaml").read_text()
     assert constraints.read_text() == (CONSTRAINTS / f"{stack.name}.txt").read_text()
     assert re.search(rf"^{trainer}==", constraints.read_text(), re.MULTILINE)
+
+
+COMMIT = {"vcs": "git", "commit_id": "4a7da63b"}
+
+
+@pytest.mark.parametrize(
+    ("record", "origin"),
+    [
+        (None, ""),  # from an index
+        ({"url": "file://{0}", "dir_info": {}}, "file://{0}"),
+        ({"url": "file://{0}", "dir_info": {"editable": True}}, ""),
+        ({"url": "file://{0}/gone.whl", "archive_info": {}}, ""),
+        ({"url": "https://host/x.whl", "archive_info": {}}, "https://host/x.whl"),
+        ({"url": "https://host/own", "vcs_info": COMMIT}, "git+https://host/own@4a7da63b"),
+        (
+            {"url": "file://{0}", "dir_info": {}, "subdirectory": "plugin"},
+            "file://{0}#subdirectory=plugin",
+        ),
+    ],
+    ids=["index", "clone", "editable", "deleted", "wheel", "git", "subfolder"],
+)
+def test_constraints_name_the_place_that_the_package_came_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record: dict[str, Any] | None, origin: str
+) -> None:
+    """Else the printed command would take a stranger's package in an environment without ours."""
+    clone = tmp_path / "a clone"
+    info = tmp_path / "tandem_plugin-0.1.0.dist-info"
+    for folder in (clone, info):
+        folder.mkdir()
+    if record is not None:
+        url = record["url"].format(clone.as_uri().removeprefix("file://"))
+        (info / "direct_url.json").write_text(json.dumps(record | {"url": url}))
+    monkeypatch.setattr(stacks, "distribution", lambda name: PathDistribution(info))
+    _, constraints = write_recipe(STACKS["verl"], tmp_path / "new")
+    pinned = (CONSTRAINTS / "verl-vllm-0.29.0.txt").read_text()
+    added = constraints.read_text().removeprefix(pinned).splitlines()
+    place = origin.format(clone.as_uri().removeprefix("file://"))
+    assert added[1:] == ([f"tandem-plugin @ {place}"] if origin else [])
 
 
 @pytest.mark.parametrize("trainer", STACKS)
