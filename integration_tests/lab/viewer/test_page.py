@@ -576,6 +576,24 @@ def test_two_runs_are_side_by_side_on_the_same_prompt(opened_runs: Any, browser:
     assert browser.execute_script(wide) is True
 
 
+def test_two_files_of_other_names_are_side_by_side_too(
+    browser: Any, byte_tokenizer: Path, tmp_path: Path
+):
+    files = [tmp_path / f"{name}.jsonl" for name in ("alone", "team")]
+    for file in files:
+        lines = [json.dumps(row(f"{file.stem} {k}", problem=k)) + "\n" for k in range(2)]
+        file.write_text("".join(lines))
+    page = tmp_path / "page.html"
+    arguments = ["view", *map(str, files), "--tokenizer", str(byte_tokenizer), "--out", str(page)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    browser.get(page.as_uri())
+    wait(browser)
+    assert texts(browser, ".column .text") == ["alone 0", "team 0"]
+    press(browser, "n")
+    assert texts(browser, ".column .text") == ["alone 1", "team 1"]
+    assert "reward" not in "".join(texts(browser, "#summary dt")), "these rows have none"
+
+
 def test_curves_show_each_step_and_a_click_goes_there(opened_runs: Any, browser: Any):
     from selenium.webdriver import ActionChains, Keys
 

@@ -27,10 +27,12 @@ const responses = (data.responses.part || []).map((part, position) => {
 });
 const byKey = new Map(responses.map((response) => [response.key, response]));
 
-// The samples of each problem at each step, or in each file where there are no steps, of all runs.
+// The samples of each problem at each step, of all runs. Where there are no steps, files of the same
+// name stand for one; runs of one file each are compared whatever these are called.
+const hasFiles = data.files.length > data.runs.length && responses.some((r) => r.step === null);
 const groups = new Map();
-const groupOf = (response) => (
-  response.problem + "/" + (response.step === null ? data.files[response.file] : response.step));
+const placeIn = ({ step, file }) => step ?? (hasFiles ? data.files[file] : "");
+const groupOf = (response) => response.problem + "/" + placeIn(response);
 for (const response of responses) {
   if (!groups.has(groupOf(response))) groups.set(groupOf(response), []);
   groups.get(groupOf(response)).push(response);

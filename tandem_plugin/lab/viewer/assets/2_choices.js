@@ -30,10 +30,10 @@ for (const r of responses) if (!firsts.has(r.problem)) firsts.set(r.problem, r.k
 const RANGES = 10, MOST_VALUES = 20;
 const ENDS = ["finished", "truncated"];
 const shareName = (share) => Math.round(share * 100) + " %";
-const hasFiles = data.files.length > data.runs.length && responses.some((r) => r.step === null);
 
 // of: the value of a response. name: the words of a value, where they are others. edges: of ranges,
-// where values are numbers that are chosen by ranges.
+// where values are numbers that are chosen by ranges. every: the words for all values, where they
+// are not counted.
 const FILTERS = {
   problem: {
     label: "Problem", className: "grow", of: (r) => firsts.get(r.problem),
@@ -42,10 +42,14 @@ const FILTERS = {
   run: { label: "Run", of: (r) => (data.runs.length > 1 ? data.runs[r.run] : null) },
   file: { label: "File", of: (r) => (hasFiles ? data.files[r.file] : null) },
   step: { label: "Step", of: (r) => r.step, inOrder: (a, b) => a - b },
-  outcome: { label: "Outcome", of: (r) => r.outcome },
-  end: { label: "End", of: (r) => (r.truncated === null ? null : ENDS[Number(r.truncated)]) },
+  outcome: { label: "Outcome", every: "any", of: (r) => r.outcome },
+  end: {
+    label: "End", every: "any",
+    of: (r) => (r.truncated === null ? null : ENDS[Number(r.truncated)]),
+  },
   reward: {
-    label: "Reward", of: (r) => r.reward, name: rewardName, inOrder: (a, b) => b - a,
+    label: "Reward", every: "any", of: (r) => r.reward, name: rewardName,
+    inOrder: (a, b) => b - a,
     edges: (values) => {
       const high = values[0], low = values[values.length - 1];
       const at = (i) => Number(rounded(low + (i * (high - low)) / RANGES));
@@ -53,10 +57,11 @@ const FILTERS = {
     },
   },
   share: {
-    label: "Senior share", of: (r) => r.share, name: shareName, inOrder: (a, b) => b - a,
+    label: "Senior share", every: "any", of: (r) => r.share, name: shareName,
+    inOrder: (a, b) => b - a,
     edges: () => Array.from({ length: RANGES + 1 }, (_, i) => i / RANGES),
   },
-  signal: { label: "Group", of: (r) => r.signal },
+  signal: { label: "Group", every: "any", of: (r) => r.signal },
 };
 
 const RANGE = /^(-?[\d.e+-]+)\.\.(-?[\d.e+-]+)$/;
@@ -102,7 +107,7 @@ const fillFilters = () => {
     const label = make("label", filter.className, filter.label + " "), select = make("select");
     const options = optionsOf(filter);
     select.id = name;
-    select.append(option("", "all " + count(options.length)), ...options);
+    select.append(option("", filter.every ?? "all " + count(options.length)), ...options);
     label.append(select);
     label.hidden = options.length < 2;
     before.before(label);

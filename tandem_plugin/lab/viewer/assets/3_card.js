@@ -36,7 +36,8 @@ const head = (response, content) => {
     ...(response.surprise === null ? [] : [surpriseName(response.surprise) + " per token"]),
     ...content.facts,
   ];
-  facts.append(rewardOf(response, "li"), ...texts.map((text) => make("li", "", text)));
+  if (response.reward !== null) facts.append(rewardOf(response, "li"));
+  facts.append(...texts.map((text) => make("li", "", text)));
   header.append(heading, facts);
   return header;
 };

@@ -82,8 +82,9 @@ const figuresOf = (some, whole) => {
   return [
     ["responses", count(n), all(n, whole.length)],
     ["problems", count(problemsOf(some)), all(problemsOf(some), problemsOf(whole))],
-    ["reward, mean", reward === null ? "none" : reward.toFixed(3),
-      rewarded && rewarded < n ? " of " + count(rewarded) : ""],
+    ...(whole.some((r) => r.reward !== null) ? [["reward, mean",
+      reward === null ? "none" : reward.toFixed(3),
+      rewarded && rewarded < n ? " of " + count(rewarded) : ""]] : []),
     ["senior share", share === null ? "none" : percent(share), ""],
     ["spans each", n ? ofEach("spans").toFixed(1) : "none", ""],
     ["tokens each", n ? count(Math.round(ofEach("tokens"))) : "none", ""],
