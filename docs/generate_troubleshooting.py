@@ -17,7 +17,7 @@ PAGE = Path(__file__).with_name("troubleshooting.md")
 HEAD = """\
 ---
 hide: [toc]
-search: {boost: 0.2}
+search: {boost: 0.6}
 ---
 
 # Troubleshooting

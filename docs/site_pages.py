@@ -41,6 +41,10 @@ _COPIES = "files/"
 _RARELY_MEANT = ("changelog.md", _COPIES)
 """Pages that the site's search lists after others, for they name everything."""
 
+_LOOKED_UP = ("Reference", "Develop")
+"""Sections of the navigation that the search lists after pages that say how to do something; so it
+does with examples and notebooks."""
+
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):<code>~?")
 _FENCE = re.compile(r"(^```.*?^```\s*?$)", re.DOTALL | re.MULTILINE)
@@ -76,8 +80,11 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Rewrites links to files of the repository for the site, and sets the page's edit link."""
     place = page.file.src_uri
+    sections = {section.title for section in page.ancestors}
     if place.startswith(_RARELY_MEANT):
         page.meta.setdefault("search", {"boost": 0.2})
+    elif sections & {*_LOOKED_UP} or PAGES.get(place, "").startswith(("examples/", "docs/")):
+        page.meta.setdefault("search", {"boost": 0.5})
     is_copy = place.startswith(_COPIES)
     source = PAGES.get(place, place.removeprefix(_COPIES) if is_copy else f"docs/{place}")
     repository = address()
