@@ -19,6 +19,8 @@ AS_WRITTEN = ("text", "same", "choice", "words")
 """The rules that find the answer to be the gold as written."""
 _CHOICE = re.compile(r"(?P<mark>\\text ?\{|\()?[ (]*(?P<letter>[A-Ja-j])(?P<stop>[ ).:}]*)")
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+_DIGITS = re.compile(r"\\(?:text|mathrm) ?\{ ?(0\d+) ?\}")
+"""A string of digits: no number, in a gold, where its first zero counts."""
 _COMMAND = re.compile(r"\\(?:begin|end) ?\{\w+\}|\\[A-Za-z]+")
 _BARE_WORD = re.compile(r"(?<![A-Za-z])[a-z]{4,}(?![A-Za-z])")
 _CAPITALS = re.compile(r"[A-Z]{3,26}")
@@ -30,6 +32,9 @@ def decide(gold: str, answer: str, proof: Proof | None = None) -> Decision | Non
     """Compare two spelled texts; None if only computer algebra could tell and none is given."""
     if same_text(gold, answer):
         return Decision(True, "text")
+    answer = _DIGITS.sub(r"\1", answer)
+    if string := _DIGITS.fullmatch(gold):
+        return Decision(string[1] == answer.strip(), "words")
     for rule_of in (_choice, _formulas, _words):
         if (decision := rule_of(gold, answer)) is not None:
             return decision
@@ -55,7 +60,7 @@ def is_read(text: str) -> bool:
     """Whether a spelled text is a choice, words, or mathematics without other words in it."""
     if _CHOICE.fullmatch(text) or _CAPITALS.fullmatch(text) or words_of(text) is not None:
         return True
-    if formula(text) is not None:
+    if formula(text) is not None or _DIGITS.fullmatch(text):
         return True
     bare = _COMMAND.sub(" ", _TEXT.sub(" ", text))
     try:
@@ -93,8 +98,13 @@ def _choice(gold: str, answer: str) -> Decision | None:
 def _formulas(gold: str, answer: str) -> Decision | None:
     """Chemical formulas are equal as they are written; what may be a product is one as well."""
     right, written = formula(gold), formula(answer)
-    if right is None or written is None or right.lower() in SHORT_WORDS:
+    if right is None or right.lower() in SHORT_WORDS:
         return None
+    if written is None:
+        is_mixed = re.search("[a-z].*[A-Z]", right) is not None and is_chemical(gold)
+        letters = re.sub(r"\\(?:ce|text|mathrm)|[{}_ ]", "", answer)
+        is_misspelt = is_mixed and letters.lower() == right.lower()
+        return Decision(False, "formula") if is_misspelt else None
     if right == written:
         return Decision(True, "formula")
     return Decision(False, "formula") if is_chemical(gold) else None

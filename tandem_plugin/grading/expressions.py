@@ -29,6 +29,7 @@ _FUNCTIONS = {name: name for name in _FUNCTION_NAMES.split()} | {
 }  # fmt: skip
 _ACCENTS = "vec bar hat dot ddot tilde overline widehat overrightarrow angle triangle"
 _VECTOR = re.compile(r"\\(?:vec|hat|mathbf|overrightarrow)(?![A-Za-z])")
+_BOLD = re.compile(r"\\mathbf ?\{ ?[A-Z] ?\}")
 _INVERTIBLE = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _OF_SEVERAL = frozenset(("max", "min", "gcd", "lcm", "mod"))
 _BRACKETED = frozenset(("floor", "ceil", "abs", "det", "exp", "sgn"))
@@ -41,7 +42,7 @@ JOINER = (
     r"|([,;]?) ?(\\\\)(?!end)|([,;])"
 )
 COLON = r":(?!=)|\\text ?\{ ?(?:to|:) ?\}"
-SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)(?![A-Za-z]) ?\}?"
+SCALE = r"(?:\\text ?\{)? ?(thousand|million|billion|trillion)s?(?![A-Za-z]) ?\}?"
 """What ends a product, except signs: a joiner, a colon, a scale."""
 _TIMES = r"\\(?:cdot|times|ast)(?![A-Za-z])|\*"
 _OVER = r"\\div(?![A-Za-z])|/"
@@ -171,10 +172,10 @@ class Expressions(ABC):
 
     def _implicit(self, is_argument: bool = False) -> Node:
         """Factors without a sign between them; no number may follow another factor."""
-        factors = [self._power()]
+        start, factors = self.place, [self._power()]
         while self._begins_factor(is_argument):
             factors.append(self._power())
-        return self._times(factors)
+        return self._times(factors, len(_BOLD.findall(self.text[start : self.place])) > 1)
 
     def _begins_factor(self, is_argument: bool) -> bool:
         if self.sees(r"\{|\\[a-z]*(?:floor|ceil)"):
@@ -194,12 +195,14 @@ class Expressions(ABC):
             return not is_argument
         return name[1] in _NAMES or name[1] in _COMMANDS
 
-    def _times(self, factors: list[Node]) -> Node:
+    def _times(self, factors: list[Node], are_bold: bool = False) -> Node:
+        """are_bold: capitals among them are matrices, as inverses and transposes are."""
         if len(factors) == 1:
             return factors[0]
         flat = [part for factor in factors for part in _factors_of(factor)]
         matrices = [factor for factor in flat if _letter_of(factor)]
-        if len(set(map(_letter_of, matrices))) < 2 or not any(map(_is_inverse, matrices)):
+        is_ordered = are_bold or any(map(_is_inverse, matrices))
+        if len(set(map(_letter_of, matrices))) < 2 or not is_ordered:
             return self._made("mul", *flat)
         product = Node("apply", (_PRODUCT, *matrices))
         scalars = [factor for factor in flat if factor not in matrices]
@@ -435,7 +438,7 @@ class Expressions(ABC):
             name, power = "arc" + name, None
         if base is None and name == "log" and self.take("_"):
             base = self._script()
-        if name in _BRACKETED and not self.sees(r"[({\\]"):
+        if name in _BRACKETED and not self.sees(r"[({\\]" + "|[A-Z]" * (name == "det")):
             raise self.fail()
         if self.sees(r"\("):
             argument = self._atom()
@@ -508,7 +511,9 @@ def _is_inverse(node: Node) -> bool:
     """The inverse or the transpose of a capital letter, which may be a matrix."""
     if node.kind == "sym":
         return str(node.parts[0]).endswith("^-1")
-    return node.kind == "pow" and _is_capital(node.parts[0]) and node.parts[1] in INVERSE
+    if node.kind != "pow" or not _is_capital(node.parts[0]):
+        return False
+    return node.parts[1] in INVERSE or node.parts[1].kind == "neg"
 
 
 def _letter_of(node: Node) -> str:

@@ -25,8 +25,8 @@ _BETWEEN = re.compile(
 )
 """What joins two boxes to one list: ``, y =``, or a few words that end in ``and`` or ``or``."""
 _PART = re.compile(
-    r"[\s$,;.&]*[*_]{0,2}(?:[Pp]art ?)?(?<![A-Za-z0-9])"
-    r"(?:\(?([a-h]|[ivx]{1,4}|[1-9])[).:]+|[-*\u2022](?= ))"
+    r"[\s$,;.&#]*[*_]{0,2}(?:[Pp]art ?)?(?<![A-Za-z0-9])"
+    r"(?:\(?([a-h]|[ivx]{1,4}|[1-9]|(?:(?<=[Pp]art )|(?<=[Pp]art \())[A-H])[).:]+|[-*\u2022](?= ))"
     r"[\s*_:]*(?:(?:[Tt]he )?[Aa]nswer(?: is)?:? ?)?[\s$*]*\Z"
 )
 """What stands before the box of a part: ``(b)``, ``2.``, ``Part b:``, a bullet."""
@@ -141,9 +141,9 @@ def _parts(text: str, boxes: list[_Box]) -> str | None:
         match = None if boxes[n].stop < 0 else _PART.search(text, near, boxes[n].began)
         if match is None:
             break
-        labels.insert(0, match[1])
+        labels.insert(0, match[1] and match[1].lower())
         contents.insert(0, text[boxes[n].start : boxes[n].stop].strip())
-        if match[1] in ("a", "1", "i") or match.start() > behind:
+        if labels[0] in ("a", "1", "i") or match.start() > behind:
             break
     if len(labels) < 2:
         return None

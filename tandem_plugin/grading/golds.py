@@ -44,9 +44,13 @@ _OTHER_LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])")
 _LABEL = re.compile(r"(?<![A-Za-z])[A-J]\)")
 _NAMED_LETTER = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?|\{ ?\\(?:bf|rm) ?)?(?:[Oo]ption |[Cc]hoice )?"
-    r"\(?([A-J])(?:[).:][).:} ~]*(?:(?<=[ ~}])|(?=[\\$]))([^ }].*)|(?<=[oO]ption .)\}?)"
+    r"\(?([A-J]) ?\}?[).:][).:} ~]*(?:(?<=[ ~}])|(?=[\\$]))([^ }].*)"
 )
 """The letter that an answer to a choice begins with, whatever follows it."""
+_LETTER = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf) ?\{ ?)?(?:[Oo]ption|[Cc]hoice) \(?([A-J])\)?\.? ?\}?"
+)
+"""A choice that is named by its letter."""
 _MAX_DIGITS = 1_000
 _PLACEHOLDERS = ("nan", "<na>", "n/a", "null", "?", "-", "tbd")
 
@@ -158,13 +162,21 @@ def compared(gold: str, answer: str) -> list[tuple[str, str]]:
     Where both have the letter of a choice and its content, letters that differ decide; where one
     has both, the other is compared with what it is.
     """
+    gold, answer = _letter(gold), _letter(answer)
     option, choice = labelled(gold), labelled(answer)
     if option is not None and choice is not None:
         return [(option.content, choice.content)] if option.letter == choice.letter else []
-    if re.fullmatch("[A-J]", gold) and (match := _NAMED_LETTER.fullmatch(answer)):
-        return [] if _OTHER_LETTER.search(match[2] or "") else [(gold, match[1])]
+    letter = re.fullmatch(r"\(?([A-J])\)?", gold)
+    if letter is not None and (match := _NAMED_LETTER.fullmatch(answer)):
+        return [] if _OTHER_LETTER.search(match[2]) else [(letter[1], match[1])]
     content = choice.content if choice is not None and _is_apart(answer) else answer
     return [(text, content) for text in readings(gold)]
+
+
+def _letter(text: str) -> str:
+    """``Option C`` or ``\\text{Choice (C)}`` as C; any other text as it is."""
+    match = _LETTER.fullmatch(text)
+    return text if match is None else match[1]
 
 
 def _is_apart(answer: str) -> bool:

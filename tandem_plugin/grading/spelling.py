@@ -32,11 +32,13 @@ GREEK = {
 } | {"µ": "mu", "ϕ": "phi"}
 
 _COMMANDS = {
-    r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "le leq leqq leqslant",
+    r"\frac": "dfrac tfrac cfrac nicefrac sfrac xfrac", r"\binom": "dbinom tbinom",
+    r"\le ": "le leq leqq leqslant", r"\mathbb": "Bbb",
     r"\ge ": "ge geq geqq geqslant", r"\ne ": "ne neq", "<": "lt", ">": "gt", r"\{": "lbrace",
     r"\}": "rbrace", "[": "lbrack", "]": "rbrack", "|": "vert lvert rvert mid",
     r"\emptyset ": "varnothing O", r"\setminus ": "backslash smallsetminus", r"\infty ": "infin",
-    r"\mathbb{R}": "R Reals", "$": "textdollar", "£": "textsterling pounds", "€": "texteuro euro",
+    r"\mathbb{R}": "R Reals", r"\mathbb{Z}": "Z", r"\mathbb{N}": "N natnums", r"\mathbb{Q}": "Q",
+    "$": "textdollar", "£": "textsterling pounds", "€": "texteuro euro",
     r"\text{ or }": "lor vee", r"\text{ and }": "land",
     r"\approx ": "approxeq thickapprox simeq doteq",
     r"\ldots ": "dots dotsb dotsc dotsm dotsi dotso cdots",
@@ -96,7 +98,11 @@ _ORDINAL = "(?:st|nd|rd|th)"
 RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (name, re.compile(pattern), replacement)
     for name, pattern, replacement in (
-        ("row ends", rf"\\\\ ?(?:\*|\[ ?{_LENGTH} ?\])", r"\\\\"),
+        ("row ends", rf"\\\\ ?(?:\*|\[ ?{_LENGTH} ?\])|\\(?:cr|newline){_END}", r"\\\\"),
+        ("starred matrices", r"\\(begin|end) ?\{([pbvBV]?matrix)\*\} ?(?:\[ ?[lcr] ?\])?",
+                             r"\\\1{\2}"),
+        ("ends of proofs", rf"(?:\\q?quad)? ?\\(?:qed|qedsymbol|blacksquare){_END} ?$", ""),
+        ("conclusions", rf"^ ?(?:=|\\(?:implies|Longrightarrow|[Rr]ightarrow|to){_END}) ?", ""),
         ("environments", rf"\\begin ?\{{({_LAYOUT})(\*?)\}}((?:(?!\\begin|\\end).)*)"
                          r"\\end ?\{\1\2\}", _laid_out),
         ("lengths", rf"\\[hm]space\*? ?\{{[^{{}}]*\}}|\\(?:[hm]skip|m?kern) ?{_LENGTH}", "  "),
@@ -107,7 +113,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("empty switches", rf"\{{ ?\\(?:{_FONTS}|bf){_END}([^{{}}A-Za-z]*)\}}", r"{\1}"),
         ("switches", rf"\{{ ?\\(?:{_FONTS}){_END} ?", r"\\mathrm{"),
         ("bold switches", r"\{ ?\\(?:bf|bfseries)(?![A-Za-z]) ?", r"\\mathbf{"),
-        ("bare arguments", r"\\(math(?:bb|rm|bf|it|cal)) *([A-Za-z])(?![A-Za-z])", r"\\\1{\2}"),
+        ("bare arguments", r"\\(math(?:bb|rm|bf|it|cal)|Bbb|boldsymbol|bm|pmb) *([A-Za-z])"
+                           r"(?![A-Za-z])", r"\\\1{\2}"),
         ("thousands", r",\\! ?(?=\d{3}(?!\d))|\{ ?, ?\} ?(?=\d{3}(?!\d))", r"{,}"),
         ("colons", r"\{ ?: ?\}|\\(?:text|mathrm) ?\{ ?: ?\}|\\colon(?![A-Za-z])", ":"),
         ("thin spaces", r"(?<!\\)\\[,;:> ]|~|\\(?:thinspace|medspace|enspace)" + _END, " "),
@@ -120,13 +127,19 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
                     r"([^&<>{}]{1,200}=[^&{}]{1,200})\\end ?\{(?:cases|array)\}", r"\1"),
         ("empty set", r"\\\{ ?\\\}", r"\\emptyset "),
         ("commands", r"\\([A-Za-z]+)", _spelled_command),
-        ("colours", r"\\(?:textcolor|colorbox) ?\{\w{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
+        ("colours", r"\\(?:textcolor|colorbox|fcolorbox ?\{\w{1,20}\}|raisebox) ?"
+                    r"\{[\w.-]{1,20}\} ?(?=\{)|\\color ?\{\w{1,20}\}", ""),
+        ("signs in braces", r"\{ ?([+=<>]) ?\}", r"\1"),
+        ("quotients", r"\{ ?([^{}\\]{1,40}) ?\\over(?![A-Za-z]) ?([^{}\\]{1,40})\}",
+                      r"\\frac{\1}{\2}"),
         ("chosen", r"\{ ?([^{}\\]{1,40}) ?\\choose ?([^{}\\]{1,40})\}", r"\\binom{\1}{\2}"),
         ("at most", "<=", r"\\le "),
         ("at least", ">=", r"\\ge "),
         ("unequal", r"!=|\\not ?=", r"\\ne "),
         ("infinity", rf"(?<![A-Za-z\\])(?:infinity|oo|inf){_END}", r"\\infty "),
-        ("reals", r"\\(?:Bbb|mathbf|bf) ?\{ ?R ?\}", r"\\mathbb{R}"),
+        ("reals", r"\\(?:mathbf|bf) ?\{ ?R ?\}", r"\\mathbb{R}"),
+        ("transposes", r"\^ ?(\{ ?)?\\(?:top|intercal|(?:math(?:sf|rm|bf)|text) ?\{ ?T ?\})"
+                       r"(?![A-Za-z]) ?(?(1)\})", "^{T}"),
         ("fonts", r"\\(?:text(?:bf|it|rm|sf|tt|normal|up|md|sc)|[mh]box|emph)(?= ?\{)", r"\\text"),
         ("upright", r"\\math(?:it|sf|tt|normal|up)(?= ?\{)", r"\\mathrm"),
         ("bold", r"\\(?:boldsymbol|bm|pmb)(?= ?\{)", r"\\mathbf"),
@@ -145,6 +158,8 @@ RULES: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         ("moduli", r"\\pmod ?(\d)", r"\\pmod{\1}"),
         ("introductions", rf"^ ?\\text ?\{{ ?{_ANSWER}(?: is)? ?(?:: ?)?\}} ?:? ?"
                           rf"|^ ?{_ANSWER}(?: is)?:? (?=[^A-Za-z])", ""),
+        ("ohms", r"\\(text|mathrm) ?\{ ?([kMm]?) ?\\Omega ?\}", r"\\\1{\2ohm}"),
+        ("micro in text", r"\\(?:text|mathrm) ?\{ ?\\mu ?(?=[A-Za-z])", r"\\text{µ"),
         ("micro", r"\\mu ?\\(?:text|mathrm) ?\{ ?(?=[A-Za-z])", r"\\text{µ"),
         ("ordinals in text", rf"\\(?:text|mathrm) ?\{{ ?(\d{{1,99}}) ?-?{_ORDINAL} ?\}}",
                              r"\1\\text{th}"),
@@ -171,6 +186,8 @@ _WRAPPER = re.compile(r"\\(?:text|mathrm|boxed|fbox|mathbf) ?(?=\{)")
 _ESCAPED_TWICE = re.compile(r"\\\\(?=[A-Za-z]{2})")
 _ROOT = re.compile(r"√ ?(\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z]))")
 _FLOAT = re.compile(r" ?-?[\d.]+[eE][-+]?\d+ ?")
+_STRING = re.compile(r" ?0\d+ ?")
+"""Digits that may be no number."""
 _FOLDABLE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 
 
@@ -310,7 +327,7 @@ def _unwrapped(text: str) -> str:
         if (
             match
             and match.group().startswith(("\\text", "\\math"))
-            and any(map(is_letter, inner))
+            and (any(map(is_letter, inner)) or _STRING.fullmatch(inner))
             and "," not in inner
             and "\\" not in inner
             and not _FLOAT.fullmatch(inner)

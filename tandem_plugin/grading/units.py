@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 
 from tandem_plugin.grading.spelling import is_letter
 
@@ -21,7 +22,7 @@ _ALIASES = {
     "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "N": "newton", "J": "joule",
     "kJ": "kilojoule", "cal": "calorie", "kcal": "kilocalorie", "eV": "electronvolt", "keV": "",
     "MeV": "", "W": "watt", "kW": "kilowatt", "erg": "", "Pa": "pascal", "kPa": "", "atm":
-    "atmosphere", "V": "volt", "A": "ampere amp", "ohm": "", "C": "coulomb", "T": "tesla",
+    "atmosphere", "V": "volt", "A": "ampere amp", "ohm": "Ω", "C": "coulomb", "T": "tesla",
     "K": "kelvin", "degC": "celsius °C", "degF": "fahrenheit °F", "deg": "degree °",
     "rad": "radian", "arcsec": "arcsecond", "angstrom": "Å", "mol": "mole", "L": "liter litre",
     "mL": "milliliter millilitre ml", "$": "dollar usd", "cent": "", "€": "euro eur",
@@ -34,19 +35,33 @@ _CANONICAL = {
 _TIMES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _RAISED = {"squared": 2, "cubed": 3}
 _REFUSED_WORDS = (
-    "and or to not if when where with without for plus minus half third quarter twice thrice over "
-    "zero one two three four five six seven eight nine ten eleven twelve hundred dozen maybe "
+    "and or to not if when where with without for plus minus half twice thrice over "
+    "zero one two three four five six seven eight nine ten eleven twelve maybe "
     "perhaps about approximately at more less than least most between except no none all i e pi x "
     "y z is are was but wrong false choose mod modulo divided times point root sqrt "
-    "base factorial through thousand million billion trillion incorrect invalid impossible "
-    "rejected guess estimate approx roughly nearly almost mn mln mio mrd bn mil tsd tausend "
-    "тысяча тысячи тысяч млн млрд тыс миллион миллиона миллионов миллиард ou oder lub или ni и "
-    "et und nicht non не 或 和 不 半 lakh crore douzaine docena dutzend"
+    "base factorial through incorrect invalid impossible rejected guess estimate approx roughly "
+    "nearly almost mn mln mio mrd bn tsd млрд тыс ou oder lub или ni и et und nicht non не 或 和 "
+    "不 半 gross score ppm ppb permille dutzend dozzina dozzine duzina tuzin tucet дюжина дюжины "
+    "дюжин halves"
 )
 _REFUSED = frozenset(_REFUSED_WORDS.split())
 """Words after a number that change its meaning; so do characters that are numbers, like 万."""
-_NUMBER_STEM = re.compile("mil(?!e|l?im|lig|lis)l?|milli(?:on|ard)")
-"""How mille, mil, Millionen and milliards begin."""
+_COUNT_WORDS = (
+    "third quarter fourth fifth sixth seventh eighth ninth tenth hundredth thousandth millionth "
+    "billionth hundred dozen thousand lakh crore douzaine docena dúzia"
+)
+_COUNTS = frozenset(_COUNT_WORDS.split())
+"""The same, with a plural in s."""
+_NUMBER_WORDS = frozenset(
+    Path(__file__).with_name("number_words.txt").read_text(encoding="utf-8").split()
+)
+"""Words for thousands and more in the languages that Unicode's CLDR covers (its long compact
+decimal formats; Unicode License)."""
+_UNSPACED = tuple(word for word in _NUMBER_WORDS if "\u0e00" <= word < "\u1800")
+"""Those of scripts without spaces, where what is counted follows in the same word."""
+_HANGUL_NUMBER = re.compile("[십백천만억조]{2,}.{0,4}|[백천만억조](?:원|달러|명)?")
+_NUMBER_STEM = re.compile("mill?[ij]?(?:[oó]n|ard)")
+"""How other forms of million and milliard begin."""
 _PIECE = re.compile(
     r" ?(?:\\(?:text|mathrm|operatorname) ?\{ ?"
     r"(?P<text>(?:[^{}\\]|\{-?\d\}){1,60})\}"
@@ -122,7 +137,14 @@ def _is_number(word: str) -> bool:
     is_unknown = _canonical(word) not in _CANONICAL.values()
     is_short = len(word) == 1 and word.isascii()
     numeric = any(unicodedata.numeric(letter, None) is not None for letter in word)
-    return is_unknown and (is_short or numeric or bool(_NUMBER_STEM.match(word.lower())))
+    return is_unknown and (is_short or numeric or _is_large_number(word.lower()))
+
+
+def _is_large_number(word: str) -> bool:
+    if word in _NUMBER_WORDS or word.removesuffix("s") in _COUNTS:
+        return True
+    is_stem = _NUMBER_STEM.match(word) or _HANGUL_NUMBER.fullmatch(word)
+    return bool(is_stem) or word.startswith(_UNSPACED)
 
 
 def _is_known(word: str) -> bool:
