@@ -27,7 +27,12 @@ from tandem_plugin.plugins.selection import (
     resolver_for,
 )
 from tandem_plugin.request import TandemRequest
-from tandem_plugin.schedules import Schedule, SoloWordSchedule, takes_training_step
+from tandem_plugin.schedules import (
+    Schedule,
+    SoloWordSchedule,
+    lets_junior_write,
+    takes_training_step,
+)
 
 DEFAULT_DRAFT_TOKENS = 4
 MAX_DRAFT_TOKENS = 32
@@ -132,10 +137,10 @@ class TandemConfig(BaseModel):
         description="Measure every step, and keep both models' log-probability of each token "
         "for TandemLLM's outputs and `tandem rollout`.",
     )
-    validation: Literal["senior", "team", "both"] = Field(
+    validation: Literal["senior", "team", "both", "all"] = Field(
         "senior",
         description="Who answers validation prompts in a trainer: the senior alone, the "
-        "team, or both in turn.",
+        "team, both in turn, or all: both, and at the first validation the junior alone.",
     )
     lambda_jun: float = Field(
         0.0,
@@ -210,6 +215,8 @@ class TandemConfig(BaseModel):
         schedule = self.make_schedule()
         if self.mode == "speculative" and isinstance(schedule, SoloWordSchedule):
             raise ConfigError("schedule-without-drafts", schedule=schedule.name)
+        if self.validation == "all" and not lets_junior_write(schedule):
+            raise ConfigError("validation-without-junior", schedule=schedule.name)
         resolver_for(schedule, self.boundaries)
 
     @classmethod
@@ -276,14 +283,15 @@ class TandemConfig(BaseModel):
         """The configured schedule."""
         return make_schedule(self.schedule, self.parameters)
 
-    def answerer(self, named: str | None) -> Literal["senior", "team"]:
+    def answerer(self, named: str | None) -> Literal["senior", "team", "junior"]:
         """Who is to answer a validation prompt; named: by the prompt itself, if it names one.
 
-        Raises :class:`ConfigError` if both are to answer and the prompt does not say who.
+        Raises :class:`ConfigError` if several are to answer and the prompt does not say who.
         """
-        if named is None and self.validation == "both":
-            raise ConfigError("validation-answerer-unknown")
-        return "team" if (named or self.validation) == "team" else "senior"
+        answerer = named or self.validation
+        if answerer in ("both", "all"):
+            raise ConfigError("validation-answerer-unknown", validation=answerer)
+        return answerer if answerer in ("team", "junior") else "senior"  # type: ignore[return-value]
 
     @property
     def takes_training_step(self) -> bool:

@@ -111,6 +111,10 @@ SPECULATIVE: dict[str, object] = {"mode": "speculative"}
         ),
         ("drafts-all-zero", [SPECULATIVE | {"drafts": {1: 0, 8: 0}}]),
         ("schedule-without-drafts", [SPECULATIVE | {"schedule": "solo-word"}]),
+        (
+            "validation-without-junior",
+            [{"validation": "all", "schedule": name} for name in ("solo", "solo-word")],
+        ),
         ("parameter-not-probability", [{"p": 1.01}, {"p": -1}, {"p": "half"}]),
         ("parameter-not-count", [{"cap": 0}, {"cap": "32"}]),
     ],

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import Trajectory
+from tandem_plugin.training.validation import Answerer
 
 
 @dataclass(slots=True)
@@ -19,7 +20,7 @@ class KeyedLabel:
     phase: Literal["training", "validation"]
     prompt: int
     step: int = 0
-    by_team: bool = True
+    answerer: Answerer = "team"
     samples: int = 0
     """The number of responses begun for the prompt."""
 
@@ -39,7 +40,7 @@ class KeyedLabel:
             *(self.prompt, sample),
             step=self.step,
             validates=validates,
-            by_team=self.by_team,
+            answerer=self.answerer,
         )
 
 
@@ -52,11 +53,11 @@ class Numbering:
     """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
     step: int = 1
     """The trainer's step of the next batch, as numbered in its log."""
-    by_team: bool = True
+    answerer: Answerer = "team"
 
-    def validating(self, by_team: bool) -> Numbering:
+    def validating(self, answerer: Answerer) -> Numbering:
         """Numbers of a validation after the last step, with prompts from 0."""
-        return Numbering("validation", 0, self.step - 1, by_team)
+        return Numbering("validation", 0, self.step - 1, answerer)
 
     def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
         """The encoded labels of the next prompts.
@@ -67,6 +68,6 @@ class Numbering:
             raise EngineError("trainer-resume-unknown")
         self.next_prompt = first + len(labels)
         return [
-            KeyedLabel(label, self.phase, prompt, self.step, self.by_team)
+            KeyedLabel(label, self.phase, prompt, self.step, self.answerer)
             for prompt, label in enumerate(labels, first)
         ]

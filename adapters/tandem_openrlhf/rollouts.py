@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import EngineError
+from tandem_plugin.errors import AuthorshipError, EngineError
 from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules

@@ -15,6 +15,7 @@ from tandem_plugin.training.calls import NarrowedResponse, Response, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer
+from tandem_plugin.training.validation import Answerer
 
 if TYPE_CHECKING:
     from skyrl.backends.skyrl_train.training_batch import TrainingInputBatch
@@ -48,7 +49,7 @@ class Generation:
     """The trajectories of one ``generate`` of SkyRL's."""
 
     name: str
-    answerer: str | None
+    answerer: Answerer | None
     """Who answers a validation; None in training."""
     ids: Sequence[TrajectoryID]
     trajectories: Mapping[Key, Trajectory]
@@ -157,7 +158,7 @@ class SkyRLRun(TandemRun):
             where = (step, number)
             if self._is_asynchronous:
                 where = ("epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
-        who = {"validates": not trains, "by_team": answerer != "senior"}
+        who: Any = {"validates": not trains, "answerer": answerer or "team"}
         return Generation(
             f"generation {number} of step {step}",
             answerer,

@@ -59,16 +59,15 @@ class TandemTrainer(Mixin):
     async def eval(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         """SkyRL's evaluation by each who answers; the team's metrics begin with ``team/``."""
         metrics: dict[str, Any] = {}
-        for validation in self._tandem.validations:
+        for validation in self._tandem.validations.passes(self._tandem.config.validation):
             trainer = copy.copy(self)
             trainer.cfg = copy.deepcopy(self.cfg)
             trainer.cfg.trainer.export_path = validation.folder(self.cfg.trainer.export_path)
             self._tandem.answerer = validation.answerer
             measured = await super(TandemTrainer, trainer).eval(*arguments, **options)
-            measured |= validation.change(
-                measured.get("eval/all/avg_score"), len(self.eval_dataset)
-            )
-            metrics |= validation.named(measured) if validation.is_one_of_two else measured
+            metrics |= validation.named(measured) if validation.is_one_of_several else measured
+            accuracy, problems = measured.get("eval/all/avg_score"), len(self.eval_dataset)
+            metrics |= validation.add(accuracy, problems, self.global_step)
         self._tandem.forget_validation()
         return metrics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tandem_plugin.training.calls import NarrowedResponse, Response, Trajectory
 from tandem_plugin.training.images import thumbnail_url
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
+from tandem_plugin.training.validation import Answerer
 from tandem_trl.engine import Engine
 from tandem_trl.loss import AdmittedTexts, Inputs
 
@@ -31,7 +32,7 @@ class Batch:
     validates: bool
     step: int
     """The step as numbered in TRL's log; in training, the step that is generated for."""
-    by_team: bool
+    answerer: Answerer
     group_size: int
     first: int
     """The first row of this process."""
@@ -68,6 +69,9 @@ class TRLRun(TandemRun):
         self._dumped: tuple[int, list[Any]] = (0, [])
         self._of_data: list[dict[str, Any]] = []
         """What a dump has of each row of the data set: the right answer, and small images."""
+        writes = trainer.accelerator.is_main_process
+        self.validations = self.log_in(self.config.rollouts, writes=writes)
+        self._first_pass = self._pass = self.validations.passes(self.config.validation)[0]
 
     def begin_batch(self, prompts: int) -> Batch:
         """The next generation's place in the run and its trajectories; prompts: of this process."""
@@ -75,19 +79,24 @@ class TRLRun(TandemRun):
         trains = trainer.model.training
         step = trainer.state.global_step + trains
         phase = "training" if trains else "validation"
-        by_team = trains or self.config.validation == "team"
-        who = {"validates": not trains, "by_team": by_team}
+        answerer: Answerer = "team" if trains else self._pass.answerer
         generation = self._generations[phase, step]
         self._generations[phase, step] += 1
         first = trainer.accelerator.process_index * prompts
         return Batch(
             not trains,
             step,
-            by_team,
+            answerer,
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.at(self.rules, step, generation, row, step=step, **who)
+                Trajectory.at(
+                    self.rules,
+                    *(step, generation, row),
+                    step=step,
+                    validates=not trains,
+                    answerer=answerer,
+                )
                 for row in range(first, first + prompts)
             ],
         )
@@ -104,7 +113,7 @@ class TRLRun(TandemRun):
         )
         rows = [row for _, row in responses]
         if batch.validates:
-            self.check_validation(rows, "team" if batch.by_team else "senior")
+            self.check_validation(rows, batch.answerer)
             self.engine_metrics(self._of_engines)  # these counts do not belong to the next step
             return
         metrics = self.admit(rows) | self.engine_metrics(self._of_engines)
@@ -130,25 +139,57 @@ class TRLRun(TandemRun):
             )
         return calculate(inputs, *arguments)
 
-    def log_change(
+    def log_validation(
         self, log: Callable[..., Any], logs: dict[str, float], *arguments: Any, **options: Any
     ) -> Any:
-        """TRL's log; of an evaluation by the senior alone, with how its reward has changed.
+        """TRL's log; of an evaluation, with how it compares, and followed by the next who answers.
 
         Several evaluation sets are logged one by one, and not compared; nor is a stream. Touches:
-        ``log`` and ``_metrics`` of one ``GRPOTrainer`` or ``RLOOTrainer`` (TRL 1.16). Goes when:
-        TRL passes its callbacks the rewards of an evaluation before it logs them.
+        ``log``, ``_metrics`` and ``callback_handler`` of one ``GRPOTrainer`` or ``RLOOTrainer``
+        (TRL 1.16). Goes when: TRL passes its callbacks the rewards of an evaluation before it logs
+        them, and lets plugins evaluate.
         """
-        trainer = self._trainer
-        of_evaluation = trainer._metrics["eval"]
-        problems = trainer.eval_dataset
-        is_single = isinstance(problems, Sized) and not isinstance(problems, Mapping)
-        if of_evaluation.get("reward") and is_single:
-            (validation,) = self.validations  # the table rejects both
-            change = validation.change(fmean(of_evaluation["reward"]), len(problems))
-            for name, value in change.items():
+        of_evaluation = self._trainer._metrics["eval"]
+        is_evaluation, is_first = bool(of_evaluation.get("reward")), self._pass == self._first_pass
+        if is_evaluation:
+            metrics = self._compared(fmean(of_evaluation["reward"]))
+            if not is_first:
+                for name in [*of_evaluation]:
+                    of_evaluation[f"{self._pass.answerer}/{name}"] = of_evaluation.pop(name)
+            for name, value in metrics.items():
                 of_evaluation[name].append(value)
-        return log(logs, *arguments, **options)
+        result = log(logs, *arguments, **options)
+        if is_evaluation and is_first:
+            self._evaluate_others(logs)
+        return result
+
+    def _compared(self, accuracy: float) -> dict[str, float]:
+        """The metrics of how an evaluation of the one evaluation set compares."""
+        problems = self._trainer.eval_dataset
+        if not isinstance(problems, Sized) or isinstance(problems, Mapping):
+            return {}
+        step = self._trainer.state.global_step
+        return self._pass.add(accuracy, len(problems), step)
+
+    def _evaluate_others(self, logs: Mapping[str, float]) -> None:
+        """Evaluate the same set again by each other who answers; logs: of the first."""
+        from accelerate.utils import gather_object
+
+        trainer = self._trainer
+        _, *others = self.validations.passes(self.config.validation)
+        answerers = gather_object([[validation.answerer for validation in others]])[0]
+        ending = "_runtime"
+        prefix = next((name.removesuffix(ending) for name in logs if name.endswith(ending)), "eval")
+        for answerer in answerers:  # those of the process that writes the file
+            problems = trainer.callback_handler.eval_dataloader.dataset
+            self._pass = replace(self._first_pass, answerer=answerer)
+            try:
+                trainer.evaluate(
+                    problems if isinstance(problems, Sized) else None,
+                    metric_key_prefix=f"{prefix}_{answerer}",
+                )
+            finally:
+                self._pass = self._first_pass
 
     def engine_ends(self) -> set[int]:
         """The junior's token ids that end a response besides the senior's."""

@@ -172,7 +172,7 @@ class TandemRollouts:
         trainer._calculate_rewards = functools.partial(
             self._tandem.keep_golds, trainer._calculate_rewards
         )
-        trainer.log = functools.partial(self._tandem.log_change, trainer.log)
+        trainer.log = functools.partial(self._tandem.log_validation, trainer.log)
 
     def begin_batch(self, prompt_ids: Sequence[Sequence[int]]) -> list[TandemPrompt]:
         """This process's prompts of the next generation; each knows its row."""

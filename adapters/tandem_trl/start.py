@@ -57,9 +57,6 @@ _WITHOUT_IMAGES = Unsupported.on("tandem.images", "trl-images-untested")
 _OF_TWO = (
     Unsupported("use_vllm", lambda value, _: not value, "trl-engine-not-vllm"),
     *_OF_EVERY_TRAINER,
-    Unsupported(
-        "tandem.validation", lambda value, _: value == "both", "trl-validation-unsupported"
-    ),
 )
 
 _OF_RLOO = (

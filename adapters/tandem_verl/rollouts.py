@@ -14,6 +14,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import Answerer
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
 if TYPE_CHECKING:
@@ -85,12 +86,12 @@ def make_trajectory(
     answers it although it should.
     """
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
-    by_team = not validate or rules.config.answerer(sample.get(ANSWERER)) == "team"
+    answerer: Answerer = rules.config.answerer(sample.get(ANSWERER)) if validate else "team"
     if ROW not in sample:
         raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
     place = (step, "row", row, session)
-    return Trajectory.at(rules, *place, step=step, validates=validate, by_team=by_team)
+    return Trajectory.at(rules, *place, step=step, validates=validate, answerer=answerer)
 
 
 class WorkerInTandem(Mixin):

@@ -14,7 +14,7 @@ from tandem_plugin.patching.wrapping import Delegate, wrap_once
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.validation import Validation
+from tandem_plugin.training.validation_log import Pass
 from tandem_verl.batch import dumped_with, move_scores, queue, rows_of_keys
 from tandem_verl.engine import ReplicaInTandem, register_replica
 from tandem_verl.keep_seniors import accuracy_of
@@ -48,6 +48,7 @@ def started_run(config: DictConfig, tokenizer: PreTrainedTokenizerBase) -> Tande
     """
     tandem = running_config(config, "A trainer")
     run = TandemRun.start(TandemRules.from_tokenizer(tandem, tokenizer))
+    run.validations = run.log_in(config.trainer.get("rollout_data_dir"))
     correction = config.algorithm.get("rollout_correction") or {}
     # In bypass mode the loss rejects by itself, and the batch's masks stay what they are.
     run.rejects = bool(correction.get("rollout_rs")) and not correction.get("bypass_mode")
@@ -87,7 +88,7 @@ class TrainerInTandem(Mixin):
     val_dataloader: Any
     role_worker_mapping: dict[Any, Any]
     _tandem: TandemRun
-    _tandem_validation: Validation | None = None
+    _tandem_validation: Pass | None = None
     """The current pass of a validation; None at any other time."""
 
     def __init__(self, config: DictConfig, *arguments: Any, **options: Any) -> None:
@@ -222,13 +223,14 @@ class TrainerInTandem(Mixin):
         prompts = self.val_dataloader
         metrics: dict[str, Any] = {}
         try:
-            for validation in self._tandem.validations:
+            for validation in self._tandem.validations.passes(self._tandem.config.validation):
                 self._tandem_validation = validation
                 addressed = AddressedPrompts(prompts, validation.answerer)
                 self.val_dataloader = addressed
                 measured = super()._validate()
-                change = validation.change(accuracy_of(measured), addressed.count)
-                metrics |= validation.named(measured | change)
+                metrics |= validation.named(measured)
+                accuracy = accuracy_of(measured)
+                metrics |= validation.add(accuracy, addressed.count, self.global_steps)
         finally:
             self._tandem_validation, self.val_dataloader = None, prompts
         self._tandem_engine_metrics()  # the team's counts here do not belong to the next step

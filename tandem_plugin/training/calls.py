@@ -29,6 +29,7 @@ from tandem_plugin.training.authorship_wire import (
 )
 from tandem_plugin.training.response_authorship import Call, author_response
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import Answerer, rule_of
 
 Phase = Literal["training", "validation"]
 """What a response is generated for."""
@@ -169,16 +170,16 @@ class Trajectory:
         *numbers: int | str,
         step: int,
         validates: bool = False,
-        by_team: bool = True,
+        answerer: Answerer = "team",
     ) -> Trajectory:
         """The response at a :class:`Place` of a run with these rules.
 
         step: the trainer's, which a schedule may depend on. validates: whether the response is
-        for a validation. by_team: whether the junior writes.
+        for a validation. answerer: the team, but in validations.
         """
         place = Place("validation" if validates else "training", numbers)
         return cls(
-            rules.for_step(step) if by_team else None,
+            rule_of(rules, answerer, step),
             partial(place.seed, rules.config.seed),
             rules.config.junior,
         )

@@ -12,6 +12,7 @@ from tandem_plugin.errors import AuthorshipError, EngineError, FingerprintError
 from tandem_plugin.rules import Rule, TandemRules
 from tandem_plugin.training.authorship_wire import ResponseAuthorship, bits_of
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import Answerer, rule_of
 
 
 def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
@@ -64,16 +65,21 @@ class RowChecks:
             self._rows = self._unknown = self._trained = 0
 
 
-def check_validation_rows(rows: Sequence[Row], team: bool, rules: TandemRules) -> None:
+def check_validation_rows(
+    rows: Sequence[Row], answerer: Answerer | None, rules: TandemRules
+) -> None:
     """Raise unless every validation response was written by the intended author.
 
-    team: whether that is the team; otherwise it is the senior alone. Raises like
-    :func:`check_rows`.
+    answerer: None for the senior alone. Raises like :func:`check_rows`.
     """
     check_no_errors(rows)
     for row in rows:
-        if team:
+        if answerer == "team":
             _checked_facts(row, rules)
+        elif answerer == "junior":
+            facts = _checked_facts(row, rules, rule_of(rules, answerer, 0))
+            if facts.authorship.any():
+                raise AuthorshipError("validation-not-juniors", row=row.name)
         elif row.facts is not None:
             raise AuthorshipError("validation-written-by-team", row=row.name)
 
@@ -132,8 +138,11 @@ def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np
     return [authors[number] for number in range(len(calls))]
 
 
-def _checked_facts(row: Row, rules: TandemRules) -> ResponseAuthorship:
-    """The facts of a row written by the team; raise unless they match its response and the run."""
+def _checked_facts(row: Row, rules: TandemRules, rule: Rule | None = None) -> ResponseAuthorship:
+    """The facts of a row with a junior; raise unless they match its response and the run.
+
+    rule: None for that of the step that the row records.
+    """
     facts, length = row.facts, len(row.response_ids)
     if facts is None:
         raise AuthorshipError("row-without-authorship", row=row.name)
@@ -141,7 +150,7 @@ def _checked_facts(row: Row, rules: TandemRules) -> ResponseAuthorship:
         raise AuthorshipError(
             "authorship-length-differs", row=row.name, length=length, entries=facts.length
         )
-    expected = rules.for_recorded_step(facts.settings)
+    expected = rule or rules.for_recorded_step(facts.settings)
     if facts.fingerprint != expected.fingerprint:
         raise FingerprintError(
             "row-rules-differ",

@@ -32,7 +32,8 @@ from tandem_plugin.training.checks import (
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import EngineLog, batch_metrics, counters_of_engines
 from tandem_plugin.training.rows import Row, write_step
-from tandem_plugin.training.validation import validations
+from tandem_plugin.training.validation import Answerer
+from tandem_plugin.training.validation_log import ValidationLog
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,8 +81,12 @@ class TandemRun:
         self._measuring = EngineLog(MeasureSums)
         self._marks: dict[str, str | None] = {}
         self._is_warned = False
-        self.validations = validations(self.config.validation)
-        """The passes of each validation."""
+        self.validations = self.log_in(self.config.rollouts)
+
+    def log_in(self, rollouts: str | None, *, writes: bool = True) -> ValidationLog:
+        """The log of this run's validations, next to the rollouts in a folder."""
+        run = f"{self.rules.fingerprint} seed={self.config.seed} junior={self.config.junior}"
+        return ValidationLog(run, rollouts, writes=writes)
 
     @classmethod
     def start(cls, rules: TandemRules, *arguments: Any) -> Self:
@@ -144,12 +149,12 @@ class TandemRun:
         self._singly.check(row, batch)
         return batch_metrics([row])
 
-    def check_validation(self, rows: Sequence[Row], answerer: str | None) -> None:
+    def check_validation(self, rows: Sequence[Row], answerer: Answerer | None) -> None:
         """Raise unless a validation's trajectories succeeded and the intended author answered.
 
         answerer: of the pass; None if no pass is running.
         """
-        check_validation_rows(rows, answerer == "team", self.rules)
+        check_validation_rows(rows, answerer, self.rules)
 
     def check_update(self, rows: Sequence[Row]) -> None:
         """Raise :class:`AuthorshipError` unless an update's masks are those that were admitted.

@@ -29,7 +29,7 @@ from tandem_plugin.request import OFF
 from tandem_plugin.training.authorship_wire import ranges_of
 from tandem_plugin.training.calls import NarrowedResponse, Trajectory
 from tandem_plugin.training.checkpoint_note import NOTE
-from tandem_plugin.training.senior_alone import CHANGE
+from tandem_plugin.training.validation_log import CHANGE, JUNIOR_ALONE
 
 VOCABULARY = Vocabulary(PIECES, "a test")
 SETTINGS = {"schedule": "word", "p": P, "cap": CAP, "seed": 3, "measure_every": 0}
@@ -326,6 +326,25 @@ class HeldToTheDuties(ABC):
         alone = {name for name in names if not name.startswith("team/")} - {CHANGE}
         assert {f"team/{name}" for name in alone} <= names
         assert any(name.startswith("team/") for name in names)
+
+    def test_validate_all(self) -> None:
+        """The junior, which is frozen, answers once, and its accuracy is logged ever after."""
+        self.begin(validation="all")
+        self.accuracy = 0.75
+        metrics = self.validate()
+        calls = self.turns * PROMPTS
+        answered = [
+            call.request if call.request == OFF else call.request["schedule"]
+            for call in self.engine.calls
+        ]
+        assert answered == [OFF] * calls + ["word"] * calls + ["junior"] * calls
+        alone = {name for name in metrics if "/" not in name or name.startswith(("val", "eval"))}
+        assert {f"junior/{name}" for name in alone} <= {*metrics}
+        assert metrics[JUNIOR_ALONE] == 0.75
+        self.accuracy = 0.5
+        metrics = self.validate()
+        assert len(self.engine.calls) == (3 + 2) * calls
+        assert (metrics[CHANGE], metrics[JUNIOR_ALONE]) == (-0.25, 0.75)
 
     def test_fall_of_the_senior_alone_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.begin()

@@ -44,8 +44,6 @@ class HeldToTheStart:
 
     imitation: ClassVar[str] = ""
     """The code with which ``lambda_jun`` is rejected; empty where the loss has the term."""
-    both: ClassVar[str] = ""
-    """The code with which ``validation="both"`` is rejected; empty where there is such a pass."""
     beside: ClassVar[Mapping[str, Any] | None] = None
     """Settings of tandem among the engine's own arguments, which the adapter would overwrite."""
 
@@ -101,8 +99,9 @@ class HeldToTheStart:
     def test_imitation_is_trained_or_rejected(self) -> None:
         assert self.code({"lambda_jun": 0.1}) == self.imitation
 
-    def test_validation_by_both_is_done_or_rejected(self) -> None:
-        assert self.code({"validation": "both"}) == self.both
+    @pytest.mark.parametrize("validation", ["both", "all"])
+    def test_validation_by_several_is_accepted(self, validation: str) -> None:
+        assert self.code({"validation": validation}) == ""
 
     def test_models_on_this_machine_are_checked(self, tmp_path: Path) -> None:
         config = '{"architectures": ["Qwen3VLForConditionalGeneration"], "vision_config": {}}'

@@ -32,7 +32,7 @@ from refused import refused  # noqa: E402
 from tandem_openrlhf.patches.generation import (  # noqa: E402
     Engine,
     Generator,
-    NamedMetrics,
+    named_metrics,
 )
 from tandem_openrlhf.patches.loss import ImitatingTrainer, Imitation  # noqa: E402
 from tandem_openrlhf.patches.training import Maker, SynchronousTrainer  # noqa: E402
@@ -151,7 +151,6 @@ class Trainer:
         self.vllm_engines, self.tokenizer = [driver.handle], SimpleNamespace(decode=self.text)
         self.experience_maker = Maker.tandem_over(Experiences)(self.args)
         self.samples_generator = Generator.tandem_over(Samples)(driver)
-        self.named_metrics = NamedMetrics()
         self.step = driver.step
         self.is_resumed = self.step > 1
 
@@ -168,7 +167,7 @@ class Trainer:
         samples = self.samples_generator.generate_eval_samples()
         for sample in samples:
             sample.rewards = torch.tensor([self.samples_generator.driver.accuracy])
-        return self.named_metrics(lambda *_: {"eval_a_pass1": 1.0}, None, samples)
+        return named_metrics(lambda *_: {"eval_a_pass1": 1.0}, None, samples)
 
     def train_step(self, samples: Any) -> tuple[dict[str, float], int]:
         self.step += 1

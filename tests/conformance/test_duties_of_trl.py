@@ -65,7 +65,6 @@ class OfGRPOTrainer(HeldToTheDuties):
     foreign_part = "trl-engine-not-in-tandem"
     absent: ClassVar[Mapping[str, str]] = {
         "imitate": "lambda_jun is rejected at the start",
-        "validate_both": "validation=both is rejected at the start",
     }
     tools: ClassVar[list[Any] | None] = None
     extra: ClassVar[Mapping[str, Any]] = {"mine": 1}
@@ -129,6 +128,10 @@ class OfGRPOTrainer(HeldToTheDuties):
             _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
             eval_dataset=range(PROMPTS),
             log=self.log,
+            evaluate=self.evaluate,
+            callback_handler=SimpleNamespace(
+                eval_dataloader=SimpleNamespace(dataset=range(PROMPTS))
+            ),
             _tokenize_prompts=lambda prompts: (prompts, None, {}),
             _tool_call_loop=self.tool_loop,
         )
@@ -136,7 +139,8 @@ class OfGRPOTrainer(HeldToTheDuties):
     def log(self, logs: dict[str, float]) -> None:
         """TRL's: the means of what was collected in an evaluation, which begins anew."""
         collected = self.trainer._metrics["eval"]
-        logs |= {name: sum(values) / len(values) for name, values in collected.items()}
+        means = {name: sum(values) / len(values) for name, values in collected.items()}
+        self.logged |= means
         collected.clear()
 
     def answer(self, prompts: Any, **_: Any) -> Any:
@@ -208,13 +212,18 @@ class OfGRPOTrainer(HeldToTheDuties):
         return [json.loads(line) for line in lines]
 
     def validate(self) -> Mapping[str, Any]:
+        self.logged: dict[str, float] = {}
         self.trainer.model.training = False
+        self.trainer.evaluate()
+        self.trainer.model.training = True
+        return self.logged
+
+    def evaluate(self, problems: Any = None, metric_key_prefix: str = "eval") -> None:
+        """TRL's, which logs what the generation collected."""
+        assert problems in (None, range(PROMPTS))
         self.generated(1)
         self.trainer._metrics["eval"]["reward"].append(self.accuracy)
-        logs: dict[str, float] = {}
-        self.trainer.log(logs)
-        self.trainer.model.training = True
-        return logs
+        self.trainer.log({f"{metric_key_prefix}_runtime": 1.0})
 
     def update_without_term(self) -> None:
         raise NotImplementedError

@@ -79,7 +79,7 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
         "engine_in_tandem": "the user starts the server",
         **dict.fromkeys(
             (
-                *("validate", "validate_both", "validation_is_checked"),
+                *("validate", "validate_both", "validate_all", "validation_is_checked"),
                 *("validation_is_not_measured", "fall_of_the_senior_alone_is_reported"),
             ),
             NO_VALIDATION,

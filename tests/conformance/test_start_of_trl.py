@@ -33,7 +33,6 @@ class OfTRL(HeldToTheStart):
     package = "trl"
     rejected = ({"use_vllm": False}, "trl-engine-not-vllm")
     imitation = "trl-imitation-unsupported"
-    both = "trl-validation-unsupported"
     pipeline: ClassVar[Mapping[str, Any]] = {"engine": {"pipeline_parallel_size": 2}}
     beside: ClassVar[Mapping[str, Any] | None] = {
         "engine": {"additional_config": {"tandem": {"p": 0.3}}}
@@ -140,7 +139,6 @@ class TestCommand(OfTRL):
 class TestAsynchronousWorker(OfTRL):
     rejected = ({"tandem.lambda_jun": 0.1}, "trl-imitation-unsupported")
     pipeline = beside = None  # the server's
-    both = ""  # this trainer has no validation
 
     @pytest.fixture(autouse=True)
     def _vocabulary(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from tandem_plugin.training.checks import (
 )
 from tandem_plugin.training.metrics import batch_metrics
 from tandem_plugin.training.rows import Row
+from tandem_plugin.training.validation import SEVERAL, rule_of
 
 
 def rules_with(**settings: object) -> TandemRules:
@@ -116,7 +117,7 @@ def test_rows_were_written_with_the_runs_junior(
 ) -> None:
     """A response may leave it out."""
     rules = rules_with(junior=junior)
-    for check in (check_rows, lambda rows, rules: check_validation_rows(rows, True, rules)):
+    for check in (check_rows, lambda rows, rules: check_validation_rows(rows, "team", rules)):
         check([with_facts(GOOD, junior=name) for name in passing], rules)
         for name in wrong:
             with refused("row-junior-differs", junior=name):
@@ -218,7 +219,7 @@ def test_row_that_is_not_the_replay_of_its_own_call_bit_for_bit_stops_training(
 def test_row_that_a_sampler_repeats_and_answers_to_validation_may_repeat_seeds() -> None:
     """In verl, a sampler of the user's own may return a key twice."""
     check_rows([GOOD, LONG, GOOD], RULES)
-    check_validation_rows([GOOD, replace(GOOD, name="Row 1")], True, RULES)
+    check_validation_rows([GOOD, replace(GOOD, name="Row 1")], "team", RULES)
     with refused("row-seed-repeated", seed=facts_of(GOOD).seed, row="Row 2", other="Row 0"):
         check_rows([GOOD, GOOD, replace(GOOD, name="Row 2")], RULES)
 
@@ -330,17 +331,32 @@ def test_rows_that_come_singly_are_judged_by_the_updates_that_they_are_trained_i
 
 def test_validation_rows_are_whose_they_should_be() -> None:
     alone = replace(GOOD, facts=None)
-    check_validation_rows([GOOD, row([0, 0], "h")], True, RULES)
-    check_validation_rows([alone], False, RULES)
+    check_validation_rows([GOOD, row([0, 0], "h")], "team", RULES)
+    check_validation_rows([alone], "senior", RULES)
     with refused("row-without-authorship"):
-        check_validation_rows([GOOD, alone], True, RULES)
+        check_validation_rows([GOOD, alone], "team", RULES)
     untrained = narrowed(GOOD, segments=(), senior=(), trained=())
     for of_the_team in (GOOD, untrained):
         with refused("validation-written-by-team"):
-            check_validation_rows([alone, of_the_team], False, RULES)
-    for team in (True, False):
+            check_validation_rows([alone, of_the_team], "senior", RULES)
+    for answerer in SEVERAL["all"]:
         with refused("trajectory-failed", error="RequestError: no."):
-            check_validation_rows([replace(alone, error="RequestError: no.")], team, RULES)
+            check_validation_rows([replace(alone, error="RequestError: no.")], answerer, RULES)
+
+
+def test_validation_by_the_junior_has_no_token_of_the_senior_and_the_juniors_rule() -> None:
+    rule = rule_of(RULES, "junior", 0)
+    assert rule is not None
+    of_rule = {"fingerprint": rule.fingerprint, "settings": rule.settings()}
+    check_validation_rows([row([0, 0, 0], **of_rule)], "junior", RULES)
+    with refused("validation-not-juniors"):
+        check_validation_rows([row([0, 1, 0], **of_rule)], "junior", RULES)
+    with refused("row-rules-differ"):
+        check_validation_rows([row([0, 0, 0])], "junior", RULES)
+    with refused("row-rules-differ"):
+        check_validation_rows([row([0, 0, 0], **of_rule)], "team", RULES)
+    with refused("row-without-authorship"):
+        check_validation_rows([replace(GOOD, facts=None)], "junior", RULES)
 
 
 def test_dumps_replay_and_count_tokens_of_unknown_author_apart(tmp_path: Path) -> None:

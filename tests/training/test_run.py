@@ -18,8 +18,7 @@ from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import counters_of_engines
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.senior_alone import CHANGE
-from tandem_plugin.training.validation import validations
+from tandem_plugin.training.validation_log import CHANGE, ValidationLog
 
 VOCABULARY = Vocabulary(tuple("abcdefgh"), "a test")
 
@@ -109,17 +108,19 @@ def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> No
 
 def test_two_answerers_of_a_validation_have_folders_and_metrics_apart() -> None:
     for answerer in ("senior", "team"):
-        (alone,) = validations(answerer)
-        assert (alone.answerer, alone.is_one_of_two) == (answerer, False)
+        (alone,) = ValidationLog().passes(answerer)
+        assert (alone.answerer, alone.is_one_of_several) == (answerer, False)
         assert alone.folder("dumps") == "dumps"
-    senior, team = validations("both")
-    assert senior.folder("dumps") == "dumps/senior"
-    assert team.folder("dumps") == "dumps/team"
+    senior, team = ValidationLog().passes("both")
+    assert [each.folder("dumps") for each in (senior, team)] == ["dumps/senior", "dumps/team"]
     assert senior.named({"pass@1": 0.5}) == {"pass@1": 0.5}
     assert team.named({"pass@1": 0.5}) == {"team/pass@1": 0.5}
     assert team.columns(2) == {"answered_by": ["team", "team"]}
-    assert [senior.change(accuracy, 4)[CHANGE] for accuracy in (0.5, 0.75)] == [0.0, 0.25]
-    assert team.change(0.5, 4) == {}
+    assert [senior.add(accuracy, 4, 0)[CHANGE] for accuracy in (0.5, 0.75)] == [0.0, 0.25]
+    assert CHANGE not in team.add(0.5, 4, 0)
+    *_, junior = ValidationLog().passes("all")
+    assert junior.folder("dumps") == "dumps/junior"
+    assert junior.named({"pass@1": 0.5}) == {"junior/pass@1": 0.5}
 
 
 def text_row(token_ids: list[int]) -> Row:

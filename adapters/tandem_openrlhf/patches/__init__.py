@@ -38,7 +38,7 @@ PATCHES: tuple[tuple[str, Patch], ...] = (
     (_SAMPLES, generation.Generator.tandem_in_place_of("SamplesGenerator")),
     (_MAKER, training.Maker.tandem_in_place_of("RemoteExperienceMaker")),
     (_TRAINER, _actor("PPOTrainer", training.SynchronousTrainer)),
-    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.NamedMetrics())),
+    (_TRAINER, lambda its: wrap_once(its, "compute_eval_metrics", generation.named_metrics)),
     (_ASYNC, _actor("GenerateSamplesActor", generation.ResumedGenerator)),
     (_ASYNC, _actor("TrainingActor", training.Trainer)),
     (_ASYNC, _actor("PPOTrainerAsync")),

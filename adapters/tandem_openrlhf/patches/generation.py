@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.validation import validations
+from tandem_plugin.training.validation_log import Pass
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -72,9 +73,9 @@ class Generator(Mixin):
     def generate_eval_samples(self, **options: Any) -> Any:
         training, samples = self.numbering, []
         try:
-            for validation in self._tandem.validations:
+            for validation in self._tandem.validations.passes(running_config().validation):
                 answerer = validation.answerer
-                self.numbering = training.validating(by_team=answerer == "team")
+                self.numbering = training.validating(answerer)
                 answered = super().generate_eval_samples(**options)
                 rows = [
                     row_of_sample(sample, f"Response {number} of the validation", "")
@@ -82,7 +83,7 @@ class Generator(Mixin):
                 ]
                 self._tandem.check_validation(rows, answerer)
                 for sample in answered:
-                    setattr(sample, ANSWERER, answerer)
+                    setattr(sample, ANSWERER, Answered(validation, self.numbering.step))
                 samples += answered
         finally:
             self.numbering = training
@@ -119,33 +120,34 @@ class ResumedGenerator(Mixin):
         super().fit(episode, total_consumed_prompts)
 
 
-class NamedMetrics:
-    """The metrics of an evaluation, with separate names for the team's results.
+@dataclass(frozen=True)
+class Answered:
+    """The pass that a validation sample belongs to, and the step after which it was."""
+
+    validation: Pass
+    step: int
+
+
+def named_metrics(
+    original: Callable[..., Any],
+    loader: DataLoader[Any],
+    samples: Sequence[Experience],
+    *arguments: Any,
+    **options: Any,
+) -> dict[str, float]:
+    """The metrics of an evaluation by each who answered, under separate names.
 
     Touches: ``compute_eval_metrics``, which names evaluations only by their data set. Goes when:
     OpenRLHF lets plugins evaluate.
     """
-
-    def __init__(self) -> None:
-        self._validations = validations("both")
-
-    def __call__(
-        self,
-        original: Callable[..., Any],
-        loader: DataLoader[Any],
-        samples: Sequence[Experience],
-        *arguments: Any,
-        **options: Any,
-    ) -> dict[str, float]:
-        """The metrics of each who answered."""
-        metrics: dict[str, float] = {}
-        for validation in self._validations:
-            answered = [
-                sample for sample in samples if getattr(sample, ANSWERER) == validation.answerer
-            ]
-            if answered:
-                metrics |= validation.named(original(loader, answered, *arguments, **options))
-                rewards = [float(sample.rewards[0]) for sample in answered]
-                problems = len({str(sample.prompts[0]) for sample in answered})
-                metrics |= validation.change(fmean(rewards), problems)
-        return metrics
+    metrics: dict[str, float] = {}
+    by_answered: dict[Answered, list[Experience]] = {}
+    for sample in samples:
+        by_answered.setdefault(getattr(sample, ANSWERER), []).append(sample)
+    for answered, its in by_answered.items():
+        measured = original(loader, its, *arguments, **options)
+        metrics |= answered.validation.named(measured)
+        accuracy = fmean(float(sample.rewards[0]) for sample in its)
+        problems = len({str(sample.prompts[0]) for sample in its})
+        metrics |= answered.validation.add(accuracy, problems, answered.step)
+    return metrics

@@ -24,6 +24,7 @@ from tandem_plugin.boundaries.vocabulary_families import byte_level_piece
 from tandem_plugin.cli import app
 from tandem_plugin.lab.viewer.live import RolloutsPage
 from tandem_plugin.rules import Rule
+from tandem_plugin.training.validation_log import ValidationLog
 
 HOSTILE = [
     "</script><script>window.pwned = 1</script>",
@@ -518,7 +519,7 @@ def opened_runs(browser: Any, byte_tokenizer: Path, tmp_path: Path) -> Callable[
     def opened(**runs: dict[int, list[dict[str, Any]]]) -> Any:
         folders = [tmp_path / "runs" / name / "rollouts" for name in runs]
         for folder, steps in zip(folders, runs.values(), strict=True):
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             for step, rows in steps.items():
                 lines = "".join(json.dumps(response) + "\n" for response in rows)
                 (folder / f"{step}.jsonl").write_text(lines)
@@ -624,6 +625,38 @@ def test_curves_show_each_step_and_a_click_goes_there(opened_runs: Any, browser:
     wait(browser)
     assert len(listed(browser)) == 4
     assert elements(browser, "#curves")[0].get_attribute("aria-valuetext").startswith("all steps")
+
+
+def test_validations_show_who_solves_how_much_and_a_fall(
+    opened_runs: Any, browser: Any, tmp_path: Path
+):
+    runs = {name: {1: [row(name, input="p", score=1)]} for name in ("grpo", "tandem")}
+    grpo, tandem = (ValidationLog("", tmp_path / "runs" / name / "rollouts") for name in runs)
+    for step, senior, team in ((0, 0.5, 0.25), (10, 0.625, 0.375), (20, 0.25, 0.5)):
+        tandem.add("senior", senior, 400, step)
+        tandem.add("team", team, 400, step)
+    tandem.add("junior", 0.375, 400, 20)
+    grpo.add("senior", 0.5, 400, 0)
+    grpo.add("senior", 0.75, 400, 20)
+    opened_runs(**runs)
+    assert texts(browser, "#validations figcaption") == [
+        "validation of grpo senior alone 50.0 % to 75.0 % steps 0 to 20",
+        "validation of tandem senior alone 50.0 % to 25.0 % team 25.0 % to 50.0 % "
+        "junior alone 37.5 % steps 0 to 20",
+    ]
+    lines = [line.get_attribute("points") for line in elements(browser, "#validations polyline")]
+    assert lines == ["0,38 100,2", "0,14 50,2 100,38", "0,38 50,26 100,14", "0,26 100,26"]
+    (fall,) = texts(browser, "#fallen p")
+    assert fall.startswith("tandem, step 20: the senior alone solves 25.0% of the validation")
+    assert elements(browser, "#fallen")[0].is_displayed()
+    wide = "return document.documentElement.scrollWidth <= window.innerWidth"
+    assert browser.execute_script(wide) is True
+
+
+def test_page_without_validations_has_no_place_for_them(page: Any, browser: Any):
+    page([row("one", step=1, reward=1)])
+    assert not elements(browser, "#validations")[0].is_displayed()
+    assert not elements(browser, "#fallen")[0].is_displayed()
 
 
 def test_curve_of_a_single_step_is_not_drawn(page: Any, browser: Any):

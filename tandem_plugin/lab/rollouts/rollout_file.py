@@ -234,8 +234,7 @@ def rollout_files(path: Path) -> list[Path]:
         return [path]
     if not os.path.isdir(path):
         raise RolloutError("path-missing", path=path)
-    if os.path.isdir(path / _OF_RUN):
-        path = path / _OF_RUN
+    path = rollouts_folder(path)
     files = [file for file in path.iterdir() if file.suffix == ".jsonl"]
     if not files:
         notes = chain.from_iterable(map(path.glob, _NOTES_OF_RESPONSES))
@@ -246,6 +245,13 @@ def rollout_files(path: Path) -> list[Path]:
     if not rollout_files:
         raise RolloutError("folder-without-rollouts", path=path)
     return sorted(rollout_files, key=lambda file: (file.parent, len(file.name), file.name))
+
+
+def rollouts_folder(path: Path) -> Path:
+    """The folder itself, or the ``rollouts`` of a trainer's run; of a file, the folder it is in."""
+    if os.path.isfile(path):
+        return path.parent
+    return path / _OF_RUN if os.path.isdir(path / _OF_RUN) else path
 
 
 def file_step(path: Path) -> int | None:

@@ -17,11 +17,13 @@ from tandem_plugin.lab.rollouts.rollout_file import (
     find_tokenizer,
     grades_file,
     rollout_files,
+    rollouts_folder,
     run_file,
 )
 from tandem_plugin.lab.viewer.page import Live, ShownResponses, make_page, page_index
 from tandem_plugin.lab.viewer.table import TABLE_MARK, table_json, table_rows
 from tandem_plugin.progress import ShownProgress, waiting
+from tandem_plugin.training.validation_log import Validation, read_validations
 
 _LOOKS_MS = 5000
 """How soon an open page looks for a newer one; it waits longer each time that it finds none."""
@@ -58,6 +60,7 @@ class RolloutsPage:
         self._vocabularies: dict[str, Vocabulary] = {}
         self._shown: ShownResponses | None = None
         self._states: dict[Path, _State] = {}
+        self._validations: list[list[Validation]] = []
         self._is_live = False
         self._is_checked = False
         self._mark = PAGE_MARK
@@ -76,7 +79,8 @@ class RolloutsPage:
         files = [self._whole_files(run) for run in self._runs]
         inputs = _with_grades(file for some in files for file in some)
         states = {file: state for file in inputs if (state := _state(file))}
-        if self._is_live and states == self._states:
+        validations = self._read_validations()
+        if self._is_live and (states, validations) == (self._states, self._validations):
             return None
         if not self._has_only_grown(files, states):
             self._shown = None
@@ -103,6 +107,10 @@ class RolloutsPage:
         if tokenizer not in self._vocabularies:
             self._vocabularies[tokenizer] = Vocabulary.from_path(tokenizer)
         return self._vocabularies[tokenizer]
+
+    def _read_validations(self) -> list[list[Validation]]:
+        """The trainer's own validations of each run, from next to its rollouts."""
+        return [read_validations(rollouts_folder(run)) for run in self._runs]
 
     def _whole_files(self, run: Path) -> list[Path]:
         """The files of a run's rollouts that have a line; none if there are no files yet."""
@@ -215,7 +223,8 @@ class RolloutsPage:
         self._check_page()
         shown = self._shown or ShownResponses(self._names)
         with waiting("write the page"):
-            index = page_index(shown, live)
+            self._validations = self._read_validations()
+            index = page_index(shown, live, self._validations)
             title = " and ".join(self._names)
             write_file(self.page, make_page(title, index, shown.parts))
         return {

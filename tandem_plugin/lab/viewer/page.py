@@ -11,6 +11,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from tandem_plugin.lab.viewer.responses import (
     wrong_logprobs,
 )
 from tandem_plugin.spans import TokenBytes
+from tandem_plugin.training.validation_log import Validation
 
 _PART = 200_000
 """Bytes of JSON per chunk: a browser unpacks one in a few milliseconds."""
@@ -358,10 +360,14 @@ class Live(NamedTuple):
     """After how many milliseconds an open page looks for a newer one."""
 
 
-def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any]:
+def page_index(
+    shown: ShownResponses,
+    live: Live | None = None,
+    validations: Sequence[Sequence[Validation]] = (),
+) -> dict[str, Any]:
     """What a page shows about its responses, in the order of files and lines, without their texts.
 
-    live: None for a page that stays as it is.
+    live: None for a page that stays as it is. validations: of each run.
     """
     rows = sorted(shown.responses, key=lambda response: _place(response[0]))
     return {
@@ -373,6 +379,7 @@ def page_index(shown: ShownResponses, live: Live | None = None) -> dict[str, Any
         "files": shown.names,
         "runs": shown.runs,
         "legend": sorted(shown.legend),
+        "validations": [list(map(asdict, some)) for some in validations],
         "whole": {
             "responses": len(shown.listed),
             "problems": len(shown.numbers),

@@ -7,8 +7,10 @@ from refused import refused
 from tandem_openrlhf.numbering import KeyedLabel, Numbering
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.validation import SEVERAL
 
 VOCABULARY = Vocabulary(tuple("Ġa" if i % 3 == 0 else "b" for i in range(24)), "a test")
+ANSWERERS = SEVERAL["all"]
 RULES = TandemRules(TandemConfig.from_mapping({"schedule": "word", "cap": 4}), VOCABULARY)
 
 
@@ -18,21 +20,22 @@ def test_prompts_are_numbered_across_dispatches_and_validations_by_the_step_that
     numbering = Numbering(next_prompt=10, step=2)
     labels = [*numbering.keyed(["a", "b"]), *numbering.keyed(["c"])]
     assert labels == [KeyedLabel(label, "training", 10 + i, 2) for i, label in enumerate("abc")]
-    for by_team in (True, False):
-        validated = numbering.validating(by_team).keyed(["a", "b"])
+    for answerer in ANSWERERS:
+        validated = numbering.validating(answerer).keyed(["a", "b"])
         assert validated == [
-            KeyedLabel(label, "validation", i, step=1, by_team=by_team)
+            KeyedLabel(label, "validation", i, step=1, answerer=answerer)
             for i, label in enumerate("ab")
         ]
 
 
 def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
     seed = RULES.config.seed
-    for by_team in (True, False):
-        label = KeyedLabel("", "validation", 5, by_team=by_team)
+    for answerer in ANSWERERS:
+        label = KeyedLabel("", "validation", 5, answerer=answerer)
         for sample in range(2):
             made = KeyedLabel.checked(label).trajectory(RULES)
             assert made.seed_of_call(1) == derive_seed(seed, "validation", 5, sample, 1)
-            assert (made.rule is not None) is by_team
+            schedule = None if made.rule is None else made.rule.schedule.name
+            assert schedule == {"senior": None, "team": "word", "junior": "junior"}[answerer]
     with refused("label-without-tandem", label="the answer"):
         KeyedLabel.checked("the answer")

@@ -27,6 +27,7 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.grading.rewards import reward_file
 from tandem_plugin.seeds import derive_seed, sample_seed
 from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship, bits_of
+from tandem_plugin.training.validation import Answerer
 
 PIECES = tuple("Ġ" + chr(97 + i) if i % 3 == 0 else chr(97 + i) for i in range(24))
 RULES = TandemRules(TandemConfig.from_mapping({"cap": 4, "seed": 9}), Vocabulary(PIECES, "a test"))
@@ -217,13 +218,14 @@ def test_reward_in_tandem_knows_the_response_that_decoding_hides() -> None:
     executor = TandemExecutor(own, RULES.config)
     executor._rules = RULES
 
-    async def batch(by_team: bool) -> Any:
-        label = KeyedLabel(["7", "#### 391"], "training", 0, by_team=by_team)
+    async def batch(answerer: Answerer) -> Any:
+        label = KeyedLabel(["7", "#### 391"], "training", 0, answerer=answerer)
         answers = (answered(executor, label, answer) for answer in (6, 8, 6))
         return await asyncio.gather(*answers)
 
-    for by_team in (True, False):  # the senior alone answers some validations
-        responses = asyncio.run(batch(by_team))
+    answerers: tuple[Answerer, ...] = ("team", "senior")  # who alone answers some validations
+    for answerer in answerers:
+        responses = asyncio.run(batch(answerer))
         assert [float(one["reward"]) for one in responses] == [1.0, 0.0, 1.0]
         assert [float(one["extra_logs"]["outcome_incorrect"]) for one in responses] == [0, 1, 0]
     alone = agent.SingleTurnAgentExecutor(str(reward_file("openrlhf")))
@@ -464,20 +466,21 @@ def test_equal_answers_of_prompts_that_await_their_calls_in_tasks_have_their_own
 @pytest.mark.parametrize("alone", [0, 1])
 def test_server_in_the_task_of_a_prompt_of_another_rule_is_refused(alone: int) -> None:
     """A response of the senior alone that the junior took part in, and the reverse."""
-    labels = [KeyedLabel("", "training", number, by_team=number != alone) for number in range(2)]
+    labels = [KeyedLabel("", "training", number) for number in range(2)]
+    labels[alone].answerer = "senior"
     codes = ("openrlhf-response-without-call", "openrlhf-agent-keeps-engine")
     with refused(codes[alone]):
         asyncio.run(served(ServingAgent("task"), RandomEngine(), [*labels, labels[1]], turns=1))
 
 
 def test_senior_answers_alone_for_such_an_agent_too() -> None:
-    labels = [KeyedLabel("", "validation", number, by_team=False) for number in range(5)]
+    labels = [KeyedLabel("", "validation", number, answerer="senior") for number in range(5)]
     responses = asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
     assert not any(AUTHORSHIP in one for one in responses)
 
 
 def test_call_of_such_an_agent_among_several_rules_is_refused() -> None:
-    labels = [KeyedLabel("", "training", 0), KeyedLabel("", "validation", 1, by_team=False)] * 2
+    labels = [KeyedLabel("", "training", 0), KeyedLabel("", "validation", 1, answerer="senior")] * 2
     with refused("openrlhf-agent-keeps-engine"):
         asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
 

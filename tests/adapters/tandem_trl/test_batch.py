@@ -30,8 +30,8 @@ from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
 from tandem_plugin.training.calls import Response  # noqa: E402
 from tandem_plugin.training.checkpoint_note import NOTE  # noqa: E402
 from tandem_plugin.training.rows import Row  # noqa: E402
-from tandem_plugin.training.senior_alone import CHANGE  # noqa: E402
 from tandem_plugin.training.start import Start  # noqa: E402
+from tandem_plugin.training.validation_log import CHANGE  # noqa: E402
 from tandem_trl import engine, rollouts  # noqa: E402
 from tandem_trl.batch import TRLRun  # noqa: E402
 from tandem_trl.checkpoints import note_checkpoints  # noqa: E402
@@ -88,7 +88,6 @@ SHARED_ENGINE = "trl-tools-of-several-processes"
         ({}, {**TOOLS, "vllm_mode": "server", "world_size": 2}, SHARED_ENGINE, {"key": "tools"}),
         ({}, {**TOOLS, "vllm_tensor_parallel_size": 2}, SHARED_ENGINE, {"key": "tools"}),
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported", {"value": 0.1}),
-        ({"validation": "both"}, {}, "trl-validation-unsupported", {"value": "both"}),
         ({"images": True}, {"vllm_mode": "server"}, "trl-images-untested", {"value": True}),
         ({}, {"loss_type": "new"}, "trainer-setting-untested", {"setting": "loss_type=new"}),
     ],
@@ -206,10 +205,11 @@ def test_prompt_without_a_row_never_reaches_the_engine(prompt: Any) -> None:
 
 def test_batch_says_its_step_its_phase_and_who_writes(begun: Any) -> None:
     training = begun(made_trainer()).begin_batch(8)
-    assert (training.validates, training.step, training.by_team) == (False, 5, True)
+    assert (training.validates, training.step, training.answerer) == (False, 5, "team")
     assert training.group_size == 4
     alone = begun(made_trainer(training=False)).begin_batch(8)
-    assert (alone.validates, alone.step, alone.by_team, alone.group_size) == (True, 4, False, 2)
+    assert (alone.validates, alone.step, alone.group_size) == (True, 4, 2)
+    assert alone.answerer == "senior"
     assert alone.trajectories[0].rule is None
     team = begun(made_trainer(training=False), validation="team").begin_batch(8)
     assert team.trajectories[0].rule is not None
@@ -459,6 +459,7 @@ def test_a_response_without_any_reward_has_no_score(begun: Any) -> None:
         reward_func_names=["first", "second"],
         reward_weights=torch.tensor([1.0, 2.0]),
         mask_truncated_completions=False,
+        accelerator=SimpleNamespace(is_main_process=True),
     )
     assert begun(trainer)._scores() == [2.0, 1.0, None]
 
@@ -572,7 +573,7 @@ def test_evaluations_of_one_set_by_the_senior_alone_are_compared(
         of_evaluation = trainer._metrics["eval"]
         of_evaluation.clear()
         of_evaluation["reward"] += [reward, reward]
-        run.log_change(log, {"a": 1}, start=2)
+        run.log_validation(log, {"a": 1}, start=2)
         changes += of_evaluation.get(CHANGE, [])
     assert logged == [(({"a": 1},), {"start": 2})] * 2
     assert changes == ([0, -0.25] if is_judged else [])

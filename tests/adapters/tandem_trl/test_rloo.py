@@ -157,7 +157,6 @@ def test_trl_only_sums_log_probabilities_and_knows_no_mask_of_tools() -> None:
     [
         ({}, {"use_vllm": False}, "trl-engine-not-vllm"),
         ({"lambda_jun": 0.1}, {}, "trl-imitation-unsupported"),
-        ({"validation": "both"}, {}, "trl-validation-unsupported"),
         ({"images": True}, {}, "trl-images-untested"),
         ({}, {"loss": RLOOTrainer.compute_loss}, "trainer-setting-untested"),
     ],

@@ -80,7 +80,10 @@ def test_request_carries_the_trainers_step() -> None:
         ("team", None, True),
         ("both", "senior", False),
         ("both", "team", True),
+        ("all", "senior", False),
+        ("all", "junior", True),
         ("both", None, None),
+        ("all", None, None),
     ],
 )
 def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(

@@ -18,6 +18,7 @@ from refused import refused
 
 from tandem_plugin.lab.rollouts.rollout import text_digest
 from tandem_plugin.lab.viewer.live import RolloutsPage, run_names
+from tandem_plugin.training.validation_log import ValidationLog
 
 Row = dict[str, Any]
 
@@ -81,6 +82,26 @@ def test_page_of_no_rollouts_yet_takes_in_each_step(page: RolloutsPage):
     assert done.pop("live") is None
     assert live == done
     assert written(page) == {**done, "live": None}
+
+
+def test_page_takes_in_the_validations_of_its_run(page: RolloutsPage):
+    log = ValidationLog("a run", page.rollouts)
+    log.add("senior", 0.75, 400, 0)
+    assert page.update() is not None, "before the first response"
+    assert [v["accuracy"] for v in shown(page.page)["validations"][0]] == [0.75]
+    append(page.rollouts / "1.jsonl", row(1, step=1))
+    assert page.update() is not None
+    assert page.update() is None
+    log.add("team", 0.5, 400, 5)
+    log.add("senior", 0.25, 400, 5)
+    assert page.update() is not None
+    (validations,) = shown(page.page)["validations"]
+    assert [(v["step"], v["answerer"]) for v in validations] == [
+        (0, "senior"), (5, "team"), (5, "senior"),
+    ]  # fmt: skip
+    assert validations[-1]["warning"].startswith("the senior alone solves 25.0%")
+    page.finish()
+    assert shown(page.page)["validations"] == [validations]
 
 
 def test_page_of_two_runs_takes_in_each_step_of_both(tmp_path: Path, tokenizer_file: Path):

@@ -78,6 +78,7 @@ const listen = () => {
 const begin = () => {
   fillUnread();
   fillChosen();
+  fillValidations();
   for (const name of data.legend) find("legend-" + name).hidden = false;
   fillFilters();
   find("by-surprise").hidden = !data.legend.includes("surprise");
