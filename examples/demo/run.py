@@ -37,6 +37,7 @@ from rich.table import Table
 from stages import (
     CONSOLE,
     TANDEM_COMMAND,
+    Plan,
     check_tandem,
     exit_status,
     heartbeat,
@@ -64,6 +65,10 @@ NUMBERS_SEED, EVALUATION_SEED, TRAINING_SEED, FACTS_SEED = 11, 12, 13, 1000
 
 STEPS = {GRPO: 8, TANDEM: 16}
 """As many as each needs to solve about as much alone."""
+START_S, STEP_S = 200.0, {GRPO: 6.0, TANDEM: 11.0}
+"""Seconds until verl's first step, and of a step, on two idle cores."""
+OTHERS = ("junior", "reader")
+"""Who continues a senior."""
 SIZES = Training(
     learning_rate=5e-4,
     max_prompt_length=64,
@@ -163,6 +168,17 @@ class Demo:
         return replace(self.training, steps=steps)
 
     @cached_property
+    def plan(self) -> Plan:
+        """The stages, by their names."""
+        seconds = {f"Teaching the {name}": 100.0 for name in ("senior", "junior", "reader")}
+        for name in (TAUGHT, *STEPS):
+            if name != TAUGHT:
+                steps = self.length(name).steps
+                seconds[f"Training with verl, {name}"] = START_S + STEP_S[name] * steps
+            seconds |= {f"Evaluating {name} with the {other}": 45.0 for other in OTHERS}
+        return Plan(seconds)
+
+    @cached_property
     def numbers(self) -> tuple[list[pair.Numbers], list[pair.Numbers]]:
         """(to teach and to train on, held out)."""
         return pair.split_numbers(HELD_OUT, NUMBERS_SEED)
@@ -195,7 +211,7 @@ class Demo:
         for name, lesson in pair.lessons(seed).items():
             if self.model(name).exists():
                 continue
-            CONSOLE.print(f"Teaching the {name}.")
+            self.plan.begin(f"Teaching the {name}")
             if tokenizer is None:
                 tokenizer = pair.make_tokenizer(
                     pair.texts(pair.lessons(seed)["senior"], facts, self.numbers[0])
@@ -213,7 +229,7 @@ class Demo:
         overrides = [*IN_TANDEM, f"{TANDEM_SETTINGS}.junior='{self.model('junior')}'"]
         training = self.length(method)
         page = open_page(folder, self.model("senior")) if is_tandem else None
-        CONSOLE.print(f"Training with verl, {method}: {training.steps} steps.")
+        self.plan.begin(f"Training with verl, {method}")
         with heartbeat(training.steps, method) as beat:
 
             def on_step(step: int, metrics: Metrics) -> None:
@@ -235,7 +251,7 @@ class Demo:
 
     def answers(self, name: str) -> Answers:
         """A senior's evaluations by ``tandem eval``, alone and with either of the others."""
-        for other in ("junior", "reader"):
+        for other in OTHERS:
             self._evaluate(name, other)
         return Answers(self.out / "evaluation", name, self.model("senior"), self.held_out)
 
@@ -273,7 +289,9 @@ class Demo:
             *(("--engine", setting) for setting in engine),
         ]
         flat = [part for option in arguments for part in option]
-        with meanwhile(f"Evaluating {name} with the {other}"):
+        stage = f"Evaluating {name} with the {other}"
+        self.plan.begin(stage)
+        with meanwhile(stage):
             log = self.out / f"evaluation-{name}-{other}.log"
             run_program("eval", "handoff", *flat, log=log, out=self.out)
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,41 @@ def meanwhile(what: str) -> Iterator[None]:
     """While something takes long: shown on a terminal, and in a log now and then."""
     with CONSOLE.status(what), waiting(what, CONSOLE):
         yield
+
+
+class Plan:
+    """Says at the beginning of each stage which it is, and how long it all still takes.
+
+    seconds: that each stage takes on two idle cores, in order. What is left is measured by the pace
+    of the stages so far; one that took almost no time was finished before, and is not counted.
+    """
+
+    FINISHED = 0.1
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self._seconds = seconds
+        self._taken: dict[str, float] = {}
+        self._began: tuple[str, float] | None = None
+
+    def begin(self, stage: str) -> None:
+        """A stage begins, and the one before it has ended."""
+        now = time.monotonic()
+        if self._began is not None:
+            last, began = self._began
+            if now - began > self.FINISHED * self._seconds[last]:
+                self._taken[last] = now - began
+        self._began = stage, now
+        names = [*self._seconds]
+        number = names.index(stage)
+        pace = 1.0
+        if self._taken:
+            pace = sum(self._taken.values()) / sum(map(self._seconds.__getitem__, self._taken))
+        minutes = pace * sum(self._seconds[name] for name in names[number:]) / 60
+        CONSOLE.print(
+            f"{stage} (stage {number + 1} of {len(names)}, about {max(1, round(minutes))} min left "
+            "in all).",
+            soft_wrap=True,
+        )
 
 
 def unfinished(folder: Path) -> Path:

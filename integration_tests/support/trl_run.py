@@ -68,6 +68,7 @@ class TRLBench:
         engine: Mapping[str, Any] | None = None,
         processes: int = 1,
         data: Path | None = None,
+        reward: str = "",
         name: str = "run",
         watch: str | None = None,
         timeout: float = 600,
@@ -78,7 +79,8 @@ class TRLBench:
 
         tools: a name of :data:`support.trl_tools.CASES`; what TRL then makes of its responses, and
         what it computes losses of, is in the folder. server: the address of one with the backend
-        of :mod:`support.weight_transfer`. engine: further arguments of vLLM.
+        of :mod:`support.weight_transfer`. engine: further arguments of vLLM. reward: the name of
+        a function here.
         """
         case = {
             "model": str(self.model),
@@ -89,6 +91,7 @@ class TRLBench:
             "server": server,
             "engine": dict(engine or {}),
             "data": None if data is None else str(data),
+            "reward": reward,
             "arguments": arguments,
         }
 
@@ -184,7 +187,7 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
         rollouts = tandem_rollouts(engine, **{"rollouts": "rollouts", **case["tandem"]})
     if case["sabotage"]:
         rollouts = globals()[case["sabotage"]](rollouts)
-    reward = count_e
+    reward = globals()[case["reward"]] if case["reward"] else count_e
     if case["data"]:
         from tandem_plugin.grading.rewards.trl_reward import math_reward as reward
     more: dict[str, Any] = {}
@@ -199,8 +202,10 @@ def made_trainer(case: dict[str, Any], config: Any, rows: Any) -> Any:
         model=case["model"],
         reward_funcs=reward,
         args=config,
-        train_dataset=rows,
-        eval_dataset=rows.select(range(4)),
+        train_dataset=rows.add_column("part", ["training"] * len(rows)),
+        eval_dataset=rows.select(range(EVALUATED[case["reward"]])).add_column(
+            "part", ["validation"] * EVALUATED[case["reward"]]
+        ),
         rollout_func=rollouts,
         peft_config=adapter(case["lora"]) if case["lora"] else None,
         **more,
@@ -233,6 +238,17 @@ def adapter(settings: dict[str, Any]) -> Any:
 def count_e(completions: Any, **_: Any) -> list[float]:
     """Differs between siblings, so that advantages are not zero."""
     return [sum(str(m["content"]).count("e") for m in one) / 10 for one in completions]
+
+
+def contrary(completions: Any, part: list[str], **_: Any) -> list[float]:
+    """Training rewards what validation does not: a response without an e."""
+    counts = [sum(str(m["content"]).count("e") for m in one) for one in completions]
+    validates = part[0] == "validation"
+    return [float(count > 0) if validates else -count / 10 for count in counts]
+
+
+EVALUATED = {"": 4, "contrary": 16}
+"""The problems of an evaluation, by the reward."""
 
 
 def without_mask(rollouts: Any) -> Any:

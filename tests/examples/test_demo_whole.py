@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -118,10 +119,24 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return start
 
 
-def test_demo_goes_through_all_stages_once(demo: Any, tmp_path: Path) -> None:
+def test_demo_goes_through_all_stages_once(
+    demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "demo"
     options = ("--out", str(out), "--steps", "3", "--seed", "5")
     assert demo(*options) == 0
+    stages_said = re.findall(
+        r"^(.+) \(stage (\d+) of 11, about \d+ min left in all\)", capsys.readouterr().out, re.M
+    )
+    assert [int(number) for _, number in stages_said] == [*range(1, 12)]
+    assert [name for name, _ in stages_said[:6]] == [
+        "Teaching the senior",
+        "Teaching the junior",
+        "Teaching the reader",
+        "Evaluating taught with the junior",
+        "Evaluating taught with the reader",
+        "Training with verl, GRPO",
+    ]
     trainings = [started for started in demo.said if isinstance(started, tuple)]
     assert [training[:2] for training in trainings] == [("grpo", 2), ("tandem", 3)]
     assert trainings[0][2] == []
@@ -138,6 +153,23 @@ def test_demo_goes_through_all_stages_once(demo: Any, tmp_path: Path) -> None:
     assert demo(*options) == 0
     assert not [started for started in demo.said if isinstance(started, tuple)]
     assert (out / "results.md").read_text() == table
+
+
+def test_time_left_follows_the_pace_of_the_stages_that_ran(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(stages.time, "monotonic", lambda: now)
+    plan = stages.Plan({"a": 60.0, "b": 60.0, "c": 600.0, "d": 60.0})
+    plan.begin("a")
+    now = 1.0  # finished before
+    plan.begin("b")
+    now = 121.0  # twice as long
+    plan.begin("c")
+    now = 181.0  # a tenth of it
+    plan.begin("d")
+    left = re.findall(r"about (\d+) min left", capsys.readouterr().out)
+    assert left == ["13", "12", "22", "2"]
 
 
 SELF_PAIR = {"real": False, "solo": False, **asdict(Training(steps=16)), "version": __version__}
