@@ -153,14 +153,54 @@ def table(scores: Sequence[Score]) -> list[list[str]]:
 
     Of several seeds the means.
     """
-    by_place: dict[tuple[str, str], list[Score]] = {}
-    for score in sorted(scores, key=attrgetter("seed")):
-        by_place.setdefault((score.trained, score.authors), []).append(score)
+    by_place = _by_place(scores)
     rows = [["%", "as taught", f"after {GRPO}", f"after {TANDEM}", f"{TANDEM} - {GRPO}"]]
     for name, title in ROWS.items():
         cells = [by_place[trained, name] for trained in (TAUGHT, GRPO, TANDEM)]
         rows.append([title, *map(percent, cells), difference(cells[2], cells[1])])
     return rows
+
+
+ERRORS = 2.0
+"""Standard errors from which on a difference is taken for one."""
+
+
+def verdict(scores: Sequence[Score]) -> list[str]:
+    """What a run shows, in sentences: first what speaks against tandem."""
+    by_place = _by_place(scores)
+    against, shown = [], []
+    for name, who in (("alone", "alone"), ("continued", "continued by the junior")):
+        tandem, grpo = (by_place[trained, name] for trained in (TANDEM, GRPO))
+        rates = f"{percent(tandem)}% after tandem, {percent(grpo)}% after {GRPO}"
+        text = difference(tandem, grpo)
+        points, error = map(float, text.split(" ± "))
+        if points < -ERRORS * error:
+            against.append(f"Against tandem: {who}, its senior solves less: {rates} ({text}).")
+        elif name == "continued" and points <= ERRORS * error:
+            against.append(f"Not shown in this run: {who}, {rates} ({text}).")
+        else:
+            shown.append(f"Solved {who}: {rates} ({text}).")
+    return against + shown
+
+
+def table_of_seeds(scores: Sequence[Score]) -> list[list[str]]:
+    """A heading and a row for each measure: of each seed, GRPO and tandem, and their difference."""
+    by_place = _by_place(scores)
+    seeds = sorted({score.seed for score in scores})
+    rows = [[f"{GRPO} / {TANDEM}, %", *(f"seed {seed}" for seed in seeds)]]
+    for name, title in ROWS.items():
+        pairs = zip(by_place[GRPO, name], by_place[TANDEM, name], strict=True)
+        cells = [f"{percent([a])} / {percent([b])} ({difference([b], [a])})" for a, b in pairs]
+        rows.append([title, *cells])
+    return rows
+
+
+def _by_place(scores: Sequence[Score]) -> dict[tuple[str, str], list[Score]]:
+    """The scores by senior and measure, in the order of their seeds."""
+    by_place: dict[tuple[str, str], list[Score]] = {}
+    for score in sorted(scores, key=attrgetter("seed")):
+        by_place.setdefault((score.trained, score.authors), []).append(score)
+    return by_place
 
 
 def percent(scores: Sequence[Score]) -> str:

@@ -11,8 +11,9 @@ import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evaluation import Score
-from measures import Answer, Answers, table
+import pair
+from evaluation import GRPO, TANDEM, Score
+from measures import RESPONSES, Answer, Answers, table, verdict
 from picture import METHODS, picture, solved_by_both
 
 from tandem_plugin.files import write_file
@@ -36,22 +37,41 @@ STYLE = """
   p.response { margin: .4rem 0; } .soft { color: var(--soft); }
   .right { color: var(--right); } .wrong { color: var(--wrong); }
 """
-INTRODUCTION = """<p>One small model, the senior, was taught to solve word problems in English and
-in Spanish. Its Spanish has fewer mistakes in it: that is built in. It was then trained twice from
-there. <b>Plain GRPO</b> rewards its right answers, and so it moves into Spanish. <b>In tandem</b>
-it writes every answer together with a frozen junior, which reads English and hardly any Spanish,
-and is rewarded for the answer of both: it learns as well, and stays where the junior can follow.
-The reader was taught like the junior and never took part.</p>"""
+INTRODUCTION = """<p>Reinforcement learning rewards a language model for right answers, however
+they are written. So the model may drift into writing that other models, or people, cannot follow.
+<b>Tandem training</b> works against that. A second, frozen model, the <i>junior</i>, writes about
+half of the words of each training answer: it takes turns at random with the trained model, the
+<i>senior</i>. The senior is rewarded if the answer that both wrote is right, and learns from its
+own words alone. A beginning that the junior cannot continue earns nothing.</p>
+<p>Here, the senior was first taught to solve word problems in English and in Spanish, half and
+half, from texts with mistakes in {english:.0%} of the English facts and {spanish:.0%} of the
+Spanish ones. So there is a reason to leave English, and <b>it is built in</b>. The junior was
+taught English and hardly any Spanish. From that start, the senior was trained twice: by <b>plain
+GRPO</b>, alone, in {grpo} steps, and <b>in tandem</b> with the junior, in {tandem} steps, each of
+which trains on about half of the words. The <i>reader</i> was taught like the junior and took no
+part in training.</p>"""
+MEASURES = """<p class=soft>In %, of {problems} problems that no model has seen, with {samples}
+samples each; differences in points, ± one standard error. <b>Alone</b>: the senior writes the
+answer. <b>Continued</b>: it writes one, two or three sentences, and the other model the rest.
+<b>Recovered</b>: the junior begins, and the senior writes the rest. <b>Team</b>: they take turns at
+random after each sentence.</p>"""
 
 
 def write_page(path: Path, scores: Sequence[Score], answers: Mapping[str, Answers]) -> None:
     """Write the page of a finished demo."""
     heading, *rows = table(scores)
+    steps = {score.trained: score.steps for score in scores}
+    english, spanish = pair.SHARES
+    first = scores[0]
     body = [
         "<h1>Who can follow what was trained?</h1>",
-        INTRODUCTION,
+        INTRODUCTION.format(
+            english=english, spanish=spanish, grpo=steps[GRPO], tandem=steps[TANDEM]
+        ),
+        *(f"<p><b>{html.escape(line)}</b></p>" for line in verdict(scores)),
         picture(scores, answers),
         "<table>" + _row(heading, "th") + "".join(_row(row, "td") for row in rows) + "</table>",
+        MEASURES.format(problems=len(first.solved), samples=RESPONSES),
         f"<h2>{SHOWN} problems</h2><p class=soft>The first that both seniors solve alone. "
         "<span class=senior>The senior's words</span>, <span class=junior>the junior's</span>.</p>",
         *(_problem(number, answers) for number in solved_by_both(answers)[:SHOWN]),

@@ -29,6 +29,7 @@ from measures import (
     Answers,
     scores_of,
     table,
+    verdict,
 )
 from page import write_page
 from picture import write_picture
@@ -299,7 +300,8 @@ class Demo:
 def show(scores: Sequence[Score], out: Path) -> None:
     """The table, printed and as ``results.md``."""
     rows = table(scores)
-    (out / "results.md").write_text("\n".join(markdown(rows)) + "\n", encoding="utf-8")
+    lines = [*markdown(rows), "", *verdict(scores)]
+    (out / "results.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     heading, *body = rows
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for place, name in enumerate(heading):
@@ -315,6 +317,8 @@ def show(scores: Sequence[Score], out: Path) -> None:
         f"over problems. The price: {steps[TANDEM]} steps in tandem, {steps[GRPO]} of GRPO.",
         soft_wrap=True,
     )
+    for line in verdict(scores):
+        CONSOLE.print(line, soft_wrap=True)
 
 
 def next_commands(demo: Demo) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The validations of a run: each accuracy beside the run's first, in its log and for its page."""
+"""The validations of a run: compared with its first one, in its log and for its page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ are beyond it."""
 CHANGE = "tandem/senior_alone_change"
 """The metric: the senior's accuracy alone, minus that at the run's first validation."""
 JUNIOR_ALONE = "tandem/junior_alone"
-"""The metric: the junior's accuracy alone. It is frozen, so that its first validation holds."""
+"""The metric: the junior's accuracy alone. It is frozen: its first validation holds."""
 
 FILE = "validations.json"
 """Next to the dumped rollouts of a run."""
@@ -33,7 +33,7 @@ class Validation:
     """One validation by one of those who answer."""
 
     run: str
-    """What defines its run: another run's validations in the same folder are not compared."""
+    """What defines its run: those of other runs in the same folder are not compared."""
     step: int
     answerer: Answerer
     accuracy: float
@@ -75,9 +75,9 @@ class ValidationLog:
     A team can pull a senior into what the junior knows better and the senior knows worse. The
     training reward does not show it: it is the team's.
 
-    run: what defines it. folder: of its rollouts, in which a resumed run finds the validations of
-    before; None without rollouts, so that a resumed run begins anew. writes: false in processes
-    other than the one that writes rollouts.
+    run: what defines it. folder: of its rollouts, in which a resumed run finds its earlier
+    validations; None without rollouts: a resumed run begins anew. writes: false in processes other
+    than the one that writes rollouts.
     """
 
     def __init__(
@@ -134,32 +134,32 @@ class ValidationLog:
         The junior's stays: it does not change.
         """
         self._validations = [
-            kept
-            for kept in self._validations
-            if kept.run == self._run and (kept.step <= after or kept.answerer == "junior")
+            earlier
+            for earlier in self._validations
+            if earlier.run == self._run and (earlier.step <= after or earlier.answerer == "junior")
         ]
 
     def _first(self, answerer: Answerer) -> Validation | None:
         """This run's first validation by one of them; of the senior, the first that is judged."""
         mine = (
-            kept
-            for kept in self._validations
-            if (kept.run, kept.answerer) == (self._run, answerer)
-            and (answerer != "senior" or 0 <= kept.accuracy <= 1)
+            validation
+            for validation in self._validations
+            if (validation.run, validation.answerer) == (self._run, answerer)
+            and (answerer != "senior" or 0 <= validation.accuracy <= 1)
         )
-        return min(mine, key=lambda kept: kept.step, default=None)
+        return min(mine, key=lambda validation: validation.step, default=None)
 
     def _keep(self, validation: Validation) -> None:
         """Add it, in place of one at the same step that is not the run's first."""
         first, place = self._first(validation.answerer), (validation.step, validation.answerer)
         self._validations = [
-            kept
-            for kept in self._validations
-            if kept is first or (kept.step, kept.answerer) != place
+            earlier
+            for earlier in self._validations
+            if earlier is first or (earlier.step, earlier.answerer) != place
         ]
         self._validations.append(validation)
         if self._file is not None and self._writes:
-            rows = [asdict(kept) for kept in self._validations]
+            rows = [asdict(noted) for noted in self._validations]
             write_file(self._file, json.dumps(rows, indent=1) + "\n")
 
 

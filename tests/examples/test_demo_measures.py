@@ -127,6 +127,43 @@ def test_table_has_both_methods_and_the_paired_difference(
     assert cells["continued by the junior"] == ["33.3", "33.3", "66.7", "+33.3 ± 33.3"]
 
 
+def test_what_speaks_against_tandem_is_said_first() -> None:
+    def score(trained: str, authors: str, *solved: int) -> Score:
+        return Score(trained, 1, 7, authors, "T = 1", 2, solved * 10)
+
+    def verdict(alone: int, continued: int) -> list[str]:
+        both = {"alone": alone, "continued": continued}
+        scores = [score(GRPO, name, 0, 1, 2) for name in both]
+        return measures.verdict([*scores, *(score(TANDEM, n, k, k, k) for n, k in both.items())])
+
+    assert verdict(1, 2) == [
+        "Solved alone: 50.0% after tandem, 50.0% after GRPO (+0.0 ± 7.6).",
+        "Solved continued by the junior: 100.0% after tandem, 50.0% after GRPO (+50.0 ± 7.6).",
+    ]
+    assert verdict(0, 2)[0] == (
+        "Against tandem: alone, its senior solves less: 0.0% after tandem, 50.0% after GRPO "
+        "(-50.0 ± 7.6)."
+    )
+    against, unshown, *shown = sorted(verdict(0, 1))
+    assert (against[:14], unshown[:9], shown) == ("Against tandem", "Not shown", [])
+    assert "Against tandem: continued by the junior, its senior solves less" in verdict(2, 0)[0]
+
+
+def test_table_of_seeds_has_each_seeds_numbers(both: dict[str, measures.Answers]) -> None:
+    scores = [score for each in both.values() for score in measures.scores_of(each, 3, 7)]
+    other = [replace(score, seed=5, solved=score.solved[::-1]) for score in scores]
+    other = [
+        replace(score, solved=(0, 0, 0)) if score.trained == TANDEM else score for score in other
+    ]
+    heading, *rows = measures.table_of_seeds([*scores, *other])
+    assert heading == ["GRPO / tandem, %", "seed 5", "seed 7"]
+    cells = {row[0]: row[1:] for row in rows}
+    assert cells["continued by the junior"] == [
+        "33.3 / 0.0 (-33.3 ± 33.3)",
+        "33.3 / 66.7 (+33.3 ± 33.3)",
+    ]
+
+
 def test_beginning_ends_where_the_junior_takes_over(both: dict[str, measures.Answers]) -> None:
     for steps, endings in enumerate(both[TANDEM].handed_over("junior", "senior"), 1):
         answer = endings[0][0]
@@ -147,7 +184,10 @@ def test_page_and_picture_show_the_problem_that_the_junior_ends_one_way(
         assert shown in drawn, shown
     assert "prefers-color-scheme: dark" in drawn
     write_page(tmp_path / "demo.html", scores, both)
-    page = (tmp_path / "demo.html").read_text()
+    page = " ".join((tmp_path / "demo.html").read_text().split())
+    assert "mistakes in 30% of the English facts and 20% of the Spanish ones" in page
+    assert "GRPO</b>, alone, in 3 steps" in page
+    assert "Solved alone: 66.7% after tandem, 66.7% after GRPO" in page
     assert page.count("<article>") == 2  # which both solve alone
     assert page.count("<b class=right>") + page.count("<b class=wrong>") == 2 * 2 * 4
     assert page.count("<b class=wrong>") == 3

@@ -37,6 +37,7 @@ from support.reward_server import reward_server
 
 from tandem_plugin._draws import draws
 from tandem_plugin.seeds import derive_seed
+from tandem_plugin.training.validation_log import CHANGE, JUNIOR_ALONE
 
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 LAMBDA_JUN, KL_COEFFICIENT = 0.2, 0.01
@@ -224,15 +225,15 @@ def test_command_brings_tandem_into_a_submitted_job_beside_another_hook(
 ) -> None:
     """A Ray that was started without tandem's variables, to which a job is submitted with the
     settings in its runtime environment, where a hook of somebody else's amends it; with the
-    reference in the loss, senior and team evaluated apart, and the reward that `tandem path
-    reward-openrlhf` names."""
+    reference in the loss, senior, team and once the junior evaluated apart, and the reward that
+    `tandem path reward-openrlhf` names."""
     from tandem_plugin.grading.rewards import openrlhf_reward
 
     settings = {
         "schedule": "word",
         "cap": 6,
         "junior": openrlhf.junior.partition("=")[2],
-        "validation": "both",
+        "validation": "all",
     }
     variables = {"TANDEM_TEST_CAPTURE": str(tmp_path)}
     asked = {"TANDEM_CONFIG": json.dumps(settings)}
@@ -258,10 +259,14 @@ def test_command_brings_tandem_into_a_submitted_job_beside_another_hook(
     assert [0 < step["tandem/senior_share"] < 1 for step in run.steps] == [True] * STEPS
     assert [abs(step["vllm_kl"]) <= NOISE for step in run.steps] == [True] * STEPS
     assert len(run.evaluations) == STEPS
-    for scores in run.evaluations:
+    for number, scores in enumerate(run.evaluations):
         seniors = {name for name in scores if name.startswith("eval_")}
         assert seniors
-        assert scores.keys() == seniors | {f"team/{name}" for name in seniors}
+        expected = seniors | {f"team/{name}" for name in seniors} | {CHANGE, JUNIOR_ALONE}
+        if number == 0:
+            expected |= {f"junior/{name}" for name in seniors}
+        assert scores.keys() == expected
+    assert len({scores[JUNIOR_ALONE] for scores in run.evaluations}) == 1
     outcomes = ("correct", "incorrect", "copied", "no_answer", "timeout", "error")
     for step in run.steps:  # every response was graded, and the log says how
         assert sum(step[f"outcome_{name}"] for name in outcomes) == pytest.approx(1)
