@@ -19,6 +19,7 @@ from tandem_plugin.engine.speculative.configure import DRAFTING_ARGUMENTS
 from tandem_plugin.engine.unsupported import (
     ARGUMENTS,
     IMAGES,
+    IMAGES_OF_TRAINERS,
     KINDS,
     STATES,
     TESTED_HYBRIDS,
@@ -56,7 +57,8 @@ def check_before_start(tandem: TandemConfig, senior: str | None, option: Option)
         if model is not None and not model.architectures:
             raise EngineError("senior-architecture-missing", model=senior)
     view = engine_view(option, tandem, vllm, model, model if tandem.junior is None else junior)
-    check_supported((*KINDS["junior"], *KINDS["senior"], *IMAGES, *STATES), view)
+    tables = (*KINDS["junior"], *KINDS["senior"], *IMAGES, *IMAGES_OF_TRAINERS, *STATES)
+    check_supported(tables, view)
 
 
 def check_junior(junior: str) -> None:

@@ -378,6 +378,29 @@ IMAGES = (
 )
 """Of images that would be seen wrongly, or by one model alone."""
 
+TILED_FAMILIES = frozenset({"Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"})
+"""Classes whose images have tags between their tokens. Source: ``Idefics3MultiModalProcessor``."""
+
+IMAGES_OF_TRAINERS = (
+    Row(
+        "senior",
+        lambda model, option: (
+            _sees_images(option) and model is not None and architecture_of(model) in TILED_FAMILIES
+        ),
+        "image-family-untrained",
+        fields={
+            "model": of("senior.model"),
+            "architecture": lambda option: architecture_of(option("senior")),
+            "families": ", ".join(sorted(IMAGE_FAMILIES - TILED_FAMILIES)),
+        },
+    ),
+)
+"""Of images in a trainer's prompts, which reach the engine as token ids with all of their tokens.
+
+Trainers and adapters make one placeholder of each run of equal ones, as vLLM expects it. Of an
+image with tags several runs would be left.
+"""
+
 
 def _adapted_ends(modules: Any) -> list[str]:
     return [name for name in modules or () if "lm_head" in name or "embed" in name]

@@ -105,6 +105,8 @@ def test_model_that_the_engine_would_reject_is_rejected_before_it_is_loaded(
         ("Qwen3VLForConditionalGeneration", "Qwen3ForCausalLM", "image-family-uncompared"),
         ("Qwen3ForCausalLM", None, "image-family-uncompared"),
         ("Gemma3ForConditionalGeneration", None, "image-family-uncompared"),
+        ("Idefics3ForConditionalGeneration", None, "image-family-untrained"),
+        ("SmolVLMForConditionalGeneration", None, "image-family-untrained"),
         (
             "Qwen3VLForConditionalGeneration",
             "Qwen2_5_VLForConditionalGeneration",

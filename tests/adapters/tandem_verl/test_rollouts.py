@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 import torch
+from made_pictures import picture
 from omegaconf import OmegaConf
 from refused import refused
 from verl.trainer.ppo.v1 import replay_buffer
@@ -63,6 +64,29 @@ def test_seeds_are_unique_and_reproducible_although_every_index_is_zero() -> Non
     assert len(set(first)) == len(identities)
     assert seeds(RULES, "another random name") == first
     assert not set(seeds(rules(seed=12), "")) & set(first)
+
+
+def test_pictures_are_checked_before_a_call_is_sent() -> None:
+    sent = []
+
+    class Server:
+        async def generate(self, request_id: str, **call: Any) -> Any:
+            sent.append(call["image_data"])
+            return SimpleNamespace(token_ids=[4, 5])
+
+    def answer(*pictures: Any) -> Any:
+        client = TandemClient(Server(), begun())
+        call = client.generate("a", prompt_ids=[1], sampling_params={}, image_data=list(pictures))
+        return asyncio.run(call)
+
+    plain, turned = picture(), picture()
+    turned.getexif()[0x0112] = 6
+    assert answer(plain).token_ids == [4, 5]
+    with refused("picture-not-upright", orientation=6):
+        answer(plain, turned)
+    with refused("picture-transparent", mode="RGBA"):
+        answer(picture("RGBA"))
+    assert sent == [[plain]]
 
 
 def test_request_carries_the_trainers_step() -> None:
