@@ -21,6 +21,7 @@ from support.engine import RUNNERS, tandem_engine
 from support.graphs import with_graphs
 from support.hybrids import with_states
 from support.images import (
+    BOTH_WAYS,
     FAMILIES,
     ImageReference,
     answers,
@@ -31,6 +32,10 @@ from support.images import (
 )
 from support.reference import alternating, always
 from support.vision_packages import offer_torchvision
+from support.weight_transfer import ARGUMENTS as TRANSFER
+from support.weight_transfer import chunks
+
+from tandem_plugin.engine import unsupported
 
 pytestmark = [
     pytest.mark.skipif(not has_drafting(), reason="images need vLLM 0.29"),
@@ -91,7 +96,7 @@ PAIRS = [
     pytest.param(runner, family, marks=() if (runner, family) in ALWAYS else pytest.mark.long)
     for runner in RUNNERS
     for family in FAMILIES
-    if (runner, family) != ("v2", "qwen3.5")
+    if (runner, family) != ("v2", "qwen3.5") and family not in BOTH_WAYS
 ]
 TIGHT = {
     "block_size": 32,
@@ -113,12 +118,12 @@ def reference(models: Checkpoints) -> ImageReference:
     return models.reference()
 
 
-@pytest.fixture(scope="module")
-def engine(models: Checkpoints) -> Iterator[Any]:
-    """A tight one with two models, on Model Runner V1."""
+@pytest.fixture(scope="module", params=["v1", pytest.param("v2", marks=pytest.mark.long)])
+def engine(request: pytest.FixtureRequest, models: Checkpoints) -> Iterator[Any]:
+    """A tight one with two models."""
     tandem = {**ALTERNATE, "junior": models.junior}
-    options = {**TIGHT, "enable_prefix_caching": True, "disable_log_stats": False}
-    with engine_of("v1", models, "first", tandem, **options) as engine:
+    options = {**TIGHT, **TRANSFER, "enable_prefix_caching": True, "disable_log_stats": False}
+    with engine_of(request.param, models, "first", tandem, **options) as engine:
         yield engine
 
 
@@ -196,6 +201,29 @@ def test_syncs_reach_the_seniors_tower_and_drop_its_encodings(
     engine.reset_prefix_cache()
     assert synced.wrong == 0
     assert seen(reference, prompts, answers(engine, prompts)).wrong == 0
+
+
+@pytest.mark.parametrize("layerwise", [True, False], ids=["layerwise", "in-place"])
+def test_vllms_weight_transfer_reaches_the_seniors_tower_alone(
+    engine: Any, models: Checkpoints, reference: ImageReference, tmp_path: Path, layerwise: bool
+) -> None:
+    """Three chunks, which cut through the tower's layers."""
+    prompts = prompts_with_images(models.first, 6)
+    junior = engine.collective_rpc(worker.junior_digest)
+    engine.init_weight_transfer_engine({"init_info": {"layerwise": layerwise}})
+
+    def transferred(checkpoint: Path) -> Any:
+        engine.start_weight_update()
+        for chunk in chunks(checkpoint, tmp_path, 3):
+            engine.update_weights({"update_info": chunk})
+        engine.finish_weight_update()
+        engine.reset_prefix_cache()
+        return answers(engine, prompts)
+
+    answers(engine, prompts)
+    assert seen(models.reference("other"), prompts, transferred(models.other)).wrong == 0
+    assert seen(reference, prompts, transferred(models.first)).wrong == 0
+    assert engine.collective_rpc(worker.junior_digest) == junior
 
 
 def test_encodings_of_an_earlier_tower_would_be_noticed(
@@ -489,3 +517,25 @@ def test_compiled_engines_on_a_gpu_see_as_eager_ones(kind: tuple[str], models: C
     print(f"GPU {runner} {found} {compiled}")
     assert found.wrong + compiled.wrong < (found.tokens + compiled.tokens) / 20
     assert compiled.telling > compiled.shown / 4
+
+
+@pytest.mark.parametrize("kind", [on_gpu("v2", gib=4), on_gpu("v1", gib=4)])
+def test_images_that_attend_both_ways_on_a_gpu_are_seen(
+    kind: tuple[str], families: dict[str, Checkpoints], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gemma 3's. Its class may enter ``IMAGE_FAMILIES`` once this has passed."""
+    (runner,) = kind
+    models = families["gemma3"]
+    allowed = {*unsupported.IMAGE_FAMILIES, "Gemma3ForConditionalGeneration"}
+    monkeypatch.setattr(unsupported, "IMAGE_FAMILIES", allowed)
+    monkeypatch.setenv(
+        "VLLM_ENABLE_V1_MULTIPROCESSING", "0"
+    )  # which checks in a process of its own
+    prompts = prompts_with_images(models.first)
+    tandem = {**ALTERNATE, "junior": models.junior}
+    with engine_of(runner, models, "first", tandem, **graph_arguments("eager")) as engine:
+        responses = answers(engine, prompts)
+    found = seen(models.reference(), prompts, responses)
+    print(f"GPU {runner} {found}")
+    assert found.wrong < found.tokens / 20
+    assert found.telling > found.shown / 10

@@ -25,6 +25,12 @@ IDEFICS_TOKENS = (
     "<end_of_utterance>",
     *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)),
 )
+GEMMA_TOKENS = {
+    "boi_token": "<start_of_image>",
+    "image_token": "<image_soft_token>",
+    "eoi_token": "<end_of_image>",
+}
+"""By the names that Gemma's processor has for them."""
 SIZES = [(56, 56), (112, 84), (140, 140), (200, 60), (64, 150), (168, 168)]
 """Widths and heights of pictures: of one tile and of several, wide and tall."""
 
@@ -40,7 +46,12 @@ def picture(seed: int, size: tuple[int, int] | None = None) -> Image.Image:
 def make_vision_tokenizer(family: str) -> Any:
     """The tests' tokenizer with a family's special tokens."""
     tokenizer = make_tokenizer()
-    tokens = IDEFICS_TOKENS if family in TILED else QWEN_TOKENS
+    if family == "gemma3":
+        tokens: Sequence[str] = tuple(GEMMA_TOKENS.values())
+        tokenizer.add_tokens(["\n" * count for count in range(1, 5)])  # vLLM joins them
+        tokenizer._set_model_specific_special_tokens(GEMMA_TOKENS)
+    else:
+        tokens = IDEFICS_TOKENS if family in TILED else QWEN_TOKENS
     tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
     return tokenizer
 
@@ -142,18 +153,42 @@ def _tiled(tokenizer: Any, hidden: int, tied: bool, name: str) -> Any:
     return getattr(transformers, f"{name}ForConditionalGeneration")(config)
 
 
+def _gemma3(tokenizer: Any, hidden: int, tied: bool) -> Any:
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+    text = transformers.Gemma3TextConfig(
+        **_text(tokenizer, hidden, head_dim=32, query_pre_attn_scalar=32), **layers
+    )
+    tower = {"num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}
+    ids = {
+        name.replace("token", "token_index"): tokenizer.convert_tokens_to_ids(token)
+        for name, token in GEMMA_TOKENS.items()
+    }
+    config = transformers.Gemma3Config(
+        text_config=text.to_dict(),
+        vision_config=_TOWER | tower,
+        mm_tokens_per_image=4,
+        tie_word_embeddings=tied,
+        **ids,
+    )
+    return transformers.Gemma3ForConditionalGeneration(config)
+
+
 FAMILIES: dict[str, Callable[[Any, int, bool], Any]] = {
     "qwen2.5-vl": _qwen2_5_vl,
     "qwen3-vl": _qwen3_vl,
     "qwen3.5": _qwen3_5,
     "idefics3": functools.partial(_tiled, name="Idefics3"),
     "smolvlm": functools.partial(_tiled, name="SmolVLM"),
+    "gemma3": _gemma3,
 }
 TILED = ("idefics3", "smolvlm")
 """Families that cut a picture into tiles, with tags between their tokens, and no M-RoPE."""
+BOTH_WAYS = ("gemma3",)
+"""Families in which an image's tokens attend to later ones, which vLLM computes on GPUs alone."""
 
 
 def _processor(family: str, tokenizer: Any) -> Any:
+    from transformers.models.gemma3 import Gemma3ImageProcessor, Gemma3Processor
     from transformers.models.idefics3 import Idefics3ImageProcessor, Idefics3Processor
     from transformers.models.qwen2_vl import Qwen2VLImageProcessor
     from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
@@ -174,6 +209,9 @@ def _processor(family: str, tokenizer: Any) -> Any:
             "video_processor": SmolVLMVideoProcessor(**tiles),
         }
         return SmolVLMProcessor(**parts, tokenizer=tokenizer, image_seq_len=4)
+    if family == "gemma3":
+        images = Gemma3ImageProcessor(size={"height": 56, "width": 56})
+        return Gemma3Processor(image_processor=images, tokenizer=tokenizer, image_seq_length=4)
     patch = 14 if family == "qwen2.5-vl" else 16
     unit = (2 * patch) ** 2
     images = Qwen2VLImageProcessor(
@@ -215,13 +253,22 @@ def make_seeing(
                 by_channel = parameter.dim() == 3 and parameter.shape[1] == 1  # a convolution
                 deep = parameter.dim() > 3  # patches of pixels
                 parameter.normal_(std=0.05 if deep else 0.4 if by_channel else 0.15)
+        if family == "gemma3":  # which multiplies them: any token would only be repeated
+            model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
-    tags = "<image>" if family in TILED else "".join(QWEN_TOKENS[:3])
+    tags = "".join(_tags(tokenizer))
     processor = _processor(family, tokenizer)
     processor.chat_template = tokenizer.chat_template = CHAT.replace("TAGS", tags)
     processor.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _tags(tokenizer: Any) -> Sequence[str]:
+    """What stands for a picture in a family's prompts."""
+    vocabulary = tokenizer.get_vocab()
+    every = (["<image>"], [GEMMA_TOKENS["boi_token"]], QWEN_TOKENS[:3])
+    return next(tags for tags in every if tags[0] in vocabulary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +297,8 @@ class ImageReference:
         }
         self.processor = AutoProcessor.from_pretrained(senior)
         self.placeholder = self.models[True].config.image_token_id
+        *_, tag = _tags(self.processor.tokenizer)[:2]  # without the end
+        self._tag, self._tag_id = tag, self.processor.tokenizer.convert_tokens_to_ids(tag)
         self.ids = min(model.config.get_text_config().vocab_size for model in self.models.values())
 
     def expanded(self, prompt: Sequence[int], pictures: Sequence[Any]) -> list[int]:
@@ -257,14 +306,14 @@ class ImageReference:
         waiting = iter(pictures)
         ids: list[int] = []
         for token in prompt:
-            ids += [token] if token != self.placeholder else self._tokens(next(waiting))
+            ids += [token] if token != self._tag_id else self._tokens(next(waiting))
         return ids
 
     def _tokens(self, shown: Any) -> list[int]:
-        if hasattr(self.processor, "image_seq_len"):
-            whole = self.processor(text="<image>", images=[[shown]]).input_ids[0]
-            return [int(token) for token in whole]
         images = self.processor.image_processor
+        if not hasattr(images, "merge_size"):
+            whole = self.processor(text=self._tag, images=[[shown]]).input_ids[0]
+            return [int(token) for token in whole]
         grid = images(images=[shown], return_tensors="pt")["image_grid_thw"][0]
         return [self.placeholder] * int(grid.prod() // images.merge_size**2)
 
@@ -275,6 +324,9 @@ class ImageReference:
         if hasattr(self.processor, "image_seq_len"):
             found = images(images=[list(pictures)], return_tensors="pt")
             return {name: found[name] for name in ("pixel_values", "pixel_attention_mask")}
+        if not hasattr(images, "merge_size"):
+            pixels = images(images=list(pictures), return_tensors="pt")["pixel_values"]
+            return {"pixel_values": pixels, "token_type_ids": (ids == self.placeholder).int()}
         found = images(images=list(pictures), return_tensors="pt")
         named = {name: found[name] for name in ("pixel_values", "image_grid_thw")}
         return {**named, "mm_token_type_ids": (ids == self.placeholder).int()}
@@ -324,9 +376,7 @@ class ImageReference:
 def prompts_with_images(folder: Path, count: int = 12) -> list[tuple[list[int], list[Any]]]:
     """Prompts of 0 to 3 pictures; every third has pictures of its own, the others repeat them."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    vocabulary = tokenizer.get_vocab()
-    tags = ["<image>"] if "<image>" in vocabulary else list(QWEN_TOKENS[:3])
-    placeholder = tokenizer.convert_tokens_to_ids(tags)
+    placeholder = tokenizer.convert_tokens_to_ids(list(_tags(tokenizer)))
     texts = ["The picture shows", "Tom has 3 apples and", "What is in", "Solve x + 2 = 5."]
     prompts = []
     for number in range(count):
