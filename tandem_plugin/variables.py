@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from tandem_plugin.errors import ConfigError, did_you_mean
+from tandem_plugin.request import resembles_tandem
 
 PREFIX = "TANDEM_"
 
@@ -22,8 +24,13 @@ def check_variables(environ: Mapping[str, str] = os.environ) -> None:
     Other programs may have variables that begin so.
     """
     for name in environ:
-        if name in VARIABLES or not name.upper().startswith(PREFIX):
-            continue
-        if meant := did_you_mean(name[len(PREFIX) :], _OURS):
-            meant = meant.replace("'", f"'{PREFIX}", 1)
+        if name not in VARIABLES and (meant := _meant(name)):
             raise ConfigError("variable-misspelt", name=name, meant=meant)
+
+
+def _meant(name: str) -> str:
+    """A question for the variable that a name with nearly the word tandem is most like."""
+    if name.upper().startswith(PREFIX):
+        return did_you_mean(name[len(PREFIX) :], _OURS).replace("'", f"'{PREFIX}", 1)
+    is_near = any(map(resembles_tandem, (name, *re.split("[_-]", name))))
+    return did_you_mean(name, VARIABLES) if is_near else ""

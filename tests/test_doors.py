@@ -266,6 +266,13 @@ MISSPELT = {
     "--problems": Door(check_source, "gsm8", "Did you mean 'gsm8k'?"),
     "variable": Door(of_variable, "TANDEM_CONFG={}", "Did you mean 'TANDEM_CONFIG'?"),
     "variable, case": Door(of_variable, "tandem_config={}", "Did you mean 'TANDEM_CONFIG'?"),
+    "variable, its underscore": Door(
+        of_variable, "TANDEMCONFIG={}", "Did you mean 'TANDEM_CONFIG'"
+    ),
+    "variable, its prefix": Door(of_variable, "TANDM_CONFIG={}", "Did you mean 'TANDEM_CONFIG'?"),
+    "variable, a prefix too many": Door(
+        of_variable, "VLLM_TANDEM_CONFIG={}", "Did you mean 'TANDEM_CONFIG'?"
+    ),
     "variable of a recipe": Door(of_variable, "TANDEM_REWARDS=x", "[variable-misspelt]"),
     "settings in Python": Door(of_mapping, "kap", "Did you mean 'cap'?"),
     "settings in Python, case": Door(of_mapping, "Junior", "Did you mean 'junior'?"),
@@ -385,7 +392,7 @@ def test_variables_are_those_that_the_sources_name() -> None:
 
 
 def test_variables_of_other_programs_are_left_alone() -> None:
-    check_variables({"TANDEM_BIKE": "1", "TANDEM_HOME": "/x", "MY_TANDEM_CONFIG": "{}"})
+    check_variables({"TANDEM_BIKE": "1", "TANDEM_HOME": "/x", "RANDOM_CONFIG": "{}", "CONFIG": ""})
 
 
 @given(place=st.integers(0, 5), letter=st.sampled_from("abcdeflmnopqrstuvwxyz_-"),

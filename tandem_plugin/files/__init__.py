@@ -122,7 +122,8 @@ def read_appended(path: Path, begin: bytes, take: Callable[[bytes], None]) -> Wh
                 if line.strip():
                     take(line)
             except ValueError as error:
-                is_torn = line.startswith(b"\0") or begin.startswith(line[: len(begin)])
+                begun = line.rstrip(b"\0")[: len(begin)]
+                is_torn = line.startswith(b"\0") or begin.startswith(begun)
                 if ends or not is_torn:
                     raise ForeignLineError(number, error) from error
                 return WholeLines(size, True)

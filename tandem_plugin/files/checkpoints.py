@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -36,9 +37,9 @@ _CONNECT_S = 3.0
 def check_model(model: str, role: str) -> None:
     """Raise :class:`ConfigError` unless ``model`` is a checkpoint or could be the name of one.
 
-    A folder's files must be readable, no pointers of Git LFS, and all shards of its weights. A name
-    that could be one on the Hub is not looked up here: the engine does that. role: the
-    model's, such as ``senior``.
+    A folder's files must be readable and whole, no pointers of Git LFS, and all shards of its
+    weights. A name that could be one on the Hub is not looked up here: the engine does that. role:
+    the model's, such as ``senior``.
     """
     model = os.path.expanduser(model)
     if os.path.isdir(model):
@@ -46,7 +47,9 @@ def check_model(model: str, role: str) -> None:
             raise ConfigError("model-without-config", what=role, model=model)
         for file in model_files(model):
             try:
-                open_file(file).close()
+                with open_file(file) as stream:
+                    if file.suffix == ".safetensors" and _is_cut_off(stream):
+                        raise OSError(errno.EIO, "It ends before its last tensor does")
             except OSError as error:
                 reason = system_reason(error)
                 raise ConfigError(
@@ -244,10 +247,25 @@ def _even_parts(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _parts_of_tensors(stream: IO[bytes]) -> list[tuple[int, int]]:
-    """The middle of each tensor of a safetensors file, in the file's order; empty for others.
+    """The middle of each tensor of a safetensors file, in the file's order; empty for others."""
+    return [
+        (max(first, (first + last - _OF_TENSOR) // 2), min(_OF_TENSOR, last - first))
+        for first, last in _tensors(stream)
+        if 0 <= first < last
+    ]
 
-    Source: the format's description at https://huggingface.co/docs/safetensors: the header's length
-    in 8 bytes, the header in JSON, the tensors.
+
+def _is_cut_off(stream: IO[bytes]) -> bool:
+    """Whether a safetensors file ends before one of its tensors does, as an interrupted copy."""
+    return any(last > os.fstat(stream.fileno()).st_size for _, last in _tensors(stream))
+
+
+def _tensors(stream: IO[bytes]) -> list[tuple[int, int]]:
+    """The first byte of each tensor of a safetensors file, and the one behind its last, in order.
+
+    Empty for other files. Source: the format's description at
+    https://huggingface.co/docs/safetensors: the header's length in 8 bytes, the header in JSON, the
+    tensors.
     """
     stream.seek(0)
     length = int.from_bytes(stream.read(8), "little")
@@ -256,11 +274,7 @@ def _parts_of_tensors(stream: IO[bytes]) -> list[tuple[int, int]]:
         tensors = [
             entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"
         ]
-        bounds = sorted((int(first), int(last)) for first, last in tensors)
+        behind = 8 + length
+        return sorted((behind + int(first), behind + int(last)) for first, last in tensors)
     except (ValueError, LookupError, TypeError, AttributeError):
         return []
-    return [
-        (8 + length + max(first, (first + last - _OF_TENSOR) // 2), min(_OF_TENSOR, last - first))
-        for first, last in bounds
-        if 0 <= first < last
-    ]

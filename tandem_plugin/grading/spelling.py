@@ -205,6 +205,30 @@ def spelled(text: str) -> str:
     return _unwrapped(text)
 
 
+_TYPESETTING = [
+    (pattern, replacement)
+    for name, pattern, replacement in RULES
+    if name in ("lengths", "negative space", "thin spaces", "wide spaces", "empty delimiters",
+                "sizes", "commands", "chosen", "quotients")
+]  # fmt: skip
+_FONT = re.compile(r"\\(?:math|text)[a-z]* ?(?=\{)|\\(?:boldsymbol|bm|operatorname|emph)\b")
+_BARE_FRACTION = re.compile(r"\\frac *(\d|\{[^{}]*\}) *(\d|\{[^{}]*\})")
+
+
+def without_typesetting(text: str) -> str:
+    """Prose and mathematics without what TeX only typesets: sizes, spaces, fonts, other spellings.
+
+    For comparing problems, not values: signs of a product are one.
+    """
+    text = "".join(_SIGNS.get(character, character) for character in text)
+    if "\\" not in text:
+        return text
+    for pattern, replacement in _TYPESETTING:
+        text = pattern.sub(replacement, text)
+    text = _BARE_FRACTION.sub(r"\\frac{\1}{\2}", _FONT.sub("", text))
+    return re.sub(r"\\(?:times|ast)(?![A-Za-z])", r"\\cdot ", text)
+
+
 def same_text(first: str, second: str) -> bool:
     """Whether two spelled texts differ in space alone, and in none between letters or digits."""
     return first == second or (

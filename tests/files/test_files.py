@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,20 @@ def test_checkpoint_that_lacks_a_shard_is_refused(
         check_model("models/senior", "senior")
 
 
+@pytest.mark.parametrize("left", [1, 40, 80])
+def test_weights_that_end_before_their_last_tensor_are_refused(models: None, left: int):
+    """As an interrupted copy leaves them."""
+    header = {"a": {"dtype": "F32", "shape": [20], "data_offsets": [0, 80]}}
+    text = json.dumps(header).encode()
+    weights = struct.pack("<Q", len(text)) + text + bytes(80)
+    file = Path("models/senior/model.safetensors")
+    file.write_bytes(weights)
+    check_model("models/senior", "senior")
+    file.write_bytes(weights[:-left])
+    with refused("model-file-unreadable", file="model.safetensors", what="senior"):
+        check_model("models/senior", "senior")
+
+
 @pytest.mark.parametrize(
     "files",
     [
@@ -287,7 +302,16 @@ LINE = b'{"n": 1}\n'
 
 
 @pytest.mark.parametrize(
-    "tail", [b"", b"\0", b"\0" * 5000, b'{"n": 2', b'{"n": 2' + b"\0" * 9, b"\0" * 9 + b"2}"]
+    "tail",
+    [
+        b"",
+        b"\0",
+        b"\0" * 5000,
+        b'{"n": 2',
+        b'{"n": 2' + b"\0" * 9,
+        b'{"n' + b"\0" * 9,
+        b"\0" * 9 + b"2}",
+    ],
 )
 def test_what_a_loss_of_power_leaves_behind_whole_lines_is_torn(tmp_path: Path, tail: bytes):
     path = tmp_path / "rows"

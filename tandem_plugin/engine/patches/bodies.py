@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import unquote_plus
 
 from tandem_plugin.engine.admission import sent_to_server
 from tandem_plugin.engine.wire import PREFIX, asks_for_tandem
@@ -38,6 +39,9 @@ _USERS_KEYS = frozenset(
     }
 )
 """Fields whose keys belong to the user: labels, templates, JSON schemas and calls of tools."""
+
+_MAPPINGS = frozenset({"vllm_xargs", "extra_args", "extra_body", "sampling_params"})
+"""Fields that are mappings, in which a client may have put their JSON as text."""
 
 _TOOL_INPUT = "input"
 """A mapping is the arguments of a tool call (Anthropic), a list is messages (OpenAI)."""
@@ -110,7 +114,8 @@ class CheckedBodies:
         messages = await _body_messages(receive)
         body = _parsed(b"".join(message.get("body", b"") for message in messages))
         place = _place(scope["path"])
-        if path := _misplaced(body, place):
+        query = dict.fromkeys(map(unquote_plus, _names(scope.get("query_string", b""))))
+        if path := _misplaced(body, place) or _misplaced(query, place):
             await _answer(send, str(_error(path, place)))
             return
         remembered = sent_to_server.set(_inside(body, place))
@@ -118,6 +123,11 @@ class CheckedBodies:
             await self._app(scope, _replayed(messages, receive), send)
         finally:
             sent_to_server.reset(remembered)
+
+
+def _names(query: bytes) -> list[str]:
+    """The names of an address's parameters, of which no endpoint of text has any."""
+    return [part.partition("=")[0] for part in query.decode("latin-1").split("&")]
 
 
 def _is_in_tandem(app: Any) -> bool:
@@ -143,12 +153,15 @@ def _misplaced(body: object, place: tuple[str, ...]) -> tuple[str, ...]:
     while waiting:
         above, value = waiting.pop()
         if isinstance(value, list):
-            waiting += [(above, item) for item in value if isinstance(item, dict | list)]
+            inside = above if above != place else (*above, "0")  # a list is no mapping there
+            waiting += [(inside, item) for item in value if isinstance(item, dict | list)]
         elif isinstance(value, dict) and (above != place or not place):
             for name, inner in value.items():
                 paths.setdefault(name, (*above, name))
                 is_users = name in _USERS_KEYS or (name == _TOOL_INPUT and isinstance(inner, dict))
-                if not is_users and isinstance(inner, dict | list):
+                if isinstance(inner, str) and name in _MAPPINGS:  # a mapping that was quoted
+                    waiting.append(((*above, name, "0"), _parsed(inner.encode(errors="replace"))))
+                elif not is_users and isinstance(inner, dict | list):
                     waiting.append(((*above, name), inner))
     return next((path for name, path in paths.items() if resembles_tandem(name)), ())
 

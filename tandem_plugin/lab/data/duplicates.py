@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from tandem_plugin.grading.spelling import without_typesetting
 from tandem_plugin.lab.data.instructions import says_how_to_answer
 from tandem_plugin.lab.data.problem import INSTRUCTION, Problem
 
@@ -44,8 +45,8 @@ def spelling_of(problem: Problem) -> str:
     """A problem's letters and digits, equal for all spellings of one problem.
 
     It has no spaces but between numbers, no signs and no case; composed and decomposed letters are
-    one; and it has no sentence on how to answer. What differs in its TeX is a near duplicate. The
-    pictures of a problem are part of it, by their pixels.
+    one; and it has neither what TeX only typesets nor a sentence on how to answer. The pictures of
+    a problem are part of it, by their pixels.
     """
     text = _NOT_BETWEEN_DIGITS.sub("", " ".join(_plain_words(problem)))
     return "\n".join([text, *_pictures(problem)])
@@ -95,7 +96,8 @@ def _plain_words(problem: Problem) -> Words:
 
 @lru_cache(2**16)
 def _plain(text: str) -> Words:
-    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+    plain = without_typesetting(unicodedata.normalize("NFKC", text))
+    return tuple(_WORD.findall(plain.casefold()))
 
 
 def _asked(problem: Problem, ends: str | re.Pattern[str]) -> str:

@@ -33,6 +33,10 @@ XARGS = ("vllm_xargs",)
         {"tools": [{"type": "function", "tandem": TANDEM, "function": {"parameters": {}}}]},
         {"input": [{"role": "user", "tandem": TANDEM}]},
         [{"tandem": TANDEM}],
+        {"vllm_xargs": [{"tandem": TANDEM}]},
+        {"vllm_xargs": json.dumps({"tandem": TANDEM})},
+        {"extra_body": json.dumps({"vllm_xargs": {"tandem": TANDEM}})},
+        {"sampling_params": json.dumps({"extra_args": {"tandem": TANDEM}})},
     ],
 )
 def test_field_out_of_place_is_seen_at_every_depth(body: Any, place: tuple[str, ...]):
@@ -84,7 +88,9 @@ def app(additional_config: Any) -> Any:
 IN_TANDEM = app({"tandem": {}})
 
 
-def post(path: str, body: bytes, handler: Handler, server: Any = IN_TANDEM) -> list[Any]:
+def post(
+    path: str, body: bytes, handler: Handler, server: Any = IN_TANDEM, query: bytes = b"a=1&b"
+) -> list[Any]:
     """What a client gets whose body arrives in two parts."""
     parts = [
         {"type": "http.request", "body": body[:5], "more_body": True},
@@ -98,7 +104,7 @@ def post(path: str, body: bytes, handler: Handler, server: Any = IN_TANDEM) -> l
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": path, "app": server}
+    scope = {"type": "http", "method": "POST", "path": path, "app": server, "query_string": query}
     asyncio.run(CheckedBodies(handler)(scope, receive, send))
     return sent
 
@@ -133,6 +139,16 @@ def test_place_of_another_endpoint_is_answered_with_the_right_one(path: str, bod
     assert error["code"] == 400
     place = "sampling_params.extra_args" if "generate" in path else "vllm_xargs"
     assert f"only in {place}." in error["message"]
+
+
+@pytest.mark.parametrize(
+    "query", [b"tandem=1", b"stream=1&Tandem_seed=7", b"%74andem={}", b"tadnem"]
+)
+def test_parameter_of_an_address_is_no_place_for_tandem(query: bytes):
+    handler = Handler()
+    start, answer = post("/v1/messages", b"{}", handler, query=query)
+    assert (start["status"], handler.bodies) == (400, [])
+    assert b"[request-field-misplaced]" in answer["body"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe{}", b"[" * 100_000, b'{"vllm_xargs": 7}'])
