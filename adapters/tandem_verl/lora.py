@@ -8,15 +8,18 @@ The options were measured by ``tests/adapters/tandem_verl/test_lora.py`` (verl 0
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError
+from tandem_plugin.files.checkpoints import local_file
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+logger = logging.getLogger(__name__)
 
 _SENT = frozenset({
     "r", "lora_alpha", "lora_dropout", "use_rslora", "fan_in_fan_out", "init_lora_weights",
@@ -47,7 +50,8 @@ def check_adapter(model: DictConfig) -> None:
     """Raise :class:`ConfigError` for an adapter that the engine would not have as the actor has it.
 
     model: ``actor_rollout_ref.model`` of verl's configuration. An adapter that is to be continued
-    is read if it is in a local folder.
+    is read where PEFT would read it without a download, in a folder or in the Hub's cache; a
+    warning says that it was not.
     """
     path, rank = model.get("lora_adapter_path"), int(model.get("lora_rank") or 0)
     megatrons = model.get("lora") or {}
@@ -62,9 +66,15 @@ def check_adapter(model: DictConfig) -> None:
         return
     adapter = {name: model.get(name) for name in ("target_modules", "target_parameters")}
     adapter |= {"r": rank}
-    file = Path(path or ".") / "adapter_config.json"
-    if path and file.exists():
+    if path and (file := local_file(path, "adapter_config.json")):
         adapter = json.loads(file.read_text(encoding="utf-8"))
+    elif path:
+        logger.warning(
+            "lora_adapter_path=%r has no adapter_config.json on this machine: whether the engine "
+            "would have the adapter as PEFT loads it was not checked. Download it first, for "
+            "example with `hf download`.",
+            path,
+        )
     if problem := _unsupported_option(adapter, rank, is_merged, str(model.path)):
         raise ConfigError(
             "verl-adapter-differs", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE
@@ -75,7 +85,7 @@ def _unsupported_option(adapter: Mapping[str, Any], rank: int, is_merged: bool, 
     """What of an adapter's configuration the engine would not have; empty if it has everything.
 
     adapter: PEFT's options. rank: the largest that the engine takes. is_merged: whether it gets
-    merged weights. base: the path or name of the model, read in a local folder.
+    merged weights. base: the path or name of the model.
     """
     supported = _MERGED if is_merged else _SENT
     for name, value in adapter.items():
@@ -101,9 +111,9 @@ def _ends(targets: str | Iterable[object] | None) -> str:
 
 
 def _is_tied(path: str) -> bool:
-    """Whether a checkpoint in a local folder has one weight for its embedding and its head."""
-    file = Path(path) / "config.json"
-    if not file.exists():
+    """Whether a checkpoint on this machine has one weight for its embedding and its head."""
+    file = local_file(path, "config.json")
+    if file is None:
         return False
     config = json.loads(file.read_text(encoding="utf-8"))
     return bool(config.get("text_config", config).get("tie_word_embeddings"))

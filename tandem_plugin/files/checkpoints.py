@@ -218,11 +218,21 @@ def mark_of(model: str) -> str | None:
     with suppress(ImportError, OSError, ValueError):
         if model and place.exists():
             return mark_checkpoint(place) if model_files(str(place)) else None
+        config = local_file(model, "config.json")
+        return config.parent.name if config is not None else None
+    return None
+
+
+def local_file(model: str, name: str) -> Path | None:
+    """A file of a model that is on this machine: in its folder, or in the Hub's cache."""
+    if os.path.isdir(model):
+        return file if (file := Path(model) / name).is_file() else None
+    with suppress(ImportError, OSError, ValueError):
         if may_be_on_hub(model):
             from huggingface_hub import try_to_load_from_cache
 
-            config = try_to_load_from_cache(model, "config.json")
-            return Path(config).parent.name if isinstance(config, str) else None
+            cached = try_to_load_from_cache(model, name)
+            return Path(cached) if isinstance(cached, str) else None
     return None
 
 

@@ -171,6 +171,46 @@ def test_adapter_that_verl_would_ignore_or_vllm_has_no_room_for_is_rejected(tmp_
     check_adapter(OmegaConf.create({**model, "lora_rank": 4, "lora": {"merge": True}}))
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The Hub's cache with one snapshot of ``someone/model``."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    repository = tmp_path / "hub" / "models--someone--model"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("c0ffee")
+    snapshot = repository / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    return snapshot
+
+
+def test_adapter_in_the_hubs_cache_is_read_as_one_in_a_folder(hub: Path) -> None:
+    model = {"path": "a/b", "lora_rank": 4, "lora_adapter_path": "someone/model"}
+    for options in ({"init_lora_weights": "pissa"}, {"use_dora": True}, {"r": 8}):
+        peft.LoraConfig(**{**USUAL, **options}).save_pretrained(hub)
+        with refused("verl-adapter-differs"):
+            check_adapter(OmegaConf.create(model))
+    peft.LoraConfig(**USUAL).save_pretrained(hub)
+    check_adapter(OmegaConf.create(model))
+
+
+def test_base_in_the_hubs_cache_is_read_as_one_in_a_folder(hub: Path) -> None:
+    (hub / "config.json").write_text('{"tie_word_embeddings": true}')
+    model = {"path": "someone/model", "lora_rank": 4, "target_modules": ["lm_head"]}
+    with refused("verl-adapter-differs", what="target_modules with lm_head"):
+        check_adapter(OmegaConf.create({**model, "lora": {"merge": True}}))
+
+
+@pytest.mark.parametrize("path", ["someone/other", "hdfs://models/adapter", "someone/model"])
+def test_adapter_that_is_not_here_is_said_not_to_be_checked(
+    hub: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_adapter(OmegaConf.create({"path": "a/b", "lora_rank": 4, "lora_adapter_path": path}))
+    assert f"lora_adapter_path={path!r}" in caplog.text
+    assert "was not checked" in caplog.text
+
+
 def test_options_of_verls_own_are_checked_as_an_adapters() -> None:
     model = {"path": "a/b", "lora_rank": 4}
     for targets in ("all-linear", ["q_proj"], None):
