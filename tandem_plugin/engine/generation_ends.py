@@ -71,7 +71,7 @@ def added_ends(vllm_config: Any) -> frozenset[int]:
 
 
 def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The ids at which vLLM ends a model's generation.
+    """The ids at which vLLM ends a model's generation; -1, as some name none, is no id.
 
     model: its configuration. tokenizer: None for an engine without one. Source:
     ``SamplingParams.update_from_generation_config``. Raises :class:`EngineError` for ends that are
@@ -82,7 +82,8 @@ def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     if not isinstance(listed, list) or not all(type(end) is int for end in listed):
         raise EngineError("generation-end-invalid", model=model.model, ends=listed)
     tokenizer_end = getattr(tokenizer, "eos_token_id", None)
-    return frozenset([*listed, *([] if tokenizer_end is None else [tokenizer_end])])
+    ends = [*listed, *([] if tokenizer_end is None else [tokenizer_end])]
+    return frozenset(end for end in ends if end >= 0)
 
 
 def reconciled(

@@ -114,6 +114,13 @@ def request_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return lambda **settings: rules.for_request({"seed": 1, **settings})
 
 
+@pytest.mark.parametrize("eos", [-1, [-1], [-1, 4]])
+def test_end_of_minus_one_is_none(eos: Any) -> None:
+    """An id that no token has would count as one at which responses can end."""
+    model = SimpleNamespace(model="m", try_get_generation_config=lambda: {"eos_token_id": eos})
+    assert ends_of(model, None) == ({4} if eos == [-1, 4] else set())
+
+
 def test_request_in_tandem_ends_at_either(params: Any, request_of: Callable[..., Any]) -> None:
     end_at_either(None, request_of(), params)
     assert params.stop_token_ids == [BASE, CHAT]
