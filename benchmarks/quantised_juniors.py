@@ -1,15 +1,17 @@
 """What quantising a junior changes: ``python benchmarks/quantised_juniors.py MODEL``.
 
-MODEL is a folder that ``examples/real_model.py`` made, taught with ``--held-out 64``. The same
-model in each form reads what the model in float32 wrote, by the scoring of ``tandem eval
-legibility``, and answers the sums that were held out. Hugging Face computes with the matrices that
-a form stands for and rounds the inputs of linear layers as it does: the engine's tests hold it to
-the same. Nulls: float32 itself, bfloat16, and a second seed of everything that is drawn.
+MODEL is a folder that ``examples/real_model.py`` made, taught with ``--held-out 64``; or any other
+with ``--set FILE``, problems that ``tandem data prepare`` wrote, such as the demo's. The same model
+in each form reads what the model in float32 wrote, by the scoring of ``tandem eval legibility``,
+and answers the sums that were held out. Hugging Face computes with the matrices that a form stands
+for and rounds the inputs of linear layers as it does: the engine's tests hold it to the same.
+Nulls: float32 itself, bfloat16, and a second seed of everything that is drawn.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,8 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--problems", type=int, default=HELD_OUT, help="how many of the held out")
+    parser.add_argument("--set", type=Path, help="prepared problems in place of the sums")
+    parser.add_argument("--rows", type=Path, help="a JSONL file to write a row per junior to")
     options = parser.parse_args()
-    from real_model import different_sums
     from transformers import AutoTokenizer
 
     from tandem_plugin.lab.data.problem import prompt_ids
@@ -55,7 +58,7 @@ def main() -> None:
     from tandem_plugin.lab.evaluation.scoring import HFModel
 
     tokenizer = AutoTokenizer.from_pretrained(options.model, padding_side="left")
-    problems = different_sums(HELD_OUT)[1][: options.problems]
+    problems = held_out(options.set)[: options.problems]
     prompts = [prompt_ids(problem.messages, tokenizer) for problem in problems]
     senior = HFModel(Checkpoint("senior", str(options.model), ""), "float32", "cpu")
     read = prompts[:SCORED]
@@ -71,7 +74,22 @@ def main() -> None:
             spread([score[column] for score in scores]) for column in ("kl", "overlap", "ce")
         ]
         counts = " and ".join(f"{count} of {len(problems)}" for count in right)
+        if options.rows:
+            row = {"junior": name, "problems": len(problems), "right": right, "scores": scores}
+            with options.rows.open("a", encoding="utf-8") as rows:
+                rows.write(json.dumps(row) + "\n")
         print(f"| {name} | {' | '.join(columns)} | {counts} |", flush=True)
+
+
+def held_out(prepared: Path | None) -> list[Any]:
+    """The problems of a file, or the sums that the model was not taught."""
+    if prepared is None:
+        from real_model import different_sums
+
+        return list(different_sums(HELD_OUT)[1])
+    from tandem_plugin.lab.data import read_problems
+
+    return list(read_problems(str(prepared)).problems)
 
 
 @torch.inference_mode()

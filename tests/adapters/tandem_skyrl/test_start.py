@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from started import started
 
 pytest.importorskip("skyrl", reason="SkyRL is not installed")
 
-from skyrl.train.config import SkyRLTrainConfig
+from skyrl.train.config import AlgorithmConfig, SkyRLTrainConfig, make_config
 from skyrl.train.utils import validate_cfg
 
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import settings_of_command, split_arguments
 from tandem_plugin.unsupported import is_on, option_of
+from tandem_skyrl import experiment
 from tandem_skyrl.__main__ import main
+from tandem_skyrl.experiment import TandemExp
 from tandem_skyrl.settings import put_settings, settings_of
 from tandem_skyrl.start import SOUND_ESTIMATORS, SOUND_LOSSES, SkyRLSettings, warn_of_colocation
 
@@ -286,3 +289,34 @@ def test_the_papers_recipe_has_the_hyperparameters_of_its_appendix(
         "generator.eval_sampling_params.top_p": 0.95,
     }
     assert {name: option_of(cfg)(name) for name in stated} == stated
+
+
+@dataclass
+class OwnAlgorithm(AlgorithmConfig):
+    overlong_buffer_len: int = 0
+
+
+OwnConfig = make_config(algorithm_cls=OwnAlgorithm)
+
+
+class OwnExperiment(TandemExp):
+    """An experiment of a user's."""
+
+
+def test_experiment_has_the_settings_of_its_own_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SkyRL's DAPO example, which adds settings below ``trainer.algorithm``."""
+    started: list[tuple[type, Any]] = []
+    monkeypatch.setattr(experiment, "run_experiment", lambda *given: started.append(given))
+    arguments = ["--tandem.schedule", "word", "trainer.algorithm.overlong_buffer_len=7"]
+    monkeypatch.setattr(sys, "argv", ["mine", *arguments])
+    main(OwnExperiment, config=OwnConfig)
+    ((kind, cfg),) = started
+    assert kind is OwnExperiment
+    assert cfg.trainer.algorithm.overlong_buffer_len == 7
+    assert settings_of(cfg).make_schedule().name == "word"
+    monkeypatch.setattr(sys, "argv", ["mine", *arguments[:2], "trainer.algorithm.overlong_bufer=7"])
+    with pytest.raises(ValueError, match="overlong_bufer"):
+        main(OwnExperiment, config=OwnConfig)
+    monkeypatch.setattr(sys, "argv", ["mine", *arguments])
+    with pytest.raises(ValueError, match="overlong_buffer_len"):
+        main(OwnExperiment)
