@@ -105,6 +105,7 @@ def _compressed(form: str, weights: Mapping[str, Any], inputs: bool) -> dict[str
     return {
         "quant_method": "compressed-tensors",
         "format": form,
+        "quantization_status": "compressed",
         "ignore": ["lm_head"],
         "config_groups": {"group_0": group},
     }

@@ -125,7 +125,7 @@ def marked(out: Path) -> dict[str, str]:
     return {_MARKER: str(out)}
 
 
-def _leftovers(out: Path) -> list[int]:
+def leftovers(out: Path) -> list[int]:
     """The processes of a run, by the marker that they inherited in their environment."""
     marker = f"{_MARKER}={out}".encode()
     found = []
@@ -140,8 +140,8 @@ def _leftovers(out: Path) -> list[int]:
 def end_marked(out: Path) -> None:
     """End what is left of all that was marked so; what ended well takes a moment for it."""
     deadline = time.monotonic() + 10
-    while _leftovers(out) and time.monotonic() < deadline:
+    while leftovers(out) and time.monotonic() < deadline:
         time.sleep(0.2)
-    for pid in _leftovers(out):
+    for pid in leftovers(out):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -45,9 +45,14 @@ class HFModel:
         try:
             self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
             with waiting(f"load {checkpoint.name}"):
-                model: Any = AutoModelForCausalLM.from_pretrained(
-                    checkpoint.path, dtype=dtype, attn_implementation="sdpa"
+                model, loaded = AutoModelForCausalLM.from_pretrained(
+                    checkpoint.path,
+                    dtype=dtype,
+                    attn_implementation="sdpa",
+                    output_loading_info=True,
                 )
+            if missing := sorted(loaded["missing_keys"]):
+                raise ValueError(f"its files lack {missing[0]}, one of {len(missing)} weights")
         except Exception as error:
             raise EvaluationError(
                 "scoring-model-not-loaded",

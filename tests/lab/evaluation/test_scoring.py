@@ -168,3 +168,22 @@ def test_logits_that_are_not_the_heads_output_are_refused():
     scoring_model(1.0)._check_head()
     with refused("scoring-logits-transformed", checkpoint="senior"):
         scoring_model(0.5)._check_head()
+
+
+def test_checkpoint_that_lacks_a_weight_cannot_score(tmp_path: Path):
+    """Transformers would fill it with random numbers, as it does with an unread quantisation's."""
+    transformers = pytest.importorskip("transformers")
+    from safetensors.torch import load_file, save_file
+
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
+    layers = {"num_hidden_layers": 1, "num_key_value_heads": 1, "vocab_size": 24}
+    config = transformers.LlamaConfig(**shape, **layers, tie_word_embeddings=False)
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    HFModel(Checkpoint("whole", str(tmp_path), ""), device="cpu")
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.layers.0.mlp.up_proj.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with refused("scoring-model-not-loaded", checkpoint="less") as caught:
+        HFModel(Checkpoint("less", str(tmp_path), ""), device="cpu")
+    assert "lack model.layers.0.mlp.up_proj.weight" in str(caught.value)
