@@ -98,7 +98,7 @@ def table() -> str:
     count = sum(answer == "yes" for _, answer, _ in rows)
     lines = [
         f"{count} of {len(rows)} can be trained in tandem:\n",
-        "| Script | Asks for | In tandem | By, or why not |",
+        "| Script | Uses | In tandem | By, or why not |",
         "|---|---|---|---|",
         *(f"| `{one['script']}` | {_asks(one)} | {answer} | {why} |" for one, answer, why in rows),
     ]
