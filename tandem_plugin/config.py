@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -310,6 +311,12 @@ reserve(TandemConfig.model_fields)
 reserve(field.name for field in fields(TandemRequest) if field.name != "parameters")
 
 
-def setting_names() -> frozenset[str]:
-    """The names of all settings: the fields, and the parameters of built-in schedules."""
-    return frozenset(TandemConfig.model_fields) | built_in_parameters()
+def setting_names(schedule: str | None = None) -> frozenset[str]:
+    """The names of all settings: the fields, and the parameters of built-in schedules.
+
+    schedule: whose parameters are names as well, if there is such a schedule.
+    """
+    names = frozenset(TandemConfig.model_fields) | built_in_parameters()
+    with suppress(Exception):  # whatever a plugin raises is reported where settings are checked
+        return names | {*parameter_names(schedule)} if schedule is not None else names
+    return names

@@ -377,7 +377,7 @@ def test_value_that_another_overrides_is_an_error_that_names_both(
 def test_same_value_in_two_places_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher's processes get the variable that their command's flags made."""
     monkeypatch.setenv("TANDEM_CONFIG", '{"schedule": "word", "p": 0.25}')
-    config, _ = settings_of_command(["--tandem.p", "0.25", "--tandem.cap", "8"], "plain")
+    config, *_ = settings_of_command(["--tandem.p", "0.25", "--tandem.cap", "8"], "plain")
     assert config.parameters == {"p": 0.25, "cap": 8}
 
 

@@ -52,6 +52,9 @@ HELD_BY = {
         "adapters/tandem_openrlhf/train_ppo_ray.py",
         "tandem_plugin/training/ray_workers.py",
     ],
+    "tests/adapters/tandem_skyrl/test_environment.py": [
+        "tandem_plugin/grading/rewards/skyrl_reward.py",
+    ],
     "tests/adapters/tandem_skyrl/test_batch.py": [
         "adapters/tandem_skyrl/experiment.py",
         "adapters/tandem_skyrl/rollouts.py",

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tandem_plugin.errors import AuthorshipError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 
@@ -102,17 +101,14 @@ class OpenRLHFRun(TandemRun):
 
 def row_of_sample(sample: Experience, name: str, group: str) -> Row:
     """One ``Experience`` as a row that begins with its response."""
-    tokens = sample.sequences[0].numpy()
-    facts = ResponseAuthorship.from_wire(getattr(sample, AUTHORSHIP, None))
-    start = 0 if facts is None else facts.start
-    return Row(
-        facts=facts and facts.part(start, len(tokens)),
-        name=name,
-        group=group,
-        response_ids=tokens[start:],
-        # OpenRLHF's masks cover every token except the first.
-        response_mask=np.concatenate(([False], _mask(sample)))[start:],
-    )
+    return received(sample, name, group).without_prompt()
+
+
+def received(sample: Experience, name: str, group: str) -> Row:
+    """The same with the prompt."""
+    # OpenRLHF's masks cover every token except the first.
+    mask = np.concatenate(([False], _mask(sample)))
+    return Row.received(name, group, sample.sequences[0].numpy(), mask, vars(sample))
 
 
 def check_sample(sample: Experience, row: Row) -> None:

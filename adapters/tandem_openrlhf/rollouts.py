@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, EngineError
-from tandem_plugin.grading.rewards.openrlhf_response import GENERATED, Generated
+from tandem_plugin.grading.rewards.openrlhf_response import Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import ResponseAuthorship
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.shared_calls import SharedCalls
@@ -50,7 +50,7 @@ class TandemExecutor(Delegate):
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
         trajectory = label.trajectory(rules)
-        GENERATED.set(Generated(hf_tokenizer))  # of this coroutine's task alone
+        Generated.begin(hf_tokenizer)
         self._shared.begin(trajectory)
         try:
             response = await self._target.execute(
@@ -108,9 +108,7 @@ class RolloutActorInTandem(ClientDelegate):
             raise EngineError("image-prompt-differs", sent=sent, read=read)
         for sample in output.outputs:
             call.returned(sample.token_ids, sample.index)
-        if (generated := GENERATED.get()) is not None:
-            generated.prompt_ids = prompt_token_ids
-            generated.response_ids = output.outputs[0].token_ids
+        Generated.returned(prompt_token_ids, output.outputs[0].token_ids)
         return output
 
 
@@ -154,10 +152,11 @@ def narrowed(
     }
 
 
-def response_length(facts: ResponseAuthorship, most: int) -> int:
+def response_length(trained: NDArray[np.bool_], most: int) -> int:
     """OpenRLHF's response length of the whole response, truncated to ``most`` tokens.
 
-    That is from the first trained token to the last one, feedback between turns included.
+    That is from the first trained token to the last one, feedback between turns included. trained:
+    bool ``[tokens]``, of the agent loop.
     """
-    trained = np.flatnonzero(facts.trained_mask[1:most])  # the first token is not an action
-    return int(trained[-1] - trained[0] + 1) if trained.size else 0
+    actions = np.flatnonzero(trained[1:most])  # the first token is not an action
+    return int(actions[-1] - actions[0] + 1) if actions.size else 0

@@ -20,7 +20,6 @@ from tandem_openrlhf.start import ARGUMENTS, OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import settings_of_command
-from tandem_plugin.training.ray_workers import start_jobs_in_tandem
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
 
@@ -31,13 +30,13 @@ def prepare(config: TandemConfig) -> None:
     Raises :class:`EngineError` if the adapter cannot be activated.
     """
     patches.put(config)
-    start_jobs_in_tandem(config, patches.FRAMEWORK, patches.__name__)
+    patches.JOB.start(config)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
     try:
-        config, trainer_arguments = settings_of_command(arguments, f"python -m {_OPENRLHF}")
+        config, trainer_arguments, _ = settings_of_command(arguments, f"python -m {_OPENRLHF}")
         start = OpenRLHFCommand.begin(config)
         argument = flags_of_command(trainer_arguments, ARGUMENTS)
         if not argument("--help"):

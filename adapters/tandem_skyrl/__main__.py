@@ -34,7 +34,7 @@ def main(
     experiment: one's own. config: the class of its settings, a subclass of SkyRL's own.
     """
     try:
-        tandem, trainer_arguments = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
+        tandem, trainer_arguments, _ = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
         start = SkyRLSettings.begin(tandem)
         from skyrl.train.config import SkyRLTrainConfig
 

@@ -6,21 +6,18 @@ tandem is compared with.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from tandem_plugin.errors import DataError
-from tandem_plugin.grading.rewards.own import VARIABLE, own_rewards
-from tandem_plugin.grading.rewards.own_trl import responses_and_problems
-from tandem_plugin.grading.rewards.trl_reward import math_reward
+from tandem_plugin.grading.rewards.skyrl_reward import reward_of
 
 
 class MathEnv(BaseTextEnv):  # type: ignore[misc]
-    """One answer to a problem: 1.0 if it is right, else 0.0, read as by :func:`math_reward`.
+    """One answer to a problem: 1.0 if it is right, else 0.0, read as by
+    :func:`~tandem_plugin.grading.rewards.trl_reward.math_reward`.
 
     Where ``TANDEM_REWARD`` names functions of the user's, their reward; what each gave is a metric.
     """
@@ -38,17 +35,9 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         return super().init(prompt)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Raises :class:`DataError` for a row without a right answer."""
-        columns: dict[str, Any] = {name: [value] for name, value in self._row.items()}
-        if os.environ.get(VARIABLE):
-            batch = responses_and_problems([action], [self._prompt], columns)
-            (reward,), parts = own_rewards().scores(*batch)
-            self._parts = {name: score for name, (score,) in parts.items()}
-            return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
-        (graded,) = math_reward([action], **columns)
-        if graded is None:
-            raise DataError("skyrl-row-without-answer", columns=", ".join(sorted(self._row)))
-        return BaseTextEnvStepOutput(observations=[], reward=graded, done=True, metadata={})
+        """Raises like :func:`~tandem_plugin.grading.rewards.skyrl_reward.reward_of`."""
+        reward, self._parts = reward_of(action, self._prompt, self._row)
+        return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
 
     def get_metrics(self) -> dict[str, float]:
         """What each of the user's functions gave, by the function's name."""

@@ -31,7 +31,7 @@ from trl.experimental.async_grpo.async_rollout_worker import (
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, ConfigError, EngineError
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.calls import Response, StartedCall, Trajectory
+from tandem_plugin.training.calls import Response, Trajectory
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.server import VLLMServer
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 _trajectory: contextvars.ContextVar[Trajectory | None] = contextvars.ContextVar("trajectory")
 """The trajectory of the running task's conversation."""
 
-_call: contextvars.ContextVar[StartedCall] = contextvars.ContextVar("call")
-"""The turn that is running: one call, however often TRL repeats its request."""
+_request: contextvars.ContextVar[Mapping[str, Any] | str] = contextvars.ContextVar("request")
+"""Of the turn that is running: one call, however often TRL repeats it."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         if trajectory is None:
             raise EngineError("trl-turn-without-row")
         call = trajectory.call(prompt_ids)
-        _call.set(call)
+        _request.set(call.request)
         token_ids, log_probs = await super()._generate_one_turn(prompt_ids)
         call.returned(token_ids)
         return token_ids, log_probs
@@ -113,7 +113,7 @@ class TandemLoop(_AsyncRolloutLoop):  # type: ignore[misc]
         self, path: str, payload: dict[str, Any], timeout: float, max_retries: int = 3
     ) -> Any:
         """TRL's request, with the call's own; one that the server rejects is not repeated."""
-        body = {**payload, "vllm_xargs": VLLMServer.xargs(_call.get().request)}
+        body = {**payload, "vllm_xargs": VLLMServer.xargs(_request.get())}
         try:
             return await super()._post(path, body, timeout, max_retries)
         except aiohttp.ClientResponseError as error:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import NarrowedResponse, Response, Trajectory
-from tandem_plugin.training.images import thumbnail_url
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation import Answerer
@@ -133,10 +132,7 @@ class TRLRun(TandemRun):
         from accelerate.utils import gather_object
 
         if self.config.rollouts:
-            small: dict[int, list[str]] = {}  # a prompt's rows have the same images
-            self._of_data = gather_object(
-                [{"gts": self.gold(row), **_images_of(row, small)} for row in inputs]
-            )
+            self._of_data = gather_object(self.data_columns(inputs))
         return calculate(inputs, *arguments)
 
     def log_validation(
@@ -242,17 +238,3 @@ class TRLRun(TandemRun):
         columns = [list(logged[name]) for name in self._trainer.reward_func_names]
         rewards = np.array(columns, np.float64).T * self._trainer.reward_weights.tolist()
         return [None if np.isnan(row).all() else float(np.nansum(row)) for row in rewards]
-
-
-def _images_of(row: Mapping[str, Any], small: dict[int, list[str]]) -> dict[str, list[str]]:
-    """A row's images as a dump has them, for ``tandem view``; empty without any of Pillow's.
-
-    small: those made before, by the identity of their column's value.
-    """
-    column = row.get("images") or row.get("image")
-    pictures = column if isinstance(column, list | tuple) else [column]
-    if not column or not all(hasattr(picture, "getexif") for picture in pictures):
-        return {}
-    if id(column) not in small:
-        small[id(column)] = [thumbnail_url(picture) for picture in pictures]
-    return {"images": small[id(column)]}

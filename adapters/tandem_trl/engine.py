@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.junior import placeholder_ids
 from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.calls import Trajectory
-from tandem_plugin.training.images import check_pictures, collapsed
+from tandem_plugin.training.images import check_pictures, prompt_of_engine
 from tandem_trl import lora
 from tandem_trl.server import start_client
 
@@ -128,8 +127,7 @@ class LLMInTandem(Delegate):
         """
         token_ids = list(prompt["prompt_token_ids"])
         if _IMAGES in prompt:
-            placeholders = placeholder_ids(self._target.llm_engine.vllm_config)
-            token_ids = collapsed(token_ids, placeholders)
+            token_ids = prompt_of_engine(token_ids, self._target.llm_engine.vllm_config)
         return {**prompt, "prompt_token_ids": token_ids}
 
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
-from tandem_plugin.training.command import VARIABLE, environment_settings, merged, split_arguments
-from tandem_trl.rollouts import tandem_rollouts
-from tandem_trl.settings import is_tandems, settings_of_file, split_flag
+from tandem_plugin.training.command import is_tandems, settings_of_command
+from tandem_trl.rollouts import TandemRollouts
+from tandem_trl.settings import settings_of_file, split_flag
 from tandem_trl.start import GRPOSettings
 
 if TYPE_CHECKING:
@@ -37,19 +37,11 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     """
     import trl
 
-    flags, flags_of_trl = split_arguments(arguments)
-    flags_of_trl = [part for flag in flags_of_trl for part in split_flag(flag)]
-    file = settings_of_file(flags_of_trl)
-    from_environment = environment_settings()
-    settings = merged(
-        {"a flag": flags, VARIABLE: from_environment or {}, "the file of --config": file}
-    )
-    engine = settings.get("engine")
-    if from_environment is None and not settings.keys() - {"engine"}:
-        raise ConfigError("tandem-settings-missing", plain="trl grpo")
-    rollouts = tandem_rollouts(engine, **{k: v for k, v in settings.items() if k != "engine"})
+    places = [part for argument in arguments for part in split_flag(argument)]
+    settings = settings_of_command(places, "trl grpo", settings_of_file, apart=("engine",))
+    rollouts = TandemRollouts(settings.tandem, settings.apart.get("engine") or {})
     trl.GRPOTrainer = functools.partial(trl.GRPOTrainer, rollout_func=rollouts)
-    return flags_of_trl
+    return settings.trainer_arguments
 
 
 def main(arguments: Sequence[str]) -> None:

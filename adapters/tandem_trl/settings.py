@@ -11,27 +11,14 @@ TRL reads the same file, and leaves these keys to us.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.training.command import (
-    PREFIX,
-    VARIABLE,
-    check_spelling,
-    environment_settings,
-    merged,
-)
+from tandem_plugin.training.command import settings_of_content
 
 _FLAG = "--config"
-_KEY = PREFIX.strip("-.")
-
-
-def is_tandems(key: str) -> bool:
-    """Whether a key of the file is tandem's."""
-    return key == _KEY or key.startswith(f"{_KEY}.")
 
 
 def dropped_settings(arguments: Sequence[str]) -> str:
@@ -54,37 +41,13 @@ def split_flag(argument: str) -> list[str]:
 def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
     """Tandem's settings in the file that TRL's arguments name; empty without a file.
 
-    Raises :class:`ConfigError` for a file
-    that cannot be read, and for a key that is misspelt, given twice, or has no settings.
+    Raises :class:`ConfigError` for a file that cannot be read, and like
+    :func:`~tandem_plugin.training.command.settings_of_content`.
     """
     if _FLAG not in arguments[:-1]:
         return {}
     path = arguments[arguments.index(_FLAG) + 1]
-    content = _read(path)
-    environment = content.get("env")
-    text = environment.get(VARIABLE) if isinstance(environment, Mapping) else None
-    if text is not None and not isinstance(text, str):
-        text = json.dumps(text)
-    settings = dict((environment_settings({VARIABLE: text}) if text else None) or {})
-    return merged(
-        {f"tandem: in {path}": _settings_of_keys(path, content), f"env: in {path}": settings}
-    )
-
-
-def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    nested = content.get(_KEY)
-    if not isinstance(nested, Mapping | None):
-        raise ConfigError("trl-config-not-mapping", path=path, key=_KEY, value=nested)
-    settings = dict(nested or {})
-    for key, value in content.items():
-        if not is_tandems(key):
-            check_spelling(f"--{key}")
-        elif key != _KEY:
-            name = key.removeprefix(f"{_KEY}.")
-            if name in settings:
-                raise ConfigError("tandem-flag-twice", name=name)
-            settings[name] = value
-    return settings
+    return settings_of_content(_read(path), path)
 
 
 def _read(path: str) -> dict[str, Any]:

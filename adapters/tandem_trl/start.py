@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, option_of
+from tandem_plugin.unsupported import Option, Unsupported, option_of, view_of
 from tandem_trl import lora
 
 if TYPE_CHECKING:
@@ -110,15 +110,18 @@ class TRLSettings(TrainerRun):
 
         name: the trainer's model. sampled: sampling options by vLLM's names, once they are known.
         """
-
-        def setting(name: str) -> Any:
-            """One of the arguments, or which class defines a method of the loss."""
-            if name in _LOSS_METHODS:
-                return _class_of(getattr(trainer, name))
-            return tools if name == "tools" else option_of(args)(name)
-
-        model = engine.get("model") or name
-        return cls(setting, engine.get, model, resumes, sampled or {}, None, args, trainer)
+        methods = () if trainer is None else _LOSS_METHODS
+        losses = {method: _class_of(getattr(trainer, method)) for method in methods}
+        return cls(
+            view_of(option_of(args), tools=tools, **losses),
+            engine.get,
+            engine.get("model") or name,
+            resumes,
+            sampled or {},
+            None,
+            args,
+            trainer,
+        )
 
     def with_model(self, model: Any, **known: Any) -> Self:
         """The same once the model is loaded, with or without an adapter. known: further fields."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem_plugin.training.rows import Row, dumped_columns
+from tandem_plugin.training.rows import Row
 
 if TYPE_CHECKING:
     from transfer_queue import KVBatchMeta
@@ -57,7 +57,7 @@ def dumped_with(dump: dict[str, Any], rows: Sequence[Row | None]) -> dict[str, A
         name: [values[i] for i in places] if len(values) == len(rows) else values
         for name, values in dump["reward_extra_infos_dict"].items()
     }
-    columns |= dumped_columns([row for row in rows if row is not None])
+    columns |= Row.dumped([row for row in rows if row is not None])
     lists = {name: [dump[name][i] for i in places] for name in _LISTS}
     return {**dump, **lists, "reward_extra_infos_dict": columns}
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 from tandem_plugin.config import setting_names
-from tandem_plugin.plugins.selection import parameter_names
 from tandem_plugin.request import resembles_tandem
 from tandem_plugin.training.command import parsed
 
@@ -32,10 +30,9 @@ class Misplaced:
         self._engines, content = engines, parsed(content)
         says_so = isinstance(content, Mapping) and name in content  # if only as null
         self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
-        self._settings = setting_names()
-        if says_so and isinstance(node := content[name], Mapping):
-            with suppress(Exception):  # reported where the settings are checked
-                self._settings |= {*parameter_names(str(node.get("schedule")))}
+        node = content[name] if says_so else None
+        named = str(node.get("schedule")) if isinstance(node, Mapping) else None
+        self._settings = setting_names(named)
 
     def below(self, node: Any, path: str = "") -> Iterator[str]:
         """The path of each such key, without what is below it. path: of this node."""

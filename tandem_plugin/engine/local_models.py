@@ -18,12 +18,12 @@ from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.speculative.configure import DRAFTING_ARGUMENTS
 from tandem_plugin.engine.unsupported import (
     ARGUMENTS,
-    IMAGES,
     IMAGES_OF_TRAINERS,
     KINDS,
     STATES,
     TESTED_HYBRIDS,
     engine_view,
+    rows_of_images,
 )
 from tandem_plugin.engine.wire import without_prefix
 from tandem_plugin.errors import ConfigError, EngineError
@@ -57,8 +57,8 @@ def check_before_start(tandem: TandemConfig, senior: str | None, option: Option)
         if model is not None and not model.architectures:
             raise EngineError("senior-architecture-missing", model=senior)
     view = engine_view(option, tandem, vllm, model, model if tandem.junior is None else junior)
-    tables = (*KINDS["junior"], *KINDS["senior"], *IMAGES, *IMAGES_OF_TRAINERS, *STATES)
-    check_supported(tables, view)
+    images = (*rows_of_images(tandem), *(IMAGES_OF_TRAINERS if tandem.images else ()))
+    check_supported((*KINDS["junior"], *KINDS["senior"], *images, *STATES), view)
 
 
 def check_junior(junior: str) -> None:

@@ -92,16 +92,12 @@ ARGUMENTS = (
 _MODELS = ("senior", "junior")
 
 
-def _sees_images(option: Option) -> bool:
-    return bool(option("tandem.images"))
-
-
 def _kinds(model: str) -> tuple[Unsupported, ...]:
     name = of(f"{model}.model")
     return (
         Row(
             f"{model}.is_multimodal_model",
-            lambda value, option: bool(value) and not _sees_images(option),
+            lambda value, option: bool(value) and not option("tandem.images"),
             "multimodal-model-unsupported",
             fields={"model": name},
         ),
@@ -260,21 +256,19 @@ _LAYOUT = (
 
 
 def _is_uncompared(model: Any, option: Option) -> bool:
-    return (
-        _sees_images(option) and model is not None and architecture_of(model) not in IMAGE_FAMILIES
-    )
+    return model is not None and architecture_of(model) not in IMAGE_FAMILIES
 
 
 def _classes_differ(junior: Any, option: Option) -> bool:
     models = [junior, option("senior")]
-    return _sees_images(option) and None not in models and len({*map(architecture_of, models)}) > 1
+    return None not in models and len({*map(architecture_of, models)}) > 1
 
 
 def _same_layout(name: str) -> Unsupported:
     senior, junior = (f"{model}.hf_config.{name}" for model in _MODELS)
     return Row(
         junior,
-        lambda value, option: _sees_images(option) and value != option(senior),
+        lambda value, option: value != option(senior),
         "image-layouts-differ",
         fields={"name": name, "senior": of(senior), "junior": of(junior)},
     )
@@ -298,7 +292,7 @@ def _differing_settings(option: Option) -> list[str]:
 def _not_with_images(name: str, why: str) -> Unsupported:
     return Row(
         name,
-        lambda value, option: _sees_images(option) and bool(value),
+        is_on,
         "image-setting-unsupported",
         fields={"name": name.rpartition(".")[2], "why": why},
     )
@@ -309,7 +303,7 @@ _ENCODED_ELSEWHERE = "an image's encoding would come past the junior's tower"
 IMAGES = (
     Row(
         "vllm",
-        lambda version, option: _sees_images(option) and is_older(version, (0, 29)),
+        lambda version, _: is_older(version, (0, 29)),
         "images-vllm-untested",
         fields={"version": of("vllm")},
     ),
@@ -337,13 +331,13 @@ IMAGES = (
     ),
     Row(
         "tandem.max_drafts",
-        lambda most, option: _sees_images(option) and bool(most),
+        is_on,
         "images-speculative-unsupported",
     ),
     *map(_same_layout, _LAYOUT),
     Row(
         "junior.hf_image_processor_config",
-        lambda _, option: _sees_images(option) and bool(_differing_settings(option)),
+        lambda _, option: bool(_differing_settings(option)),
         "image-processors-differ",
         fields={"names": lambda option: ", ".join(_differing_settings(option))},
     ),
@@ -368,11 +362,7 @@ IMAGES = (
     ),
     Row(
         "senior.multimodal_config",
-        lambda settings, option: (
-            _sees_images(option)
-            and settings is not None
-            and settings.get_limit_per_prompt("video") > 0
-        ),
+        lambda settings, _: settings is not None and settings.get_limit_per_prompt("video") > 0,
         "images-with-videos",
     ),
 )
@@ -384,9 +374,7 @@ TILED_FAMILIES = frozenset({"Idefics3ForConditionalGeneration", "SmolVLMForCondi
 IMAGES_OF_TRAINERS = (
     Row(
         "senior",
-        lambda model, option: (
-            _sees_images(option) and model is not None and architecture_of(model) in TILED_FAMILIES
-        ),
+        lambda model, _: model is not None and architecture_of(model) in TILED_FAMILIES,
         "image-family-untrained",
         fields={
             "model": of("senior.model"),
@@ -400,6 +388,11 @@ IMAGES_OF_TRAINERS = (
 Trainers and adapters make one placeholder of each run of equal ones, as vLLM expects it. Of an
 image with tags several runs would be left.
 """
+
+
+def rows_of_images(tandem: TandemConfig) -> tuple[Unsupported, ...]:
+    """:data:`IMAGES` in a run with ``images``, otherwise none."""
+    return IMAGES if tandem.images else ()
 
 
 def _adapted_ends(modules: Any) -> list[str]:
@@ -507,17 +500,19 @@ def check_junior(vllm_config: Any, junior: Any) -> None:
     import vllm
     from vllm.platforms import current_platform
 
+    tandem = TandemConfig.from_mapping(vllm_config.additional_config["tandem"])
     senior_config = senior_model_config(vllm_config)
     arguments = vars(vllm_config.cache_config) | {"enable_lora": bool(vllm_config.lora_config)}
     view = engine_view(
         arguments.get,
-        TandemConfig.from_mapping(vllm_config.additional_config["tandem"]),
+        tandem,
         vllm.__version__,
         senior_config,
         junior,
         vllm_config,
     )
-    check_supported((*KINDS["junior"], _GRAPHS["junior"], *IMAGES, *STATES), view)
+    check_supported((*KINDS["junior"], _GRAPHS["junior"]), view)
+    check_supported((*rows_of_images(tandem), *STATES), view)
     parallel = vllm_config.parallel_config
     senior, junior_shape = (AttentionShape.of(model, parallel) for model in (senior_config, junior))
     check_attention_shapes(

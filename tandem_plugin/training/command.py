@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError, EngineError
@@ -53,17 +53,76 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
     return settings
 
 
-def settings_of_command(arguments: Sequence[str], plain: str) -> tuple[TandemConfig, list[str]]:
-    """The settings of a command, and all other arguments; plain: the command without tandem.
+class CommandSettings(NamedTuple):
+    """What a trainer's command says of tandem, and what it says to the trainer."""
 
-    Raises :class:`ConfigError` for invalid or missing settings.
+    tandem: TandemConfig
+    trainer_arguments: list[str]
+    apart: dict[str, Any]
+    """What came with the settings and is none of them."""
+
+
+def settings_of_command(
+    arguments: Sequence[str],
+    plain: str,
+    of_file: Callable[[list[str]], Mapping[str, Any]] = lambda arguments: {},
+    apart: Collection[str] = (),
+) -> CommandSettings:
+    """The settings of a command; plain: the command without tandem.
+
+    of_file: reads the settings in the file that the trainer's own ``--config`` names. apart: names
+    that a command may give like settings. Raises :class:`ConfigError` for invalid or missing
+    settings, and where two places disagree.
     """
     flags, trainer_arguments = split_arguments(arguments)
+    from_file = of_file(trainer_arguments)
     from_environment = environment_settings()
-    if from_environment is None and not flags:
+    settings = merged(
+        {"a flag": flags, VARIABLE: from_environment or {}, "the file of --config": from_file}
+    )
+    others = {name: settings.pop(name) for name in apart if name in settings}
+    if from_environment is None and not settings:
         raise ConfigError("tandem-settings-missing", plain=plain)
-    settings = merged({"a flag": flags, VARIABLE: from_environment or {}})
-    return TandemConfig.from_mapping(settings), trainer_arguments
+    return CommandSettings(TandemConfig.from_mapping(settings), trainer_arguments, others)
+
+
+_KEY = PREFIX.strip("-.")
+
+
+def is_tandems(key: str) -> bool:
+    """Whether a key of a trainer's file is tandem's: ``tandem``, or ``tandem.p``."""
+    return key == _KEY or key.startswith(f"{_KEY}.")
+
+
+def settings_of_content(content: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Tandem's settings among the keys of a trainer's file, and in its ``env``; path: of the file.
+
+    Raises :class:`ConfigError` for a key that is misspelt, given twice, or has no settings.
+    """
+    environment = content.get("env")
+    text = environment.get(VARIABLE) if isinstance(environment, Mapping) else None
+    if text is not None and not isinstance(text, str):
+        text = json.dumps(text)
+    settings = dict((environment_settings({VARIABLE: text}) if text else None) or {})
+    return merged(
+        {f"tandem: in {path}": _settings_of_keys(path, content), f"env: in {path}": settings}
+    )
+
+
+def _settings_of_keys(path: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    nested = content.get(_KEY)
+    if not isinstance(nested, Mapping | None):
+        raise ConfigError("trl-config-not-mapping", path=path, key=_KEY, value=nested)
+    settings = dict(nested or {})
+    for key, value in content.items():
+        if not is_tandems(key):
+            check_spelling(f"--{key}")
+        elif key != _KEY:
+            name = key.removeprefix(f"{_KEY}.")
+            if name in settings:
+                raise ConfigError("tandem-flag-twice", name=name)
+            settings[name] = value
+    return settings
 
 
 def merged(places: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

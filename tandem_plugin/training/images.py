@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem_plugin.errors import ConfigError
@@ -35,6 +35,13 @@ def check_pictures(pictures: Iterable[Any], *, images: bool, trainer: str) -> No
             raise ConfigError("picture-transparent", mode=picture.mode)
 
 
+def prompt_of_engine(token_ids: Sequence[int], vllm_config: Any) -> list[int]:
+    """A prompt as vLLM expects it, from one with every placeholder of its images."""
+    from tandem_plugin.engine.junior import placeholder_ids
+
+    return collapsed(token_ids, placeholder_ids(vllm_config))
+
+
 def collapsed(token_ids: Sequence[int], placeholders: Collection[int]) -> list[int]:
     """A prompt with one placeholder per image, as vLLM expects it, from one with all of them.
 
@@ -45,6 +52,21 @@ def collapsed(token_ids: Sequence[int], placeholders: Collection[int]) -> list[i
         for place, token_id in enumerate(token_ids)
         if token_id not in placeholders or place == 0 or token_ids[place - 1] != token_id
     ]
+
+
+def dumped_images(row: Mapping[str, Any], small: dict[int, list[str]]) -> dict[str, list[str]]:
+    """A data set's images in a row as a dump has them; empty without any of Pillow's.
+
+    small: those made before, by the identity of their column's value, since a prompt's rows have
+    the same images; it grows.
+    """
+    column = row.get("images") or row.get("image")
+    pictures = column if isinstance(column, list | tuple) else [column]
+    if not column or not all(hasattr(picture, "getexif") for picture in pictures):
+        return {}
+    if id(column) not in small:
+        small[id(column)] = [thumbnail_url(picture) for picture in pictures]
+    return {"images": small[id(column)]}
 
 
 _SMALL = 320

@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -24,19 +25,35 @@ FAILURE = "TANDEM_NOT_READY"
 """The environment variable with the reason why a worker process could not be prepared."""
 
 
-def start_jobs_in_tandem(config: TandemConfig, framework: Framework, patches: str) -> None:
-    """Prepare this process, and the workers of the Ray job that it will start; repeatable.
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """The Ray job of a framework's run; patches: as in :func:`worker_hook`."""
 
-    patches: as in :func:`worker_hook`.
+    framework: Framework
+    patches: str
 
-    Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime environment of
-    its own. Goes when: trainers take a runtime environment from their caller.
-    """
+    def start(self, config: TandemConfig) -> None:
+        """Prepare this process, and the workers of the job that it will start; repeatable.
+
+        Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime
+        environment of its own. Goes when: trainers take a runtime environment from their caller.
+        """
+        settings = config.settings()
+        os.environ[VARIABLE] = json.dumps(settings)
+        _init_in_tandem(self.framework, worker_hook(settings, self.patches))
+
+    def actor(self, name: str, ours: type[Mixin] | None = None) -> Patch:
+        """The patch that puts ``ours`` before an actor's class and checks its worker process.
+
+        Touches: ``__init__`` of the class of this name. Why: a worker that lost the hook would
+        train on the junior's tokens. Goes when: Ray tells a driver which workers called their
+        setup hook.
+        """
+        return _confirmed_actor(self.framework, name, ours)
+
+
+def _init_in_tandem(framework: Framework, hook: Callable[[], None]) -> None:
     import ray
-
-    settings = config.settings()
-    os.environ[VARIABLE] = json.dumps(settings)
-    hook = worker_hook(settings, patches)
 
     def init(
         original: Callable[..., Any],
@@ -69,13 +86,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
     return make_ready_for_tandem
 
 
-def confirmed_actor(framework: Framework, name: str, ours: type[Mixin] | None = None) -> Patch:
-    """The patch that puts ``ours`` before a Ray actor's class and checks its worker process.
-
-    Touches: ``__init__`` of the class of this name. Why: a worker that lost the hook would train on
-    the junior's tokens. Goes when: Ray tells a driver which workers called their setup hook.
-    """
-
+def _confirmed_actor(framework: Framework, name: str, ours: type[Mixin] | None = None) -> Patch:
     def patch(module: ModuleType) -> None:
         if ours is not None:
             ours.tandem_in_place_of(name)(module)

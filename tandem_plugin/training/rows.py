@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ class Row:
 
     Fields that a trainer did not deliver are None; the checks report them.
     """
+
+    COLUMNS: ClassVar[frozenset[str]] = frozenset({AUTHORSHIP, _ERROR})
+    """What tandem sends with a response, of which :meth:`received` makes a row."""
 
     name: str
     """Its name in error messages."""
@@ -74,6 +77,24 @@ class Row:
         """The columns that carry a trajectory's error to the trainer process, to be raised."""
         return {_ERROR: f"{type(error).__name__}: {error}"}
 
+    @staticmethod
+    def dumped(rows: Sequence[Row]) -> dict[str, list[Any]]:
+        """The columns of at least one row in a rollout dump, by name (:meth:`dump`)."""
+        dumped = [row.dump() for row in rows]
+        return {name: [row[name] for row in dumped] for name in dumped[0]}
+
+    def without_prompt(self) -> Row:
+        """The row from its first segment or trained token on, for a response with its prompt."""
+        if self.facts is None:
+            return self
+        start, stop = self.facts.start, len(self.response_ids)
+        return replace(
+            self,
+            response_ids=self.response_ids[start:],
+            response_mask=self.response_mask[start:],
+            facts=self.facts.part(start, stop),
+        )
+
     def dump(self) -> dict[str, Any]:
         """The row's columns in a rollout dump, from which ``tandem replay`` derives authorship."""
         facts = self.facts
@@ -113,12 +134,6 @@ def _graded(reward: Any) -> dict[str, float]:
         return {}
     flags = {name: value for name, value in reward.items() if str(name).startswith(GRADED)}
     return {name: float(value) for name, value in flags.items() if value is not None}
-
-
-def dumped_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The columns of at least one row in a rollout dump, by name (:meth:`Row.dump`)."""
-    dumped = [row.dump() for row in rows]
-    return {name: [row[name] for row in dumped] for name in dumped[0]}
 
 
 def write_step(

@@ -29,6 +29,7 @@ from tandem_plugin.training.checks import (
     check_rows,
     check_validation_rows,
 )
+from tandem_plugin.training.images import dumped_images
 from tandem_plugin.training.imitation import IMITATION_METRIC
 from tandem_plugin.training.metrics import EngineLog, batch_metrics, counters_of_engines
 from tandem_plugin.training.rows import Row, write_step
@@ -194,6 +195,11 @@ class TandemRun:
     def gold(row: Mapping[str, Any]) -> Any:
         """The right answer in a row of a data set, for dumps; None in a row without one."""
         return answer_of(row)
+
+    def data_columns(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """What a dump has of each of a data set's rows: the right answer, and small images."""
+        small: dict[int, list[str]] = {}
+        return [{"gts": self.gold(row), **dumped_images(row, small)} for row in rows]
 
     def metrics_of_actors(self, actors: Sequence[Any]) -> dict[str, float]:
         """The same of the engines in Ray's actors, always in the same order.

@@ -9,7 +9,7 @@ import pytest
 from refused import refused
 
 from tandem_plugin import TandemConfig
-from tandem_plugin.engine.unsupported import IMAGE_FAMILIES, IMAGES, KINDS, engine_view
+from tandem_plugin.engine.unsupported import IMAGE_FAMILIES, KINDS, engine_view, rows_of_images
 from tandem_plugin.unsupported import check_supported
 
 QWEN = "Qwen2_5_VLForConditionalGeneration"
@@ -50,7 +50,7 @@ def check(
     settings = TandemConfig.from_mapping({"images": True} | (tandem or {}))
     models = senior or model("s"), junior or model("j")
     view = engine_view(lambda name: None, settings, vllm, *models, config)
-    check_supported((*KINDS["senior"], *KINDS["junior"], *IMAGES), view)
+    check_supported((*KINDS["senior"], *KINDS["junior"], *rows_of_images(settings)), view)
 
 
 def test_two_models_of_a_compared_class_see_images() -> None:

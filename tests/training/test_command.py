@@ -85,7 +85,7 @@ def test_process_without_the_variable_is_in_no_tandem_run(monkeypatch: pytest.Mo
 
 def test_flags_of_a_command_are_laid_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, '{"schedule": "word", "p": 0.25}')
-    config, others = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
+    config, others, _ = settings_of_command(["--tandem.cap", "4", "--seed", "3"], "the command")
     assert others == ["--seed", "3"]
     assert config.parameters == {"p": 0.25, "cap": 4}
     monkeypatch.setenv(VARIABLE, "")

@@ -5,8 +5,6 @@ Those for ``lambda_jun`` are loaded only if it is above 0.
 
 from __future__ import annotations
 
-from functools import partial
-
 from tandem_openrlhf.patches import generation, training
 from tandem_openrlhf.start import OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
@@ -14,9 +12,9 @@ from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.subclasses import Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.ray_workers import confirmed_actor
+from tandem_plugin.training.ray_workers import RayJob
 
-__all__ = ["FRAMEWORK", "PATCHES", "apply", "patches_of", "put"]
+__all__ = ["FRAMEWORK", "JOB", "PATCHES", "apply", "patches_of", "put"]
 
 FRAMEWORK = Framework(
     "OpenRLHF", 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".'
@@ -31,7 +29,10 @@ _POLICY = "openrlhf.trainer.ray.ppo_actor"
 _CRITIC = "openrlhf.trainer.ray.ppo_critic"
 _MODELS = "openrlhf.models.utils"
 
-_actor = partial(confirmed_actor, FRAMEWORK)
+JOB = RayJob(FRAMEWORK, __name__)
+"""A run's."""
+
+_actor = JOB.actor
 
 PATCHES: tuple[tuple[str, Patch], ...] = (
     (_ENGINE, _actor("RolloutRayActor", generation.Engine)),

@@ -8,13 +8,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tandem_openrlhf.batch import row_of_sample
+from tandem_openrlhf.batch import received, row_of_sample
 from tandem_openrlhf.numbering import Numbering
 from tandem_openrlhf.rollouts import TandemExecutor, response_length
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
-from tandem_plugin.training.authorship_wire import AUTHORSHIP, ResponseAuthorship
 from tandem_plugin.training.command import running_config
+from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
 from tandem_plugin.training.validation_log import Pass
 
@@ -99,10 +99,11 @@ class Generator(Mixin):
         import torch
 
         experience = super()._process_response_into_experience(response, **options)
-        facts = ResponseAuthorship.from_wire(response.get(AUTHORSHIP))
+        for name in Row.COLUMNS & response.keys():
+            setattr(experience, name, response[name])
+        facts = received(experience, "A response", "").facts
         if facts is not None:
-            setattr(experience, AUTHORSHIP, response[AUTHORSHIP])
-            length = response_length(facts, experience.sequences.shape[1])
+            length = response_length(facts.trained_mask, experience.sequences.shape[1])
             experience.response_length = torch.tensor([length])
         return experience
 

@@ -30,6 +30,17 @@ class Generated:
     prompt_ids: Sequence[int] = ()
     response_ids: Sequence[int] = ()
 
+    @classmethod
+    def begin(cls, tokenizer: Any) -> None:
+        """Know the tokens of this coroutine's task from now on."""
+        GENERATED.set(cls(tokenizer))
+
+    @staticmethod
+    def returned(prompt_ids: Sequence[int], response_ids: Sequence[int]) -> None:
+        """Note an engine's call; without :meth:`begin` before, nothing happens."""
+        if (generated := GENERATED.get()) is not None:
+            generated.prompt_ids, generated.response_ids = prompt_ids, response_ids
+
     def response_in(self, query: str) -> str | None:
         """The response, if a query is the text of this call; without special tokens."""
         token_ids = [*self.prompt_ids, *self.response_ids]

@@ -12,9 +12,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tandem_openrlhf.choose_problems import write_chosen
 from tandem_plugin.errors import TandemError
 from tandem_plugin.grading.rewards import reward_file
+from tandem_plugin.lab.recipes.choose_problems import write_chosen
 from tandem_plugin.lab.recipes.run import (
     Command,
     Run,

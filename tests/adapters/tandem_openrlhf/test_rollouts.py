@@ -172,7 +172,7 @@ def test_length_is_openrlhfs_own_of_the_whole_mask(
     """First to last trained token, the sequence's first token being no action."""
     ones = np.flatnonzero(bits_of(trained, 20)[1:most])
     expected = int(ones[-1] - ones[0] + 1) if ones.size else 0
-    assert response_length(ResponseAuthorship("", {}, 0, 20, (), (), trained), most) == expected
+    assert response_length(bits_of(trained, 20), most) == expected
 
 
 class LossyTokenizer:

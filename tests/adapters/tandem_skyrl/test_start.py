@@ -248,7 +248,7 @@ def test_swapped_backend_is_a_run_that_skyrl_and_tandem_accept(tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, script, *arguments], capture_output=True, text=True, check=True
     )
-    own, others = settings_of_command(shlex.split(done.stdout)[3:], "plain")
+    own, others, _ = settings_of_command(shlex.split(done.stdout)[3:], "plain")
     cfg = SkyRLTrainConfig.from_cli_overrides(others)
     check_run(cfg, own)
     validate_cfg(cfg)

@@ -297,7 +297,7 @@ def test_request_carries_its_turn_and_is_not_repeated_once_it_is_rejected(
         application = web.Application()
         application.router.add_post("/v1/completions", answer)
         call = Trajectory.at(rules(), *PLACE, step=1).call([1, 2])
-        async_rollouts._call.set(call)
+        async_rollouts._request.set(call.request)
         async with TestServer(application) as server, aiohttp.ClientSession() as session:
             loop = bare_loop(str(server.make_url("")).rstrip("/"))
             loop.session = session

@@ -121,13 +121,15 @@ def started(
     file.write_text(f"output_dir: out\nuse_cpu: true\nbf16: false\n{yaml}")
     found: dict[str, Any] = {}
 
-    def rollouts(engine: Any, **settings: Any) -> Any:
-        found.update(settings, **({} if engine is None else {"engine": engine}))
-        return TandemConfig.from_mapping(settings)
+    def rollouts(config: TandemConfig, engine: Any) -> Any:
+        found.update(
+            config.model_dump(exclude_unset=True), **({"engine": engine} if engine else {})
+        )
+        return config
 
     monkeypatch.setenv("TANDEM_CONFIG", variable)
     monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
-    monkeypatch.setattr(grpo, "tandem_rollouts", rollouts)
+    monkeypatch.setattr(grpo, "TandemRollouts", rollouts)
     parser = trl.scripts.grpo.make_parser()
     others = grpo.prepare(["--config", str(file), *arguments])
     return found, grpo.parsed_whole(parser, others)[1]

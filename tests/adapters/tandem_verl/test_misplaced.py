@@ -13,7 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from refused import refused
 
-from tandem_verl import misplaced, plugin
+from tandem_verl import plugin
 from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, check_places
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -72,7 +72,7 @@ def test_misplaced_setting_stops_a_run(path: str, value: Any) -> None:
 def test_setting_of_a_plugins_schedule_beside_the_flag_stops_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(misplaced, "parameter_names", lambda name: [f"{name}_rate"])
+    monkeypatch.setattr("tandem_plugin.config.parameter_names", lambda name: [f"{name}_rate"])
     beside = {f"{ENGINE}.additional_config": {"tandem": {"schedule": "mine"}, "mine_rate": 0.5}}
     with refused("verl-settings-misplaced", places=f"{ENGINE}.additional_config.mine_rate"):
         check_places(with_settings(**beside))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refused import refused
 
-from tandem_openrlhf.choose_problems import chosen, write_chosen
+from tandem_plugin.lab.recipes.choose_problems import chosen, write_chosen
 
 
 def test_a_run_sees_each_problem_as_often_as_any_other() -> None:

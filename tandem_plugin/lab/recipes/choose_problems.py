@@ -1,18 +1,15 @@
 """Writes the problems of a run of OpenRLHF, which ends when it has seen all of its prompts once.
 
 As many as are asked for, in an order by a seed; where the set has fewer, each comes again in
-a new order before any comes a third time. The same set, number and seed give the same file::
-
-    python -m tandem_openrlhf.choose_problems openrlhf-data/train.jsonl 4000 problems.jsonl
+a new order before any comes a third time. The same set, number and seed give the same file.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 
-from tandem_plugin.errors import DataError, TandemError
+from tandem_plugin.errors import DataError
 from tandem_plugin.files import read_file, write_file
 
 
@@ -38,10 +35,3 @@ def write_chosen(source: str, count: str, out: str) -> None:
     if not lines:
         raise DataError("problem-set-empty", name=source, first="")
     write_file(out, "".join(line + "\n" for line in chosen(lines, int(count))))
-
-
-if __name__ == "__main__":
-    try:
-        write_chosen(*sys.argv[1:])
-    except TandemError as error:
-        sys.exit(f"Error: {error}")
