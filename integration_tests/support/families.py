@@ -171,7 +171,7 @@ def make_family(folder: Path, family: str, *, seed: int, tokenizer: Any, **confi
             model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
     if model.config.model_type == "nemotron_h":
-        _rename(folder / "model.safetensors", "backbone.embedding.", "backbone.embeddings.")
+        rename_weights(folder / "model.safetensors", "backbone.embedding.", "backbone.embeddings.")
     return folder
 
 
@@ -255,8 +255,8 @@ def _add_processor(folder: Path) -> None:
     (folder / "preprocessor_config.json").write_text(text, encoding="utf-8")
 
 
-def _rename(file: Path, old: str, new: str) -> None:
-    """As published checkpoints have it; transformers (5.10) saves another name."""
+def rename_weights(file: Path, old: str, new: str) -> None:
+    """As published checkpoints have them; transformers (5.10) saves other names."""
     weights = {name.replace(old, new): weight for name, weight in load_file(file).items()}
     save_file(weights, file, metadata={"format": "pt"})
 

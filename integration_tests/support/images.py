@@ -14,6 +14,7 @@ import transformers
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from support.families import rename_weights
 from support.models import make_tokenizer
 from support.reference import along
 
@@ -159,6 +160,7 @@ def _gemma3(tokenizer: Any, hidden: int, tied: bool) -> Any:
         **_text(tokenizer, hidden, head_dim=32, query_pre_attn_scalar=32), **layers
     )
     tower = {"num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}
+    tower |= {"vision_use_head": False}
     ids = {
         name.replace("token", "token_index"): tokenizer.convert_tokens_to_ids(token)
         for name, token in GEMMA_TOKENS.items()
@@ -256,6 +258,9 @@ def make_seeing(
         if family == "gemma3":  # which multiplies them: any token would only be repeated
             model.get_input_embeddings().weight *= 0.1
     model.save_pretrained(folder)
+    if family == "gemma3":
+        file = folder / "model.safetensors"
+        rename_weights(file, "vision_tower.", "vision_tower.vision_model.")
     tags = "".join(_tags(tokenizer))
     processor = _processor(family, tokenizer)
     processor.chat_template = tokenizer.chat_template = CHAT.replace("TAGS", tags)

@@ -826,8 +826,8 @@ def test_images_of_a_prompt_are_seen_and_named(page: Callable[..., Any]) -> None
     url = "data:image/png;base64," + base64.b64encode(stored.getvalue()).decode()
     bad = "data:image/png;base64," + base64.b64encode(stored.getvalue()[:-40]).decode()
     browser = page([row("It is 4.", prompt="<image><image>Find x.", images=[url, bad])])
-    browser.execute_script("document.querySelector('details.prompt').open = true")
     (shown,) = elements(browser, ".prompt img")
+    assert shown.is_displayed()  # without a click
     sizes = "return [arguments[0].complete, arguments[0].naturalWidth, arguments[0].naturalHeight]"
     deadline = time.monotonic() + 10
     while not browser.execute_script(sizes, shown)[0] and time.monotonic() < deadline:
@@ -835,3 +835,9 @@ def test_images_of_a_prompt_are_seen_and_named(page: Callable[..., Any]) -> None
     assert browser.execute_script(sizes, shown) == [True, 320, 100]
     assert shown.get_attribute("alt") == "Image 1 of 2"
     assert texts(browser, ".prompt .empty")[0].startswith("Image 2 of 2 is not shown: it cannot")
+
+
+def test_a_prompt_of_text_is_folded(page: Callable[..., Any]) -> None:
+    browser = page([row("It is 4.", prompt="Find x.")])
+    (text,) = elements(browser, ".prompt pre")
+    assert not text.is_displayed()

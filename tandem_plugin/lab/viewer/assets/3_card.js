@@ -62,6 +62,7 @@ const pictureOf = ([source, text]) => {
 
 const promptOf = (response, content) => {
   const details = make("details", "prompt");
+  details.open = content.turns.some(([, , pictures = []]) => pictures.length);
   details.append(make("summary", "", "Prompt: " + summaryOf(response.problem)));
   for (const [role, text, pictures = []] of content.turns) {
     const turn = make("div", "turn");

@@ -88,7 +88,8 @@ const restore = async (kept) => {
   for (const box of pane.querySelectorAll(".text.folded")) {
     if (kept.unfolded.includes(behind.get(box).response.key)) fold(box, false);
   }
-  if (kept.prompt && find("prompt").firstChild) find("prompt").firstChild.open = true;
+  const prompt = find("prompt").firstChild;
+  if (prompt && kept.prompt !== undefined) prompt.open = kept.prompt;
   if (kept.focus) find(kept.focus)?.focus({ preventScroll: true });
   const [rows, cards, side, top] = kept.scrolled;
   list.scrollTop = rows;
