@@ -72,5 +72,5 @@ def test_fall_is_said_in_the_log_and_on_the_page(fallen: TRLRun, tmp_path: Path)
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert "less than at this run" in page.read_text()
-    replayed = CliRunner().invoke(app, ["replay", rollouts])
+    replayed = CliRunner().invoke(app, ["replay", rollouts, "--tokenizer", model])
     assert replayed.exit_code == 0, replayed.output
