@@ -33,8 +33,8 @@ def test_demo_killed_in_each_part_resumes_and_repeats_nothing(tmp_path: Path) ->
     def finished() -> Iterator[Path]:
         yield from out.glob("models/*/model.safetensors")
         yield from out.glob("*/checkpoint/model.safetensors")
-        for summary in out.glob("evaluation/**/summary.json"):  # written again from the rows
-            yield summary.with_name("problems.jsonl")
+        for summary in out.glob("evaluation/**/summary.json"):  # as the rows, opened again
+            yield summary.with_name("problems.jsonl.run.json")
 
     SmallDemo(SMALL, out, log).check_kills(
         [
