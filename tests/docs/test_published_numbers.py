@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from contextlib import suppress
@@ -127,3 +128,18 @@ def test_table_of_recurrent_states_has_the_pairs_and_the_tokens_that_tests_compa
             e if cell == "not run" and e else cell for cell, e in zip(row, expected, strict=True)
         ]
         assert shown == expected
+
+
+def test_table_of_quantised_juniors_is_that_of_its_rows() -> None:
+    file = ROOT / "benchmarks" / "results" / "quantised_juniors.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    for junior in dict.fromkeys(row["junior"] for row in rows):
+        seeds = [row for row in rows if row["junior"] == junior]
+        cells = [junior]
+        for name, digits in (("kl", 6), ("overlap", 4)):
+            cells.append(", ".join(f"{row[name]:.{digits}f}" for row in seeds))
+        for name in ("team", "continued"):
+            percents = (100 * sum(row[name]) / (row["samples"] * len(row[name])) for row in seeds)
+            cells.append(", ".join(f"{percent:.1f}" for percent in percents))
+        assert f"| {' | '.join(cells)} |" in page
