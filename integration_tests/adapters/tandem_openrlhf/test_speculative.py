@@ -26,9 +26,12 @@ from support.openrlhf_setup import (
 from support.records import all_records
 from support.speculation import needs_drafting
 
+from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin._draws import response_draws
+
 pytestmark = [needs_drafting, pytest.mark.timeout(1800), pytest.mark.long, pytest.mark.speculative]
 
-DRAFTS = 3
+ALONE, DRAFTS = 0.25, 3
 ROUNDING = 5e-3
 """In nats: engine and actor compute a token's log p in bfloat16, 1.4e-3 apart at most in what was
 seen. Senior and junior are 0.08 apart at the median token, and within this at one in fifty."""
@@ -39,6 +42,7 @@ def run(openrlhf: OpenRLHFSetup, captured: Path) -> OpenRLHFRun:
     """Two synchronous steps with importance correction; micro-batches of one response."""
     run = openrlhf.bench.run(
         *openrlhf.flags,
+        f"--tandem.alone={ALONE}",
         *("--tandem.mode", "speculative", f"--tandem.drafts={DRAFTS}"),
         f"--tandem.record={captured / 'engine'}",
         *("--train.micro_batch_size", "1", "--rollout.max_new_tokens", "16"),
@@ -66,12 +70,18 @@ def test_engine_and_actor_agree_on_the_seniors_tokens_at_every_step(
 def test_masks_in_the_loss_are_the_replay_and_the_engines_record(
     run: OpenRLHFRun, captured: Path, openrlhf: OpenRLHFSetup
 ) -> None:
-    assert_masks_are_the_replay(captured, openrlhf.rule)
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6, "alone": ALONE})
+    rule = TandemRules(config, Vocabulary.from_path(openrlhf.bench.model)).default
+    assert_masks_are_the_replay(captured, rule)
     rows = all_records(captured / "engine")
     assert len(rows) == sum(map(len, batches(captured)))
     for row in rows:
-        replayed = openrlhf.rule.replay(row["response_ids"], row["tandem_seed"])
+        replayed = rule.replay(row["response_ids"], row["tandem_seed"])
         assert row["authorship"] == replayed.tolist()
+    alone = [row for row in rows if response_draws([row["tandem_seed"]])[0] < ALONE]
+    assert 0 < len(alone) < len(rows)
+    assert all(all(row["authorship"]) for row in alone)
+    assert not any(row["tandem_draft_stats"]["drafts"] for row in alone)
     assert sum(row["tandem_draft_stats"]["junior_drafts"] for row in rows) > 0
 
 

@@ -15,9 +15,12 @@ from support.trainer_run import assert_stopped
 from support.trl_run import TRLBench, TRLRun
 
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
+from tandem_plugin._draws import response_draws
 
 pytestmark = pytest.mark.timeout(900)
 BENCH, STEPS, SAVED, SEED = TRLBench, 4, 2, 7
+ALONE = 0.25
+"""The share of the responses that the senior writes from beginning to end."""
 
 # Batches that are generated for two updates, each of two micro-batches, and walked through twice.
 BATCHES = {
@@ -37,12 +40,13 @@ BATCHES = {
 @pytest.fixture(scope="module")
 def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
     junior = str(checkpoints["junior"])
-    return {"schedule": "word", "cap": 6, "seed": SEED, "junior": junior, "measure_every": 1}
+    own = {"seed": SEED, "junior": junior, "measure_every": 1}
+    return {"schedule": "word", "cap": 6, "alone": ALONE, **own}
 
 
 @pytest.fixture(scope="module")
 def rule(checkpoints: dict[str, Path]) -> Rule:
-    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
+    config = TandemConfig.from_mapping({"schedule": "word", "cap": 6, "alone": ALONE})
     return TandemRules(config, Vocabulary.from_path(checkpoints["senior"])).default
 
 
@@ -54,6 +58,11 @@ def trained(
     run = bench.run({**settings, "record": str(record)}, name="trained", **BATCHES)
     assert run.exit_code == 0, run.log[-3000:]
     return run, record
+
+
+def is_alone(row: dict[str, Any]) -> bool:
+    """By the draw of the response's own seed."""
+    return bool(response_draws([row["tandem_seed"]])[0] < ALONE)
 
 
 def rollouts(run: TRLRun) -> list[dict[str, Any]]:
@@ -83,8 +92,10 @@ def test_masks_are_the_replay_and_the_engines_record(
         assert records[row["tandem_seed"]]["authorship"] == row["authorship"]
         assert row["tandem_fingerprint"] == rule.fingerprint
     assert len({row["tandem_seed"] for row in rows}) == len(rows) == 16
-    bits = [bit for row in rows for bit in row["authorship"]]
-    assert 0.3 < sum(bits) / len(bits) < 0.7
+    together = [row["authorship"] for row in rows if not is_alone(row)]
+    assert 0 < len(together) < len(rows)
+    assert all(all(row["authorship"]) for row in rows if is_alone(row))
+    assert 0.3 < sum(map(sum, together)) / sum(map(len, together)) < 0.7
 
 
 def test_dump_has_the_reward_of_each_response(trained: tuple[TRLRun, Path]) -> None:
@@ -100,8 +111,10 @@ def test_log_has_the_teams_metrics_and_says_that_tandem_is_on(
     assert "tandem is on: schedule=word" in run.log
     rows = rollouts(run)
     (first, *_) = [one for one in run.steps if "tandem/senior_share" in one]
-    bits = [bit for row in rows if row["step"] == 1 for bit in row["authorship"]]
+    rows = [row for row in rows if row["step"] == 1]
+    bits = [bit for row in rows for bit in row["authorship"]]
     assert first["tandem/senior_share"] == pytest.approx(sum(bits) / len(bits))
+    assert first["tandem/alone_share"] == pytest.approx(sum(map(is_alone, rows)) / len(rows))
     assert first["tandem/junior_cross_entropy"] > 0
     assert 0 < first["tandem/overlap"] < 1
 

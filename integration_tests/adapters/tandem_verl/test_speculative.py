@@ -19,10 +19,11 @@ from support.speculation import needs_drafting
 from support.verl_run import TANDEM, VerlBench, VerlRun
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary
+from tandem_plugin._draws import response_draws
 
 pytestmark = [needs_drafting, pytest.mark.timeout(1800), pytest.mark.long, pytest.mark.speculative]
 
-CAP, DRAFTS, LENGTH = 4, 3, 12
+CAP, ALONE, DRAFTS, LENGTH = 4, 0.25, 3, 12
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,7 @@ def run(
     done = bench.run(
         f"{TANDEM}.schedule=word",
         f"{TANDEM}.cap={CAP}",
+        f"{TANDEM}.alone={ALONE}",
         f"{TANDEM}.junior={checkpoints['junior']}",
         f"{TANDEM}.mode=speculative",
         f"{TANDEM}.drafts={DRAFTS}",
@@ -57,6 +59,7 @@ def test_rollout_and_actor_agree_on_every_trained_token_at_every_step(run: VerlR
     for step in run.steps:
         assert step["training/rollout_probs_diff_max"] <= 1e-6
         assert 0 < step["tandem/senior_share"] < 1
+        assert step["tandem/senior_share_together"] <= step["tandem/senior_share"]
         assert step["actor/grad_norm"] > 0
 
 
@@ -72,13 +75,18 @@ def test_the_engine_drafted_and_recorded_the_authors_of_the_replay(
     run: VerlRun, record: Path, checkpoints: dict[str, Path]
 ) -> None:
     rules = TandemRules(
-        TandemConfig.from_mapping({"cap": CAP}), Vocabulary.from_path(checkpoints["senior"])
+        TandemConfig.from_mapping({"cap": CAP, "alone": ALONE}),
+        Vocabulary.from_path(checkpoints["senior"]),
     )
     rows = all_records(record)
     assert len(rows) > 16
     for row in rows:
         replayed = rules.default.replay(row["response_ids"], row["tandem_seed"])
         assert row["authorship"] == replayed.tolist()
+    alone = [row for row in rows if response_draws([row["tandem_seed"]])[0] < ALONE]
+    assert 0 < len(alone) < len(rows)
+    assert all(all(row["authorship"]) for row in alone)
+    assert not any(row["tandem_draft_stats"]["drafts"] for row in alone)
     drafted = [row["tandem_draft_stats"] for row in rows]
     assert sum(one["drafts"] for one in drafted) > 0
     assert sum(one["junior_drafts"] for one in drafted) > 0
