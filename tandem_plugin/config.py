@@ -62,7 +62,7 @@ def _is_text(key: object) -> bool:
 
 
 def junior_label(checkpoint: str, quantization: str | None) -> str:
-    """A junior's checkpoint, with the quantisation that an engine makes of it: another model."""
+    """A junior's checkpoint, with its quantisation in an engine, which is a different model."""
     return checkpoint if quantization is None else f"{checkpoint} ({quantization})"
 
 
@@ -284,12 +284,12 @@ class TandemConfig(BaseModel):
         """The configured schedule."""
         return make_schedule(self.schedule, self.parameters)
 
-    def answerer(self, named: str | None) -> Literal["senior", "team", "junior"]:
-        """Who is to answer a validation prompt; named: by the prompt itself, if it names one.
+    def answerer(self, name: str | None) -> Literal["senior", "team", "junior"]:
+        """Who is to answer a validation prompt; name: the one that the prompt itself names.
 
         Raises :class:`ConfigError` if several are to answer and the prompt does not say who.
         """
-        answerer = named or self.validation
+        answerer = name or self.validation
         if answerer in ("both", "all"):
             raise ConfigError("validation-answerer-unknown", validation=answerer)
         return answerer if answerer in ("team", "junior") else "senior"  # type: ignore[return-value]

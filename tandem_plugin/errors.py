@@ -1,11 +1,11 @@
-"""The errors that users see: one type per boundary, each a sentence that says what to do.
+"""The errors that users see: one type per boundary, each a sentence with what to do.
 
 Every error of this package has a code of two or more words in ``refusals.json``, which holds its
 sentence and its remedy: ``raise ConfigError("settings-not-mapping", settings=value)``. In them
 ``{name}``, ``{name!r}`` and ``{name:.2f}`` are Python's; ``{name!q}`` is an external value, quoted
 and cut (:func:`shown`).
 
-A code names what is wrong, keeps its meaning and is not used again for another error.
+A code names what is wrong, keeps its meaning and is not used again for a different error.
 ``docs/troubleshooting.md`` is generated from the file.
 """
 
@@ -48,13 +48,13 @@ class TandemError(Exception):
     def restored(
         cls: type[_Error], text: str, code: str | None, fields: Mapping[str, object]
     ) -> _Error:
-        """Recreate an error from another process, from its ``str``, its code and its fields."""
+        """Recreate an error from a different process, from its ``str``, its code and its fields."""
         error = cls(text)
         error.code, error.fields = code, dict(fields)
         return error
 
     def recast(self, kind: type[_Error]) -> _Error:
-        """The same error as another type."""
+        """The same error as a different type."""
         return kind.restored(str(self), self.code, self.fields)
 
     def advised(self: _Error, advice: str) -> _Error:
@@ -68,8 +68,10 @@ class TandemError(Exception):
         return str(self).removesuffix(f" [{self.code}]")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = {key: value for key, value in vars(self).items() if key not in ("code", "fields")}
-        return type(self).restored, (str(self), self.code, self.fields), more or None
+        attributes = {
+            key: value for key, value in vars(self).items() if key not in ("code", "fields")
+        }
+        return type(self).restored, (str(self), self.code, self.fields), attributes or None
 
 
 class ConfigError(TandemError, ValueError):
@@ -134,8 +136,8 @@ def _templates() -> dict[str, list[str]]:
 def validation_reason(message: str) -> str:
     """pydantic's message as a clause: ``Input should be a valid list`` is ``it must be a list``."""
     text = message.removeprefix("Value error, ").partition(", unable to parse")[0]
-    for theirs, ours in _REASONS:
-        text = re.sub(theirs, ours, text)
+    for pattern, ours in _REASONS:
+        text = re.sub(pattern, ours, text)
     return text
 
 
@@ -231,7 +233,7 @@ def printable(text: str) -> str:
     Newlines and tabs stay. Marks that turn the direction of writing are written out as well: they
     make a line read as what it is not; and so are lone surrogates, which cannot be sent.
     """
-    return _UNPRINTABLE.sub(lambda found: _written_out(ord(found[0])), text)
+    return _UNPRINTABLE.sub(lambda match: _written_out(ord(match[0])), text)
 
 
 def _written_out(code: int) -> str:

@@ -95,8 +95,8 @@ def _line_of(task: Task) -> str:
     if note := task.fields.get("note"):
         parts.append(note())
     parts.append(f"{task.elapsed or 0:.0f} s")
-    if left := task.fields.get("left"):
-        parts.append(left())
+    if remaining := task.fields.get("left"):
+        parts.append(remaining())
     return f"{render(task.description).plain}: {', '.join(filter(None, parts))}"
 
 
@@ -105,8 +105,8 @@ class NoteColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """As of rich's ``ProgressColumn``."""
-        said = (task.fields[name]() for name in ("note", "left") if name in task.fields)
-        return Text(", ".join(filter(None, said)))
+        parts = (task.fields[name]() for name in ("note", "left") if name in task.fields)
+        return Text(", ".join(filter(None, parts)))
 
 
 class TimeLeft:

@@ -45,7 +45,7 @@ class TandemRequest:
     0.3, "fingerprint": "..."}``. The fingerprint, if given, must be the engine's. The same mapping
     as a JSON string is accepted too, since vLLM does not let HTTP clients send mappings.
 
-    ``prompt_length`` lets a client continue a truncated response: it says how many of the tokens
+    ``prompt_length`` lets a client continue a truncated response: it is how many of the tokens
     sent as the prompt belong to the original prompt; the rest are the beginning of the response,
     under the same seed.
     """

@@ -56,7 +56,7 @@ def fingerprint(schedule: Schedule, boundaries: BoundarySet) -> str:
 
     For a plugin's schedule, the name and version of its distribution are included. The fingerprint
     is sent with each request, and an engine rejects one that differs from its own, so a replay in
-    another process can never silently disagree with the engine. Equal schedules have equal
+    a second process can never silently disagree with the engine. Equal schedules have equal
     fingerprints: 1 and 1.0, or 0.0 and -0.0, make no difference. Raises :class:`ConfigError` for a
     manually constructed schedule with a parameter that is not of its declared type.
     """
@@ -90,9 +90,9 @@ def code_digest(schedule: Schedule) -> str | None:
     kind = plain_class(type(schedule))
     if catalogue().provider_of(kind) == BUILT_IN:
         return None
-    found = hashlib.sha256()
-    for file in sorted({file for one in kind.__mro__ if (file := _source_file(one))}):
-        found.update(read_file(file))
+    digest = hashlib.sha256()
+    for file in sorted({file for base in kind.__mro__ if (file := _source_file(base))}):
+        digest.update(read_file(file))
     responses, tokens = _PROBE
     drawn = draws_table(range(responses), tokens)
     if classes := token_classes(schedule):
@@ -102,8 +102,8 @@ def code_digest(schedule: Schedule) -> str | None:
         ids = (drawn < 0.3).astype(np.int64)
         boundaries = BoundarySet("probe", np.array([False, True]))
     for walk in walk_batch(list(ids), range(responses), schedule, boundaries):
-        found.update(np.packbits(walk.authors).tobytes())
-    return found.hexdigest()[:16]
+        digest.update(np.packbits(walk.authors).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _source_file(kind: type) -> str | None:
@@ -280,7 +280,9 @@ class TandemRules:
         except (ConfigError, TokenizerError) as error:
             raise error.recast(RequestError) from error
         # Which model samples is a property of the engine, which its requests cannot change.
-        sampled = [isinstance(one, SoloWordSchedule) for one in (rule.schedule, configured)]
+        sampled = [
+            isinstance(schedule, SoloWordSchedule) for schedule in (rule.schedule, configured)
+        ]
         if sampled[0] != sampled[1] and not isinstance(rule.schedule, SoloSchedule):
             raise RequestError(
                 "request-schedule-differs", schedule=name, configured=configured.name

@@ -13,9 +13,10 @@ def derive_seed(base: int, *parts: int | str) -> int:
     """A tandem seed for the given ``parts``, such as step, prompt, sibling and call.
 
     base: the run's seed. Returns an int from 0 to 2**63 - 1, the same in every process and Python
-    version; different parts, or the same parts in another order, give another seed. The integer 1
-    and the string "1" are different parts. Raises :class:`RequestError` for a base out of range and
-    TypeError for a part that is neither an integer nor a string. Source: keyed BLAKE2 (RFC 7693).
+    version; different parts, or the same parts in a different order, give a different seed. The
+    integer 1 and the string "1" are different parts. Raises :class:`RequestError` for a base out of
+    range and TypeError for a part that is neither an integer nor a string. Source: keyed BLAKE2
+    (RFC 7693).
     """
     key = check_seed(base).to_bytes(8, "big")
     text = json.dumps([p if isinstance(p, str) else operator.index(p) for p in parts])

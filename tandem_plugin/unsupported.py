@@ -1,7 +1,7 @@
 """What does not go with tandem: one row per option, with the values that are rejected and an error.
 
 A row is read against a view of options. A trainer's view is its configuration, an engine's is
-vLLM's, and a driver's is the files of its machine; each says the same rule once, in the same form.
+vLLM's, and a driver's is the files of its machine; each has the same rule once, in the same form.
 Options that break a run are rejected; options that nobody has verified are rejected unless the run
 allows them by name.
 """

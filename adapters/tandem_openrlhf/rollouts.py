@@ -136,12 +136,12 @@ def narrowed(
     log-probabilities become zero outside the ranges. If the senior answered alone, nothing changes.
     Raises like :meth:`SharedCalls.narrow`.
     """
-    whole = Response.whole(
+    answer_with_prompt = Response.whole(
         response["observation_tokens"],
         response["action_ranges"],
         response.get("rollout_log_probs"),
     )
-    answer = shared.narrow(whole, trajectory)
+    answer = shared.narrow(answer_with_prompt, trajectory)
     if answer is None:
         return dict(response)
     return {

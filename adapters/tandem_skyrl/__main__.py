@@ -4,7 +4,7 @@
 
     python -m tandem_skyrl --tandem.schedule word <SkyRL's settings>
 
-Also where SkyRL's own command looks for another entry point:
+Also where SkyRL's own command looks for a different entry point:
 ``trainer.override_entrypoint=tandem_skyrl.__main__``.
 """
 

@@ -158,14 +158,14 @@ class SkyRLRun(TandemRun):
             where = (step, number)
             if self._is_asynchronous:
                 where = ("epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
-        who: Any = {"validates": not trains, "answerer": answerer or "team"}
+        answered_by: Any = {"validates": not trains, "answerer": answerer or "team"}
         return Generation(
             f"generation {number} of step {step}",
             answerer,
             ids,
             {
                 key_of(trajectory_id): Trajectory.at(
-                    self.rules, *where, *key_of(trajectory_id), step=step, **who
+                    self.rules, *where, *key_of(trajectory_id), step=step, **answered_by
                 )
                 for trajectory_id in ids
             },

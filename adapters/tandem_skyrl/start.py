@@ -72,9 +72,9 @@ class SkyRLSettings(TrainerRun):
     @classmethod
     def of(cls, cfg: SkyRLTrainConfig) -> SkyRLSettings:
         """cfg: SkyRL's settings, by whose dotted names the table has them."""
-        own, passed_on = "generator.sampling_params", cfg.generator.sampling_params
-        sampled = {f"{own}.{name}": value for name, value in vars(passed_on).items()}
-        del sampled[f"{own}.temperature"]  # the trainer's
+        prefix, passed_on = "generator.sampling_params", cfg.generator.sampling_params
+        sampled = {f"{prefix}.{name}": value for name, value in vars(passed_on).items()}
+        del sampled[f"{prefix}.temperature"]  # the trainer's
         additional = passed_on.additional_kwargs or {}
         return cls(
             option_of(cfg),

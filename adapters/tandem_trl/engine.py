@@ -65,7 +65,7 @@ def answered(
     Raises :class:`EngineError` for a prompt of no row, and like :func:`check_pictures`.
 
     Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
-    of each answer. Why: the process whose prompts these are may be another than the one that sends
+    of each answer. Why: the process whose prompts these are may differ from the one that sends
     them. Goes when: TRL passes an engine sampling parameters for each prompt.
     """
     pictures = [picture for of_prompt in images or () for picture in of_prompt or ()]
@@ -91,7 +91,7 @@ class Engine(Protocol):
 
 
 class LLMInTandem(Delegate):
-    """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its own trajectory."""
+    """Wraps TRL's ``vllm.LLM``: each prompt is sent with the request of its trajectory."""
 
     def __init__(self, llm: Any) -> None:
         super().__init__(llm)

@@ -312,7 +312,7 @@ def send_merged(generation: VLLMGeneration) -> None:
     """Let weight syncs send the weights of a merged adapter under the names of the model alone.
 
     Touches: ``_iter_named_params`` of one ``VLLMGeneration`` (TRL 1.16). Why: TRL does not know all
-    of the names that PEFT gives the weights it trains beside LoRA's, such as those of single
+    of the names that PEFT gives the weights it trains besides LoRA's, such as those of single
     tokens. Goes when: it does.
     """
     model = generation.model

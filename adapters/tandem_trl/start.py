@@ -39,8 +39,9 @@ UNPROVEN = {
 def _share_an_engine(tools: Any, settings: Option) -> bool:
     """Whether processes with tools send one engine their rows.
 
-    In the turns after a tool each has another number of rows, or none, but TRL gives the process of
-    number i the answers from i times its own number of rows on (``VLLMGeneration.generate``).
+    In the turns after a tool each has a different number of rows, or none, but TRL gives the
+    process of number i the answers from i times its own number of rows on
+    (``VLLMGeneration.generate``).
     """
     if not tools:
         return False
@@ -123,9 +124,9 @@ class TRLSettings(TrainerRun):
             trainer,
         )
 
-    def with_model(self, model: Any, **known: Any) -> Self:
-        """The same once the model is loaded, with or without an adapter. known: further fields."""
-        return replace(self, check_adapter=self.adapter_check(model), **known)
+    def with_model(self, model: Any, **fields: Any) -> Self:
+        """The same once the model is loaded, with or without an adapter. fields: further ones."""
+        return replace(self, check_adapter=self.adapter_check(model), **fields)
 
     def adapter_check(self, model: Any) -> Callable[[], None] | None:
         """What checks the adapter of a model; None for no model."""

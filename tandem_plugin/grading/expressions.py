@@ -171,7 +171,7 @@ class Expressions(ABC):
         return self._made("neg", self._implicit()) if self.take("-") else self._implicit()
 
     def _implicit(self, is_argument: bool = False) -> Node:
-        """Factors without a sign between them; no number may follow another factor."""
+        """Factors without a sign between them; no number may follow a factor."""
         start, factors = self.place, [self._power()]
         while self._begins_factor(is_argument):
             factors.append(self._power())

@@ -90,13 +90,13 @@ def expected(
     card: Card, senior: PlannedModel, junior: PlannedModel, load: Load, drafts: Sequence[int]
 ) -> Expected:
     """The speed of each mode relative to the senior alone. drafts: numbers to choose from."""
-    each = [step_seconds(card, model, load) for model in (senior, junior)]
+    step_times = [step_seconds(card, model, load) for model in (senior, junior)]
     host = HOST * load.requests
-    single, lockstep = (1 / max(seconds, host) for seconds in (each[0], sum(each)))
+    single, lockstep = (1 / max(seconds, host) for seconds in (step_times[0], sum(step_times)))
     rounds = {}
     for count in drafts:
         tokens = tokens_per_round(count)
-        seconds = step_seconds(card, senior, load, count + 1) + count * each[1]
+        seconds = step_seconds(card, senior, load, count + 1) + count * step_times[1]
         rounds[count] = tokens / max(seconds, host * tokens)
     best = max(rounds, key=rounds.__getitem__)
     return Expected(

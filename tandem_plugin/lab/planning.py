@@ -224,7 +224,7 @@ def read_checkpoint(checkpoint: str, images: bool = False) -> PlannedModel:
 def _seeing(config: Mapping[str, Any], name: str, file: Path) -> tuple[Mapping[str, Any], int]:
     """The text model's configuration, and the values of the encoding of an image's token.
 
-    Older checkpoints have the text model's fields beside ``vision_config``. Qwen3-VL encodes an
+    Older checkpoints have the text model's fields next to ``vision_config``. Qwen3-VL encodes an
     image once more for each layer of its tower that also leads into the text model.
     """
     vision = config.get("vision_config")

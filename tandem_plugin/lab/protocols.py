@@ -139,19 +139,22 @@ def record(name: str | None, used: Mapping[str, Any]) -> dict[str, Any] | None:
     """An output's record of its protocol; None without one.
 
     used: the command's settings. ``stated`` has those that the protocol states, ``overridden`` the
-    values used instead of them, ``not_stated`` those that only another protocol states.
+    values used instead of them, ``not_stated`` those that only a different protocol states.
     """
     if name is None:
         return None
     table = PROTOCOLS[name]
-    others = {setting for protocol in PROTOCOLS.values() for setting in protocol} - set(table)
-    known = {setting: table[setting] for setting in used if setting in table}
+    every_setting = {setting for protocol in PROTOCOLS.values() for setting in protocol}
+    other_settings = every_setting - set(table)
+    in_protocol = {setting: table[setting] for setting in used if setting in table}
     return {
         "name": name,
         "source": SOURCES[name],
-        "stated": {setting: asdict(stated) for setting, stated in known.items()},
-        "overridden": {s: used[s] for s, stated in known.items() if used[s] != stated.value},
-        "not_stated": {setting: value for setting, value in used.items() if setting in others},
+        "stated": {setting: asdict(stated) for setting, stated in in_protocol.items()},
+        "overridden": {s: used[s] for s, stated in in_protocol.items() if used[s] != stated.value},
+        "not_stated": {
+            setting: value for setting, value in used.items() if setting in other_settings
+        },
     }
 
 
@@ -164,9 +167,9 @@ def training_settings(name: str, arguments: Sequence[str] = ()) -> dict[str, Any
     """
     if name not in PROTOCOLS:
         raise ConfigError("protocol-unknown", name=name, known=", ".join(PROTOCOLS))
-    found = _JUNIOR_WEIGHT.findall(" ".join(arguments))
-    if name != "paper" and any(weight not in ("0", "0.0") for weight in found):
-        raise ConfigError("protocol-junior-loss-weight", weight=found[-1])
+    weights = _JUNIOR_WEIGHT.findall(" ".join(arguments))
+    if name != "paper" and any(weight not in ("0", "0.0") for weight in weights):
+        raise ConfigError("protocol-junior-loss-weight", weight=weights[-1])
     return {setting: s.value for setting, s in PROTOCOLS[name].items() if setting in _TRAINING}
 
 
@@ -182,16 +185,16 @@ def template_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     verl and SkyRL have a setting for them, verl and OpenRLHF a template in place of the
     tokenizer's.
     """
-    found: dict[str, Any] = {}
+    template_options: dict[str, Any] = {}
     for name, value in _settings(arguments):
         setting, inside, key = name.partition("_kwargs.")
         if name in _ARGUMENTS:
-            found |= value or {}
+            template_options |= value or {}
         elif inside and f"{setting}_kwargs" in _ARGUMENTS:
-            found[key] = value
+            template_options[key] = value
         elif name in _TEMPLATES and value:
-            found["chat_template"] = value
-    return found
+            template_options["chat_template"] = value
+    return template_options
 
 
 def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -84,7 +84,7 @@ class TandemCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As of typer, which would take the last value of an option; raises :class:`ConfigError`.
 
-        What follows ``--`` belongs to another program, and stays as it is.
+        What follows ``--`` belongs to a different program, and stays as it is.
         """
         end = args.index("--") if "--" in args else len(args)
         args = [*map(with_home, args[:end]), *args[end:]]
@@ -95,8 +95,8 @@ class TandemCommand(TyperCommand):
         values = {} if ctx.resilient_parsing else parser.parse_args(list(args))[0]
         for option in single:
             if len(values.get(option.name, ())) > 1:
-                both = " and ".join(map(repr, values[option.name]))
-                raise ConfigError("option-given-twice", option=option.opts[0], values=both)
+                repeated = " and ".join(map(repr, values[option.name]))
+                raise ConfigError("option-given-twice", option=option.opts[0], values=repeated)
         remaining: list[str] = super().parse_args(ctx, args)
         return remaining
 

@@ -101,13 +101,13 @@ class ResponseAuthorship:
             cut = ((max(first - start, 0), min(last, stop) - start) for first, last in ranges)
             return tuple((first, last) for first, last in cut if first < last)
 
-        kept = sum(first < stop for _, first, _ in self.segments)
+        segments_kept = sum(first < stop for _, first, _ in self.segments)
         return replace(
             self,
             length=max(min(self.length, stop) - start, 0),
             segments=tuple(
                 (seed, first - start, min(last, stop) - start)
-                for seed, first, last in self.segments[:kept]
+                for seed, first, last in self.segments[:segments_kept]
             ),
             senior=within(self.senior),
             trained=within(self.trained),
@@ -116,7 +116,7 @@ class ResponseAuthorship:
 
     def to_wire(self) -> dict[str, Any]:
         """The mapping that :meth:`from_wire` accepts."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any] | None) -> ResponseAuthorship | None:
@@ -126,11 +126,11 @@ class ResponseAuthorship:
         """
         if wire is None:
             return None
-        names = {one.name for one in fields(cls)}
+        names = {field.name for field in fields(cls)}
         if not isinstance(wire, Mapping) or wire.keys() != names:
-            found = sorted(wire) if isinstance(wire, Mapping) else wire
+            received = sorted(wire) if isinstance(wire, Mapping) else wire
             raise AuthorshipError(
-                "authorship-fields-differ", found=found, expected=", ".join(sorted(names))
+                "authorship-fields-differ", found=received, expected=", ".join(sorted(names))
             )
         ranged = ("segments", "senior", "trained", "unknown")
         ranges = {name: tuple(map(tuple, wire[name])) for name in ranged}

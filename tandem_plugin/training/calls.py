@@ -190,8 +190,8 @@ class Trajectory:
         extra: the ``extra_args`` of the loop's own sampling parameters. Raises
         :class:`RequestError` if the loop set ``tandem`` there itself.
         """
-        if (asked := (extra or {}).get(EXTRA)) is not None:
-            raise RequestError("agent-loop-sets-tandem", asked=asked)
+        if (loops_request := (extra or {}).get(EXTRA)) is not None:
+            raise RequestError("agent-loop-sets-tandem", asked=loops_request)
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
         return StartedCall(self.rule, self.seed_of_call(number), prompt, extra or {}, self.calls)

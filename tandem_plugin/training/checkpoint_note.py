@@ -130,8 +130,8 @@ class CheckpointNote:
         """Say in the log what a resumed run changes; folder: of the checkpoint it resumes.
 
         before: the fields of the checkpoint's note, if they are known without the folder. Raises
-        :class:`ConfigError` if the junior would be another model although no setting says so: the
-        one that the senior now starts from, or what has taken the junior's place.
+        :class:`ConfigError` if the junior would be a different model although no setting names it:
+        the one that the senior now starts from, or what has taken the junior's place.
         """
         noted = CheckpointNote.of_fields(before) if before else None
         noted = noted or CheckpointNote.read(Path(folder))

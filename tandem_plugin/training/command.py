@@ -54,7 +54,7 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
 
 
 class CommandSettings(NamedTuple):
-    """What a trainer's command says of tandem, and what it says to the trainer."""
+    """Tandem's settings in a trainer's command, and the arguments of the trainer itself."""
 
     tandem: TandemConfig
     trainer_arguments: list[str]
@@ -80,10 +80,10 @@ def settings_of_command(
     settings = merged(
         {"a flag": flags, VARIABLE: from_environment or {}, "the file of --config": from_file}
     )
-    others = {name: settings.pop(name) for name in apart if name in settings}
+    set_apart = {name: settings.pop(name) for name in apart if name in settings}
     if from_environment is None and not settings:
         raise ConfigError("tandem-settings-missing", plain=plain)
-    return CommandSettings(TandemConfig.from_mapping(settings), trainer_arguments, others)
+    return CommandSettings(TandemConfig.from_mapping(settings), trainer_arguments, set_apart)
 
 
 _KEY = PREFIX.strip("-.")

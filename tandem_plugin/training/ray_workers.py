@@ -36,7 +36,7 @@ class RayJob:
         """Prepare this process, and the workers of the job that it will start; repeatable.
 
         Touches: ``ray.init`` (Ray 2.55 to 2.60), which the command calls with a runtime
-        environment of its own. Goes when: trainers take a runtime environment from their caller.
+        environment. Goes when: trainers take a runtime environment from their caller.
         """
         settings = config.settings()
         os.environ[VARIABLE] = json.dumps(settings)
@@ -72,7 +72,7 @@ def worker_hook(settings: Mapping[str, Any], patches: str) -> Callable[[], None]
     """The hook that prepares a worker process; it is pickled by value.
 
     patches: the adapter's module whose ``apply()`` applies its patches. The hook never raises,
-    because Ray would start one worker after another; it leaves the error for the actor.
+    because Ray would start workers without end; it leaves the error for the actor.
     """
     text, variable, note = json.dumps(settings), VARIABLE, FAILURE
 

@@ -113,7 +113,7 @@ class Imitation:
 class ImitatingTrainer(Mixin):
     """Adds the term to the loss and the metrics of every micro-batch.
 
-    Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its own objects by
+    Touches: ``ActorPPOTrainer.training_step``, and while it runs the methods of its objects by
     which it computes log-probabilities, zero outside the mask, and spends the loss.
     """
 

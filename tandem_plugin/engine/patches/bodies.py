@@ -5,7 +5,7 @@ and get text of the senior alone with status 200. Two checks rule that out on ev
 including those of later versions:
 
 1. Before a handler sees the body, a field that resembles ``tandem`` in any but its one place is an
-   error, and so is its place on an endpoint that has another.
+   error, and so is its place on an endpoint with a different one.
 2. What stands in that place is remembered for the length of the request. Admission
    (:func:`~tandem_plugin.engine.admission.check_request`) rejects a request to the engine that
    arrives without it.

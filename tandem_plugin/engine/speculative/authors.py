@@ -72,8 +72,8 @@ class ChainAuthors(DeviceAuthors):
         if self._record is not None:
             for step in range(len(authors) - 1):
                 place = torch.minimum(self._place + step, self._last_place)
-                kept = self._record.index_select(0, place)
-                self._record.scatter_(0, place, torch.where(step < steps, authors[step], kept))
+                recorded = self._record.index_select(0, place)
+                self._record.scatter_(0, place, torch.where(step < steps, authors[step], recorded))
         self._author = authors.gather(0, steps[None])[0]
         self._run = self._runs.gather(0, steps[None])[0]
         self._place = torch.minimum(self._place + steps, self._last_place)

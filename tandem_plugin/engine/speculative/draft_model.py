@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu.input_batch import InputBatch
 
 _juniors: WeakValueDictionary[int, TandemJunior] = WeakValueDictionary()
-"""A weak reference: a junior is freed with its engine, even if another engine starts later."""
+"""A weak reference: a junior is freed with its engine, even if a second engine starts later."""
 
 
 class TandemJunior(nn.Module):
@@ -89,7 +89,7 @@ class TandemJunior(nn.Module):
 def junior_of(vllm_config: VllmConfig) -> TandemJunior:
     """The junior built most recently in this process.
 
-    Raises :class:`EngineError` if vLLM drafts with another model.
+    Raises :class:`EngineError` if vLLM drafts with a different model.
     """
     junior = _juniors.get(_key(vllm_config))
     if junior is None:
@@ -151,7 +151,7 @@ class JuniorPass:
         seq_lens: int32 ``[rows]`` on the device, this pass's tokens included. longest: int32
         ``[rows]`` on the host, an upper bound.
         """
-        found: dict[str, Any] = build_attn_metadata(
+        metadata: dict[str, Any] = build_attn_metadata(
             attn_groups=self._groups,
             num_reqs=rows,
             num_tokens=rows * self._width,
@@ -168,7 +168,7 @@ class JuniorPass:
             is_prefilling=torch.zeros(rows, dtype=torch.bool),
             for_cudagraph_capture=capturing,
         )
-        return found
+        return metadata
 
     def refresh(self, metadata: dict[str, Any]) -> None:
         """Update existing metadata to the current lengths, on the device only."""
@@ -241,7 +241,7 @@ class StepReading:
         self._attention = metadata, slot_mappings
 
     def begin_step(self) -> None:
-        """Declare that another step's batch follows."""
+        """Declare that the next step's batch follows."""
         self._done = None
 
     def hidden(self, batch: InputBatch) -> torch.Tensor:

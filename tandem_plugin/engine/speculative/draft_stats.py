@@ -45,9 +45,9 @@ class DraftCounters:
         """Count a round. in_tandem: bool ``[rows]``; other rows are not counted."""
         authors, num_drafts = outcome.authors, outcome.num_drafts
         steps = torch.arange(authors.shape[1] - 1, device=authors.device)
-        kept = steps < outcome.num_accepted[:, None]
-        senior = (kept & authors[:, :-1]).sum(1)
-        junior = (kept & ~authors[:, :-1]).sum(1)
+        is_accepted = steps < outcome.num_accepted[:, None]
+        senior = (is_accepted & authors[:, :-1]).sum(1)
+        junior = (is_accepted & ~authors[:, :-1]).sum(1)
         rejected = outcome.num_accepted < num_drafts
         rows = torch.stack(
             [
@@ -75,5 +75,5 @@ class DraftCounters:
 
 def worker_draft_stats(worker: Worker) -> dict[str, int]:
     """A worker's counters since startup; all workers have the same."""
-    found: DraftStats = worker.model_runner.model_state.draft_counters.of_engine()
-    return found.to_row()
+    stats: DraftStats = worker.model_runner.model_state.draft_counters.of_engine()
+    return stats.to_row()

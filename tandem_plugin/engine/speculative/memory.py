@@ -1,4 +1,4 @@
-"""The device memory that the speculative mode takes beside weights and KV cache.
+"""The device memory that the speculative mode takes in addition to weights and KV cache.
 
 Computed from the configuration. Permanent: the logits that drafts were sampled from and the
 junior's hidden states there. Temporary, within a round: the logits of every row that it verifies
@@ -79,7 +79,7 @@ def draft_memory(vllm_config: VllmConfig) -> DraftMemory:
 def set_aside(memory: DraftMemory, device: torch.device) -> None:
     """Allocate a round's memory briefly while vLLM profiles, so the KV cache leaves it free.
 
-    Raises :class:`EngineError` if it does not fit beside the weights.
+    Raises :class:`EngineError` if it does not fit with the weights.
     """
     try:
         torch.empty(memory.a_round - memory.logits, dtype=torch.uint8, device=device)

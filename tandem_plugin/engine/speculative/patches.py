@@ -52,7 +52,7 @@ def capture_each_batch_size() -> None:
 
     Touches: ``CudaGraphManager._init_candidates``, of Model Runner V2. Versions: 0.29 to 0.32. Why:
     vLLM captures every draft length at every size, and searches only the graphs of the next
-    captured token count. If that count belongs to another length, the batch runs without a whole
+    captured token count. If that count is a different length's, the batch runs without a whole
     graph. Goes when: vLLM's dispatch searches for the next graph of a batch's own length.
     """
     after_import(_GRAPHS, _wrap_graphs)
@@ -93,7 +93,7 @@ def let_runner_v2_draft() -> None:
 
 
 def give_drafts_their_targets_ids() -> None:
-    """Support a junior whose vocabulary is padded to another length than the senior's.
+    """Support a junior whose vocabulary is padded to a different length than the senior's.
 
     Touches: ``SpeculativeConfig.verify_equal_vocab_size_if_draft_model`` and the number of token
     ids in the draft's ``model_arch_config``, from which the speculator sizes its buffers; the
@@ -213,7 +213,7 @@ def _keep_graphs(manager: CudaGraphManager, full: CUDAGraphMode, lengths: Length
         offered by vLLM for 4 tokens                        4x1
         offered here for 4 tokens                           4x1  2x3
 
-    So a batch whose padded size is another length's graph finds its own among the larger ones.
+    So a batch whose padded size is a different length's graph finds its own among the larger ones.
     """
     descs = manager._capture_descs.get(full, [])
     by_width = _graphs_in_use(descs, lengths)

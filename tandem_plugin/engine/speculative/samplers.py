@@ -311,8 +311,8 @@ def force_kept_drafts(
     ``[n]``. row_drafts: int64 ``[n, 1]``, each row's draft.
     """
     rows = processed.masked_fill(is_kept[:, None], -torch.inf)
-    own = rows.gather(1, row_drafts).masked_fill(is_kept[:, None], 0.0)
-    return rows.scatter_(1, row_drafts, own)
+    restored = rows.gather(1, row_drafts).masked_fill(is_kept[:, None], 0.0)
+    return rows.scatter_(1, row_drafts, restored)
 
 
 def has_empty_residual(

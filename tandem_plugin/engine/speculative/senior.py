@@ -1,4 +1,4 @@
-"""The senior of a speculative engine: its own vLLM class with another model state."""
+"""The senior of a speculative engine: its own vLLM class with a different model state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SpeculativeSenior(Protocol):
-    """What the model state reads and sets of the senior, beside vLLM's own."""
+    """What the model state reads and sets of the senior, in addition to vLLM's own."""
 
     _senior: type[Any]
     """Its own vLLM class."""

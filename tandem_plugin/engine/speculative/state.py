@@ -48,9 +48,9 @@ class SpeculativeState(AuthorsState):
     model: SpeculativeSenior
 
     def __init__(
-        self, vllm_config: VllmConfig, model: SpeculativeSenior, *rest: Any, **options: Any
+        self, vllm_config: VllmConfig, model: SpeculativeSenior, *arguments: Any, **options: Any
     ) -> None:
-        super().__init__(vllm_config, model, *rest, **options)
+        super().__init__(vllm_config, model, *arguments, **options)
         self.drafts = vllm_config.speculative_config.num_speculative_tokens
         self._junior = junior_of(vllm_config)
         self._junior.freeze()
@@ -218,8 +218,9 @@ class SpeculativeState(AuthorsState):
         hidden = self._undrafted_hidden(batch, rows, places)
         is_seniors = authors.index_select(0, batch_rows)[:, None]
         for chunk in row_chunks(len(places), logits.shape[1]):
-            own, seniors = self._junior.logits(hidden[chunk]), logits.index_select(0, places[chunk])
-            chosen = torch.where(is_seniors[chunk], seniors, own.to(logits.dtype))
+            juniors = self._junior.logits(hidden[chunk])
+            seniors = logits.index_select(0, places[chunk])
+            chosen = torch.where(is_seniors[chunk], seniors, juniors.to(logits.dtype))
             logits.index_copy_(0, places[chunk], chosen)
         return logits
 
@@ -232,8 +233,8 @@ class SpeculativeState(AuthorsState):
         """
         slots = batch.idx_mapping_np[rows]
         if (self._flags.has_next_hidden[slots] & ~batch.is_prefilling_np[rows]).all():
-            kept = async_tensor_h2d(slots.astype(np.int64), device=places.device)
-            hidden: torch.Tensor = self._junior_drafts.hidden[:, 0].index_select(0, kept)
+            slot_ids = async_tensor_h2d(slots.astype(np.int64), device=places.device)
+            hidden: torch.Tensor = self._junior_drafts.hidden[:, 0].index_select(0, slot_ids)
             return hidden
         return self.read(batch).index_select(0, batch.logits_indices[places])
 
@@ -243,9 +244,9 @@ class SpeculativeState(AuthorsState):
         slots = batch.expanded_idx_mapping.long()
         steps = batch.expanded_local_pos.long().clamp(max=self.drafts - 1)
         for chunk in row_chunks(len(logits), logits.shape[1]):
-            own = self._junior.logits(self._junior_drafts.hidden[slots[chunk], steps[chunk]])
+            juniors = self._junior.logits(self._junior_drafts.hidden[slots[chunk], steps[chunk]])
             seniors = logits[chunk]
-            seniors.copy_(torch.where(is_kept[chunk, None], own.to(logits.dtype), seniors))
+            seniors.copy_(torch.where(is_kept[chunk, None], juniors.to(logits.dtype), seniors))
         return logits
 
     def count_round(self, outcome: RoundOutcome) -> None:

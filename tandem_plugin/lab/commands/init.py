@@ -67,11 +67,11 @@ def _notes(stack: Stack) -> list[str]:
     from tandem_plugin.patching.versions import installed_version
 
     notes = []
-    others = [name for name in STACKS if name != stack.trainer and installed_version(name)]
-    if others and not installed_version(stack.trainer):
+    other_trainers = [name for name in STACKS if name != stack.trainer and installed_version(name)]
+    if other_trainers and not installed_version(stack.trainer):
         notes.append(
-            f"This environment has {' and '.join(others)}, and each trainer needs its own: make a "
-            "new one first, with python3 -m venv."
+            f"This environment has {' and '.join(other_trainers)}, and each trainer needs its own: "
+            "make a new one first, with python3 -m venv."
         )
     if not stack.least_python <= sys.version_info[:2] <= NEWEST_PYTHON:
         versions = dict.fromkeys((stack.least_python, NEWEST_PYTHON))

@@ -86,11 +86,13 @@ ProtocolOption = Annotated[
 ]
 
 
-def _take_path(given: str | None) -> str | None:
+def _take_path(argument: str | None) -> str | None:
     """Of ``NAME=PATH``, as in ``tandem eval``, the path: one senior or junior needs no name."""
-    name, equals, path = (given or "").partition("=")
+    name, equals, path = (argument or "").partition("=")
     return (
-        path if equals and name and "/" not in name and not os.path.exists(given or "") else given
+        path
+        if equals and name and "/" not in name and not os.path.exists(argument or "")
+        else argument
     )
 
 
@@ -184,10 +186,10 @@ OverOption = Annotated[
 ]
 
 
-def engine_arguments(given: Sequence[str] | None) -> dict[str, Any]:
+def engine_arguments(options: Sequence[str] | None) -> dict[str, Any]:
     """The engine's arguments by name; :class:`ConfigError` for one that has its own option."""
     arguments: dict[str, Any] = {}
-    for written, value in assignments("--engine", given or ()).items():
+    for written, value in assignments("--engine", options or ()).items():
         name = written.replace("-", "_")
         if name in arguments:
             raise ConfigError("option-set-twice", option="--engine", name=name)
@@ -253,9 +255,9 @@ _RENDERING = {
 """Parameters of ``apply_chat_template`` that are none of the template's."""
 
 
-def template_arguments(given: Sequence[str] | None) -> dict[str, Any]:
+def template_arguments(options: Sequence[str] | None) -> dict[str, Any]:
     """The chat template's arguments by name; :class:`ConfigError` for one of its rendering."""
-    arguments = assignments("--template-arg", given or ())
+    arguments = assignments("--template-arg", options or ())
     for name in arguments:
         if name in _RENDERING:
             raise ConfigError("template-argument-unknown", name=name)

@@ -106,15 +106,15 @@ def replay(
     token_ids = token_id_count(chosen, vocabulary)
     if without_seed:
         rule = TandemRules(TandemConfig.from_mapping(options), vocabulary).default
-        found = _of_traces(files, rule, show, token_ids)
+        result = _of_traces(files, rule, show, token_ids)
     else:
         rules = RuleBook(vocabulary, options)
-        found = _of_rollouts(files, rules, show, token_ids)
+        result = _of_rollouts(files, rules, show, token_ids)
         rules.check_options()
     kinds = ("rows", "unknown_rows", "solo_rows", "differing_rows")
-    if not any(found.get(kind) for kind in kinds):
+    if not any(result.get(kind) for kind in kinds):
         raise RolloutError("rollouts-empty", rollouts=rollouts)
-    result = {"ok": found.pop("ok"), "rollouts": str(rollouts), "tokenizer": chosen, **found}
+    result = {"ok": result.pop("ok"), "rollouts": str(rollouts), "tokenizer": chosen, **result}
     if json:
         print_json(result)
     else:

@@ -136,7 +136,7 @@ def _start(run: Run, data: RunData, defaults: list[str], base: Path, prepares: b
 
 
 def _run(run: Run, folder: RunFolder, base: Path, lock: int) -> None:
-    """Run the trainer; the last line says how it ended. Exits with 1 where it failed."""
+    """Run the trainer; the last line is how it ended. Exits with 1 where it failed."""
     from tandem_plugin.lab.recipes.folder import LOG
     from tandem_plugin.lab.recipes.process import run_trainer
     from tandem_plugin.lab.recipes.run import trainer_of
@@ -158,8 +158,8 @@ def _run(run: Run, folder: RunFolder, base: Path, lock: int) -> None:
 def _failure(run: Run, ended: Ended) -> str:
     after = f"after {_duration(ended.seconds)}"
     if ended.stopped_by:
-        again = "The same command resumes the run."
-        return f"Stopped by {ended.stopped_by} {after}; nothing is left running. {again}"
+        advice = "The same command resumes the run."
+        return f"Stopped by {ended.stopped_by} {after}; nothing is left running. {advice}"
     how = f"by signal {-ended.code}" if ended.code < 0 else f"with exit code {ended.code}"
     error = f" {ended.error}" if ended.error else ""
     code = ended.coded.rpartition("[")[2]
@@ -188,7 +188,7 @@ def _say_next(run: Run, base: Path) -> None:
 
 
 def _parse(run: Run) -> None:
-    """Let the trainer read its command; raises :class:`ConfigError` with what it says."""
+    """Let the trainer read its command; raises :class:`ConfigError` with its words."""
     from tandem_plugin.lab.recipes.run import trainer_of
 
     command = trainer_of(run.recipe.trainer).parse(run)
@@ -202,9 +202,9 @@ def _parse(run: Run) -> None:
     echo(f"The recipe is right, and {run.recipe.trainer} reads its command.")
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """Why a trainer rejected its command: Python's last line, or what Hydra writes without one."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [line for line in lines if not re.match(_NO_REASON, line)]
     if rejected := [line for line in lines if ": error: " in line]:  # argparse's, after its usage
         return rejected[-1][:300]
@@ -233,7 +233,7 @@ def check_gpus(run: Run, environ: Mapping[str, str]) -> None:
 
 
 def visible_gpus() -> int | None:
-    """How many GPUs PyTorch sees, in a process of its own; None without PyTorch."""
+    """How many GPUs PyTorch sees, in a separate process; None without PyTorch."""
     program = "import torch; print(torch.cuda.device_count())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -79,11 +79,11 @@ def view(
     for run in rollouts:
         if not follow or not (run.exists() or run.absolute().parent.is_dir()):
             rollout_files(run)  # raises
-    first, *others = rollouts
+    first, *other_runs = rollouts
     if table and follow:
         raise ConfigError("view-table-follows")
     place = out or _page_of(rollouts, ".table.json" if table else ".html")
-    page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), others=others)
+    page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), others=other_runs)
     result = _follow(page) if follow else page.write_table() if table else page.write()
     if json:
         print_json(result)

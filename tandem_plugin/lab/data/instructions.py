@@ -1,4 +1,4 @@
-"""What a prompt requests as the form of the answer: a box, which rewards read, or another."""
+"""What a prompt requests as the form of the answer: a box, which rewards read, or not."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from tandem_plugin.lab.data.problem import (
 )
 
 Trainer: TypeAlias = Literal["verl", "openrlhf", "trl", "skyrl"]
-"""TRL and SkyRL read verl's files, but TRL those with images in a form of its own."""
+"""TRL and SkyRL read verl's files, but TRL those with images in a separate form."""
 Form: TypeAlias = Literal["verl", "openrlhf", "trl"]
 _MOST_GOLD = 200
 """Characters of a gold in the manifest."""

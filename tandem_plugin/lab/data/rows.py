@@ -39,7 +39,7 @@ class Row:
     """A text, or a chat: a list of turns with ``role`` and ``content``, the last one the user's; an
     answer of the assistant behind it is left out."""
     answer: Any = None
-    """What :func:`~tandem_plugin.grading.golds.read_golds` reads; beside choices the letter of the
+    """What :func:`~tandem_plugin.grading.golds.read_golds` reads; with choices the letter of the
     right one, or the choice itself."""
     choices: Any = None
     """A list of texts or numbers, which the prompt shows behind letters."""
@@ -114,7 +114,7 @@ def _part(part: Any, images: list[Any]) -> str:
 def _in_part(part: Mapping[str, Any]) -> Any:
     """The picture of an image's part, in the forms of OpenAI's API and of processors; None without.
 
-    A data set without columns of its own has None for the fields of other kinds of parts.
+    A data set without such columns has None for the fields of other kinds of parts.
     """
     url = part.get("image_url")
     values = (part.get("image"), url.get("url") if isinstance(url, Mapping) else url)
@@ -212,7 +212,9 @@ def _letter(answer: Any, texts: Sequence[str], choices: Sequence[Any]) -> str:
 def _check_text(turns: Iterable[Message], golds: Iterable[str]) -> None:
     """Raise for half a character, which JSON can contain, but no tokenizer and no file."""
     texts = [("prompt", turn[part]) for turn in turns for part in turn]
-    for what, text in (*texts, *(("answer", gold) for gold in golds)):
+    for part_name, text in (*texts, *(("answer", gold) for gold in golds)):
         if half := SURROGATE.search(text):
             code = f"\\u{ord(half[0]):04x}"
-            raise RowError(f"Its {what} contains the lone surrogate {code}, half of a character.")
+            raise RowError(
+                f"Its {part_name} contains the lone surrogate {code}, half of a character."
+            )

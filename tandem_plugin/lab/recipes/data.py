@@ -92,7 +92,7 @@ class RunData:
         return f"{text}{heldout}; {self.folder}"
 
     def noticed(self) -> str:
-        """What the manifest says that somebody who trains on the files should know; often empty."""
+        """What the manifest has that somebody who trains on the files should know; often empty."""
         manifest = (read_manifest(self.folder) if self.origin else None) or {}
         fields = ", ".join(manifest.get("unread_fields", ()))
         noticed = [(name, manifest.get(name, 0)) for name in _NOTICED]

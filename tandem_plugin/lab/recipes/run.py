@@ -311,8 +311,8 @@ def check_arguments(recipe: Recipe, arguments: Sequence[str]) -> None:
         name = name_of_setting(argument)
         if name in _FILES_OF_SETTINGS:
             raise ConfigError("recipe-argument-file", argument=argument)
-        for said, setting in says.items():
-            if sets(argument, said):
+        for text, setting in says.items():
+            if sets(argument, text):
                 raise ConfigError(
                     "recipe-argument-contradicts",
                     argument=name,

@@ -156,12 +156,12 @@ def _engine_on_cpu(run: Run) -> dict[str, object]:
 
 def newest_checkpoint(folder: Path) -> Path | None:
     """The newest that was written to its end; None if there is none."""
-    whole = {
+    complete = {
         int(match[1]): state.parent
         for state in folder.glob("checkpoint-*/trainer_state.json")
         if (match := re.fullmatch(r"checkpoint-(\d+)", state.parent.name))
     }
-    return whole[max(whole)] if whole else None
+    return complete[max(complete)] if complete else None
 
 
 def _folder_of_problems(run: Run) -> Path:

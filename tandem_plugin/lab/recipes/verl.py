@@ -238,5 +238,5 @@ def senior(run: Run) -> Path:
 
 def parse(run: Run) -> Command:
     """Hydra composes the whole configuration, and prints it."""
-    whole = command(run)
-    return Command((*whole.arguments, "--cfg", "job"), whole.variables)
+    plain_command = command(run)
+    return Command((*plain_command.arguments, "--cfg", "job"), plain_command.variables)

@@ -75,11 +75,11 @@ class RuleBook:
     def rule(self, settings: Mapping[str, Any]) -> Rule:
         """The rule of a row; raises :class:`ConfigError` for invalid settings."""
         same = settings.get("schedule", self._schedule) == self._schedule
-        kept = {k: v for k, v in self._options.items() if same or k == "boundaries"}
-        self._used |= kept.keys() - settings.keys()
-        self._overridden |= {k: settings[k] for k in kept.keys() & settings.keys()}
+        overrides = {k: v for k, v in self._options.items() if same or k == "boundaries"}
+        self._used |= overrides.keys() - settings.keys()
+        self._overridden |= {k: settings[k] for k in overrides.keys() & settings.keys()}
         self._overridden.setdefault("schedule", settings.get("schedule", self._schedule))
-        config = TandemConfig.from_mapping({**kept, **settings})
+        config = TandemConfig.from_mapping({**overrides, **settings})
         schedule = config.make_schedule()
         resolver = config.boundaries or schedule.boundaries
         if resolver not in self._rules:
@@ -129,42 +129,46 @@ class Audit:
 
     def add(self, rows: Iterable[Rollout | MalformedRow]) -> None:
         """Compare rows in order, one batch in memory at a time, and count the results."""
-        left = iter(rows)
-        while batch := list(islice(left, BATCH_ROWS)):
+        remaining = iter(rows)
+        while batch := list(islice(remaining, BATCH_ROWS)):
             self._add(batch)
 
     def _add(self, batch: Sequence[Rollout | MalformedRow]) -> None:
-        found: dict[int, list[Difference]] = {}
+        differences: dict[int, list[Difference]] = {}
         rules: dict[int, Rule] = {}
         calls: dict[str, tuple[Rule, list[tuple[Rollout, Segment]]]] = {}
         for row in batch:
             if isinstance(row, MalformedRow):
-                found[row.line] = [Difference(row.line, "malformed", row.message)]
+                differences[row.line] = [Difference(row.line, "malformed", row.message)]
                 continue
             if (largest := max(row.response_ids, default=0)) >= self.token_ids:
                 message = (
                     f"The token id {largest} is outside this tokenizer's {self.token_ids} ids."
                 )
-                found[row.line] = [Difference(row.line, "vocabulary", message)]
+                differences[row.line] = [Difference(row.line, "vocabulary", message)]
                 continue
             if row.seed is None:
                 continue
             try:
                 rules[row.line] = self.rules.rule(row.settings)
                 of_calls = [
-                    rules[row.line] if one.settings is None else self.rules.rule(one.settings)
-                    for one in row.segments
+                    rules[row.line]
+                    if segment.settings is None
+                    else self.rules.rule(segment.settings)
+                    for segment in row.segments
                 ]
             except TandemError as error:
-                found[row.line] = [Difference(row.line, "malformed", f"tandem_schedule: {error}")]
+                differences[row.line] = [
+                    Difference(row.line, "malformed", f"tandem_schedule: {error}")
+                ]
                 continue
             for rule, segment in zip(of_calls, row.segments, strict=True):
                 calls.setdefault(rule.fingerprint, (rule, []))[1].append((row, segment))
         replayed = self._replayed(calls.values())
         for row in batch:
-            if row.line not in found and isinstance(row, Rollout):
-                found[row.line] = self._compared(row, rules.get(row.line), replayed)
-            self._count(found[row.line])
+            if row.line not in differences and isinstance(row, Rollout):
+                differences[row.line] = self._compared(row, rules.get(row.line), replayed)
+            self._count(differences[row.line])
 
     def _replayed(
         self, calls: Iterable[tuple[Rule, list[tuple[Rollout, Segment]]]]
@@ -177,13 +181,15 @@ class Audit:
                 [segment.seed for _, segment in parts],
             )
             for (row, segment), authorship in zip(parts, authors, strict=True):
-                whole = expected.setdefault(row.line, np.zeros(len(row.response_ids), np.bool_))
-                whole[segment.start : segment.stop] = authorship.senior
-                for known in _known(row, segment, authorship):
-                    self.tokens += len(known)
-                    self.senior_tokens += known.senior_tokens
-                    self.spans += len(known.spans)
-                    self.handoffs += known.handoffs
+                senior_mask = expected.setdefault(
+                    row.line, np.zeros(len(row.response_ids), np.bool_)
+                )
+                senior_mask[segment.start : segment.stop] = authorship.senior
+                for part in _known(row, segment, authorship):
+                    self.tokens += len(part)
+                    self.senior_tokens += part.senior_tokens
+                    self.spans += len(part.spans)
+                    self.handoffs += part.handoffs
         return expected
 
     def _compared(
@@ -199,14 +205,14 @@ class Audit:
         else:
             self.rows += 1
         self.unknown_tokens += unknown
-        found = list(_authorship_differences(row, replayed[row.line]))
+        differences = list(_authorship_differences(row, replayed[row.line]))
         if row.fingerprint != rule.fingerprint:
             message = (
                 f"The row's fingerprint is {shown(row.fingerprint)}; the rules here have "
                 f"{rule.fingerprint!r}."
             )
-            found.insert(0, Difference(row.line, "fingerprint", message))
-        return found
+            differences.insert(0, Difference(row.line, "fingerprint", message))
+        return differences
 
     def _count(self, differences: Iterable[Difference]) -> None:
         differences = [replace(difference, file=self.file) for difference in differences]

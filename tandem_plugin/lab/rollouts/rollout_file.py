@@ -316,7 +316,7 @@ def input_digest(response: str, gold: object) -> str:
 def grades_file(rollouts: Path, grader: str = "") -> Path:
     """The file of the grades of ``NAME.jsonl``: ``NAME.grades.jsonl`` next to it.
 
-    Of another grader than this package's, ``NAME.GRADER.grades.jsonl``.
+    Of a grader other than this package's, ``NAME.GRADER.grades.jsonl``.
     """
     return rollouts.with_name(rollouts.stem + (f".{grader}" if grader else "") + _GRADES)
 

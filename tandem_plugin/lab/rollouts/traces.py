@@ -92,13 +92,13 @@ class TraceAudit:
         """Count numbered traces; a malformed one counts as differing."""
         for line, trace in traces:
             try:
-                found = self._counted(line, *_arrays(trace))
+                difference = self._counted(line, *_arrays(trace))
             except RolloutError as error:
-                found = Difference(line, "malformed", str(error))
-            if found is not None:
+                difference = Difference(line, "malformed", str(error))
+            if difference is not None:
                 self.differing_rows += 1
                 if len(self.differences) < self.keep:
-                    self.differences.append(found)
+                    self.differences.append(difference)
 
     def tests(self) -> dict[str, LawTest]:
         """The senior's share of draws, and the share of draws that change the author.
@@ -109,17 +109,17 @@ class TraceAudit:
         """
         p = self.schedule.p
         pq = p * (1 - p)
-        found = {}
+        tests = {}
         if self.draws:
-            found["senior share of draws"] = LawTest(
+            tests["senior share of draws"] = LawTest(
                 self.senior_draws / self.draws, p, sqrt(pq / self.draws)
             )
         if self.pairs:
             variance = 2 * pq * (1 - 2 * pq) * self.pairs + 2 * (pq - 4 * pq**2) * self.triples
-            found["draws that change the author"] = LawTest(
+            tests["draws that change the author"] = LawTest(
                 self.changes / self.pairs, 2 * pq, sqrt(max(0.0, variance)) / self.pairs
             )
-        return found
+        return tests
 
     def _counted(
         self, line: int, ids: NDArray[np.int64], authors: NDArray[np.bool_]
@@ -164,11 +164,11 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     except OSError as error:
         raise RolloutError("file-unreadable", path=path, reason=system_reason(error)) from error
     try:
-        whole = parse_json(content)
+        parsed = parse_json(content)
     except ValueError:
-        whole = None
-    if isinstance(whole, Mapping) and "gens" in whole:
-        samples = [one for gen in whole["gens"] for one in gen.get("samples", ())]
+        parsed = None
+    if isinstance(parsed, Mapping) and "gens" in parsed:
+        samples = [sample for gen in parsed["gens"] for sample in gen.get("samples", ())]
         if not samples:
             raise RolloutError("trace-without-token-ids", path=path)
         yield from enumerate(samples, 1)
@@ -187,9 +187,9 @@ def read_traces(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _arrays(trace: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The token ids of a trace and its authors, true = senior."""
     try:
-        known = _Trace.model_validate(trace)
+        valid_trace = _Trace.model_validate(trace)
     except ValidationError as error:
         raise RolloutError("trace-authors-count-differs") from error
-    if len(known.ids) != len(known.authors):
+    if len(valid_trace.ids) != len(valid_trace.authors):
         raise RolloutError("trace-authors-count-differs")
-    return np.array(known.ids, dtype=np.int64), np.array(known.authors, dtype=np.bool_)
+    return np.array(valid_trace.ids, dtype=np.int64), np.array(valid_trace.authors, dtype=np.bool_)

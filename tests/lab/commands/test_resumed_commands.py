@@ -131,7 +131,7 @@ def test_rollouts_to_other_problems_are_not_resumed(rolled_out: RolledOut, probl
     write(rolled_out.folder / "problems.jsonl", problems)
     code, said, _ = rolled_out.again()
     assert (code, rolled_out.out.read_bytes()) == (1, before)
-    assert "another --out" in json.loads(said)["error"]
+    assert "a different --out" in json.loads(said)["error"]
 
 
 def test_lines_say_their_grades_and_the_command_their_mean(rolled_out: RolledOut):
