@@ -10,7 +10,7 @@ import typer
 
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.lab.commands.options import JuniorOption, SeniorOption
-from tandem_plugin.lab.costs import CARDS, Card, Load, expected
+from tandem_plugin.lab.costs import CARDS, ERROR, Card, Load, expected
 from tandem_plugin.terminal.output import (
     JsonOption,
     cell,
@@ -211,6 +211,10 @@ def _show_speeds(result: Mapping[str, Any]) -> None:
         table.add_row(*map(cell, cells))
     echo("Expected speed, and each mode's ratio to the senior alone (computed, not measured):")
     table_console().print(table)
+    echo(
+        f"At short lengths, one H100 and one H200 measured speeds within {ERROR:.0%} of these, but "
+        "0.6 of the speculative mode's at 128 requests. Nothing else was measured."
+    )
     drafts = {row["requests"]: row["drafts"] for row in result["speed"]}
     if any(drafts.values()):
         echo(f"Settings: mode: speculative, drafts: {_by_first_batch(drafts)}")
