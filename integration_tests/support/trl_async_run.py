@@ -22,6 +22,7 @@ from trl.experimental.async_grpo import async_rollout_worker
 from support import trl_tools
 from support.trainer_run import run_trainer
 from support.trl_run import ROOT, TRLRun
+from tandem_plugin.training.authorship_wire import AUTHORSHIP
 
 LORA = "trl-policy"
 """The name by which ``AsyncGRPOTrainer`` publishes adapters."""
@@ -202,11 +203,11 @@ def watched(trainer: Any, worker: Any) -> dict[str, list[Any]]:
 
     def admitted(sample: Any) -> None:
         admit(sample)
-        prompt, facts = sample.tandem
+        prompt, columns_sent = sample.tandem
         columns = (sample.input_ids, sample.completion_mask, sample.old_log_probs)
         ids, mask, old = (one.tolist() for one in columns)
         one = {"ids": ids, "mask": mask, "old": old, "group": sample.group_id, "prompt": prompt}
-        segments = [list(segment) for segment in facts["segments"]]
+        segments = [list(segment) for segment in columns_sent[AUTHORSHIP]["segments"]]
         caught["samples"].append({**one, "segments": segments, "version": sample.model_version})
 
     def computed(model: Any, inputs: Any, *args: Any, **more: Any) -> Any:

@@ -158,7 +158,7 @@ BACKENDS = (
             "tandem_skyrl/test_training.py::test_trained_tokens_are_the_engines_record"
         ),
         several_outputs=Runs(
-            "tandem_skyrl/test_training.py::test_step_wise_rows_are_the_engines_record"
+            "tandem_skyrl/test_training.py::test_step_wise_rows_with_a_share_alone_are_the_engines_record"
         ),
         tools=Absent("by environments"),
         environments=Runs(
