@@ -66,14 +66,20 @@ class BatchClient(Delegate):
         }
 
 
-_OF_PROMPTS = ("prompts", "prompt_token_ids", "session_ids")
-"""The fields of a batch that have a value for each prompt."""
+_OF_PROMPTS = (
+    "prompts",
+    "prompt_token_ids",
+    "session_ids",
+    "mm_features",
+    "routed_experts_prompt_starts",
+)
+"""The fields of SkyRL's ``InferenceEngineInput`` that have a value for each prompt."""
 
 
 def _part(input_batch: Mapping[str, Any], number: int) -> dict[str, Any]:
     """One prompt of a batch."""
     return {
-        name: [value[number]] if name in _OF_PROMPTS and value is not None else value
+        name: value[number : number + 1] if name in _OF_PROMPTS and value is not None else value
         for name, value in input_batch.items()
     }
 

@@ -290,7 +290,9 @@ def test_each_part_of_one_call_has_its_own_prompt_and_session_and_all_else(made:
                     "prompt_token_ids": ids,
                     "session_ids": [f"session {number}" for number in range(len(ids))],
                     "sampling_params": sampling,
-                    "mm_features": None,
+                    "mm_features": [{"image": number} for number in range(len(ids) - 1)],
+                    "routed_experts_prompt_starts": list(range(len(ids))),
+                    "cache_salt": "salt",
                 }
             )
             assert sampling == {"stop": ["a"], "extra_args": {"own": 1}}
@@ -307,7 +309,9 @@ def test_each_part_of_one_call_has_its_own_prompt_and_session_and_all_else(made:
     for number, call in enumerate(client.asked):
         assert call["session_ids"] == [f"session {number}"]
         assert call["prompts"] is None
-        assert call["mm_features"] is None
+        assert call["mm_features"] == [{"image": number}][: 7 - number]  # the last has none
+        assert call["routed_experts_prompt_starts"] == [number]
+        assert call["cache_salt"] == "salt"
         assert call["sampling_params"]["stop"] == ["a"]
         assert call["sampling_params"]["extra_args"]["own"] == 1
 
