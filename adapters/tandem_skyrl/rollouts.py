@@ -11,6 +11,7 @@ from tandem_plugin.errors import EngineError, RequestError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.training.calls import ClientDelegate, Trajectory
+from tandem_plugin.training.response_authorship import Call
 from tandem_skyrl.batch import Generation, SkyRLRun, key_of
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 class TandemClient(ClientDelegate):
     """SkyRL's client of its engines within one trajectory: adds tandem to every call."""
-
-    last_ids: Sequence[int] = ()
-    """What the last call returned."""
 
     async def generate(self, input_batch: Mapping[str, Any], **options: Any) -> Any:
         """As ``InferenceEngineInterface.generate``, of one prompt."""
@@ -35,7 +33,6 @@ class TandemClient(ClientDelegate):
             {**input_batch, "sampling_params": in_tandem}, **options
         )
         call.returned(output["response_ids"][0])
-        self.last_ids = output["response_ids"][0]
         return output
 
 
@@ -122,13 +119,13 @@ class TandemGenerator(Mixin):
             raise EngineError("skyrl-loop-without-generation")
         trajectory = self._generation.trajectories[key_of(trajectory_id)]
         generator = copy.copy(self)
-        client = TandemClient(self.inference_engine_client, trajectory)
-        generator.inference_engine_client = client
+        generator.inference_engine_client = TandemClient(self.inference_engine_client, trajectory)
         output = await super(TandemGenerator, generator).agent_loop(
             *arguments, trajectory_id=trajectory_id, **options
         )
-        if not getattr(self, "use_conversation_multi_turn", True):
-            leave_out_added_end(output, client.last_ids, self.tokenizer.eos_token_id)
+        is_one_message = not getattr(self, "use_conversation_multi_turn", True)
+        if is_one_message and trajectory.rule is not None:
+            leave_out_added_end(output, trajectory.calls, self.tokenizer.eos_token_id)
         return output
 
     async def generate_batched(self, *arguments: Any, **options: Any) -> GeneratorOutput:
@@ -147,12 +144,17 @@ class TandemGenerator(Mixin):
         return output
 
 
-def leave_out_added_end(output: Any, last_ids: Sequence[int], end: int) -> None:
+def leave_out_added_end(output: Any, calls: Sequence[Call], end: int) -> None:
     """Do not train the end of sequence that SkyRL adds to turns of one message.
 
-    After a stop string no model wrote it. output: SkyRL's of one agent loop. last_ids: what the
-    last call returned. end: the tokenizer's end of sequence.
+    After a stop string no model wrote it. output: SkyRL's of one agent loop. calls: all that
+    returned, of which the loop may have kept some. end: the tokenizer's end of sequence.
     """
-    ends = bool(output.response_ids) and output.response_ids[-1] == end
-    if ends and (not last_ids or last_ids[-1] != end):
+    if not output.response_ids or output.response_ids[-1] != end:
+        return
+    text = [*output.prompt_ids, *output.response_ids]
+    written = (
+        [*call.prompt_ids, *call.token_ids] for call in calls if len(call.prompt_ids) < len(text)
+    )
+    if not any(ids[: len(text)] == text for ids in written):
         output.loss_mask[-1] = 0

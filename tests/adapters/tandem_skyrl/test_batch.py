@@ -26,6 +26,7 @@ from skyrl.train.dataset.preprocess import (  # noqa: E402
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E402
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.training.response_authorship import Call  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
 from tandem_skyrl.batch import SkyRLRun  # noqa: E402
 from tandem_skyrl.rollouts import TandemGenerator, leave_out_added_end  # noqa: E402
@@ -331,44 +332,89 @@ def test_call_for_all_outside_of_a_generation_is_rejected(made: Any) -> None:
         asyncio.run(generator.generate_batched([[1]]))
 
 
+def calls_of(*answers: tuple[list[int], list[int]]) -> list[Call]:
+    """The calls with these prompts and tokens."""
+    return [
+        Call(seed, np.array(prompt, np.int64), np.array(tokens, np.int64))
+        for seed, (prompt, tokens) in enumerate(answers)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("last", "response", "mask"),
+    ("calls", "response", "mask"),
     [
-        ([4, 5], [4, 5, 23], [1, 1, 0]),  # SkyRL's, after a stop string
-        ([4, 23], [4, 23], [1, 1]),  # the model's own, which SkyRL cuts and puts back
-        ([4, 5], [4, 5], [1, 1]),  # cut at the length: nothing was added
-        ([], [7, 23], [1, 0]),
-        ([4], [], []),
+        ([([1], [4, 5])], [4, 5, 23], [1, 1, 0]),  # SkyRL's, after a stop string
+        ([([1], [4, 23])], [4, 23], [1, 1]),  # the model's own, which SkyRL cuts and puts back
+        ([([1], [4, 23, 23])], [4, 23], [1, 1]),  # of two, SkyRL cuts one
+        ([([1], [4, 5])], [4, 5], [1, 1]),  # cut at the length: nothing was added
+        ([([1], [4, 23]), ([1, 4, 7], [])], [4, 7, 23], [1, 1, 0]),
+        ([([1], [4, 23]), ([1, 4, 7], [23])], [4, 7, 23], [1, 1, 1]),
+        ([([1], [4, 5]), ([9], [6, 23])], [4, 5, 23], [1, 1, 0]),  # then a judge ended its verdict
+        ([([1], [4, 23]), ([9], [6, 7])], [4, 23], [1, 1]),
+        ([([1], [4, 23]), ([1], [6, 7])], [4, 23], [1, 1]),  # the first of two was kept
+        ([([1, 4, 23], [5])], [4, 23], [1, 0]),  # in a prompt alone
+        ([([1], [4])], [], []),
     ],
 )
 def test_end_that_skyrl_adds_is_not_trained(
-    last: list[int], response: list[int], mask: list[int]
+    calls: list[Any], response: list[int], mask: list[int]
 ) -> None:
-    output = SimpleNamespace(response_ids=response, loss_mask=[1] * len(response))
-    leave_out_added_end(output, last, 23)
+    output = SimpleNamespace(prompt_ids=[1], response_ids=response, loss_mask=[1] * len(response))
+    leave_out_added_end(output, calls_of(*calls), 23)
     assert output.loss_mask == mask
 
 
-def test_loop_of_one_message_leaves_the_added_end_out(made: Any) -> None:
+@pytest.mark.parametrize("judges", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "trained"), [([4, 5], [True, True, False]), ([4, 5, 23], [True, True, True])]
+)
+def test_loop_of_one_message_leaves_the_added_end_out(
+    made: Any, judges: bool, answer: list[int], trained: list[bool]
+) -> None:
+    """Whichever call came last: a loop may ask for a verdict after its last turn."""
+
+    class Scripted(Client):
+        async def generate(self, input_batch: dict[str, Any], model: str | None = None) -> Any:
+            is_verdict = input_batch["prompt_token_ids"] == [[9, 9]]
+            tokens = ([6, 23] if len(answer) == 2 else [6, 7]) if is_verdict else list(answer)
+            return {"response_ids": [tokens]}
+
     class OneMessage(Loops):
         use_conversation_multi_turn = False
         tokenizer = SimpleNamespace(eos_token_id=23)
 
         async def generate(self, input_batch: Any) -> Any:
-            one = input_batch["trajectory_ids"][0]
-            masks.append((await self.agent_loop([1], trajectory_id=one)).loss_mask)
-            return await super().generate(input_batch)
+            prompts, ids = input_batch["prompts"], input_batch["trajectory_ids"]
+            outputs = [
+                await self.agent_loop(prompt, trajectory_id=trajectory_id)
+                for prompt, trajectory_id in zip(prompts, ids, strict=True)
+            ]
+            return {
+                "prompt_token_ids": prompts,
+                "response_ids": [output.response_ids for output in outputs],
+                "loss_masks": [output.loss_mask for output in outputs],
+                "rewards": [[1.0] * len(output.response_ids) for output in outputs],
+                "rollout_logprobs": None,
+            }
 
         async def agent_loop(self, prompt: Any, trajectory_id: Any = None) -> Any:
-            parts = await super().agent_loop(prompt, trajectory_id)
-            return SimpleNamespace(response_ids=[*parts[1], 23], loss_mask=[*parts[2], 1])
+            generate = self.inference_engine_client.generate
+            (tokens,) = (await generate({"prompt_token_ids": [prompt]}))["response_ids"]
+            if judges:
+                await generate({"prompt_token_ids": [[9, 9]]})
+            ids = tokens if tokens[-1] == 23 else [*tokens, 23]
+            return SimpleNamespace(prompt_ids=prompt, response_ids=ids, loss_mask=[1] * len(ids))
 
-    masks: list[list[int]] = []
     kind = TandemGenerator.tandem_over(OneMessage)
     run = made()
-    with pytest.raises(TypeError):  # what Loops makes of such an output
-        generated(run, generator=kind(inference_engine_client=Client(), tandem=run))
-    assert [mask[-1] for mask in masks] == [0]
+    output, _ = generated(run, generator=kind(inference_engine_client=Scripted(), tandem=run))
+    for ids, mask in zip(output["response_ids"], output["loss_masks"], strict=True):
+        facts = ids.row.facts
+        assert facts.trained_mask.tolist() == trained
+        seed, start, stop = facts.segments[0]
+        authors = run.rules.default.replay(answer, seed).tolist()
+        assert (start, stop) == (0, len(answer))
+        assert mask == [int(bit) for bit in authors] + [0] * (len(ids) - len(answer))
 
 
 @pytest.mark.parametrize("extension", [TandemGenerator, TandemTrainer])
