@@ -82,6 +82,11 @@ def library_versions() -> dict[str, str | None]:
     return {name: installed_version(name) for name in ("vllm", "torch", "transformers")}
 
 
+def trainer_versions() -> dict[str, str | None]:
+    """The versions of the trainers that this process has imported, for notes of a run."""
+    return {name: running_version(name) for name in _TRAINERS if name in sys.modules}
+
+
 def running_version(name: str) -> str | None:
     """The version of an imported module, which may be a checkout, otherwise the installed one."""
     return getattr(sys.modules.get(name), "__version__", None) or installed_version(name)

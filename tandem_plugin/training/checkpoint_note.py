@@ -19,7 +19,7 @@ from tandem_plugin.errors import ConfigError
 from tandem_plugin.files import parse_json, read_file, write_file
 from tandem_plugin.files.checkpoints import mark_of
 from tandem_plugin.files.trainers import trainers
-from tandem_plugin.patching.versions import library_versions
+from tandem_plugin.patching.versions import library_versions, trainer_versions
 from tandem_plugin.schedules import lets_junior_write
 
 NOTE = "tandem.json"
@@ -49,7 +49,7 @@ class CheckpointNote:
     :func:`~tandem_plugin.files.checkpoints.mark_of`. None for a model that was not on the machine
     of the trainer's driver."""
     libraries: Mapping[str, str | None]
-    """The versions of vLLM, torch and transformers."""
+    """The versions of vLLM, torch, transformers and the trainer."""
 
     @classmethod
     def of_run(
@@ -73,7 +73,7 @@ class CheckpointNote:
             __version__,
             models[1],
             {name: marks[model] for name, model in zip(_MODELS, models, strict=True)},
-            library_versions(),
+            library_versions() | trainer_versions(),
         )
 
     @classmethod

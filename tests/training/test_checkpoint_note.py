@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,6 +220,26 @@ def test_other_libraries_are_named(
     assert 'vllm="0.32.0" (was "0.29.0")' in line
     assert "torch" not in line  # the same
     assert "transformers" not in line  # unknown before
+
+
+@pytest.mark.parametrize("trainer", ["verl", "openrlhf", "trl", "skyrl"])
+def test_another_version_of_the_trainer_is_named(
+    tmp_path: Path,
+    base: str,
+    trainer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of the one that runs; others may be installed beside it."""
+    for name in ("verl", "openrlhf", "trl", "skyrl"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, trainer, SimpleNamespace(__version__="1.2"))
+    note(base).write(tmp_path)
+    note(base).check_resumed(tmp_path)
+    assert "with changes" not in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, trainer, SimpleNamespace(__version__="1.3"))
+    note(base).check_resumed(tmp_path)
+    assert f'with changes: {trainer}="1.3" (was "1.2")\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"start": 1}', '{"a": 1, "a": 2}'])
