@@ -136,6 +136,11 @@ def _graded(reward: Any) -> dict[str, float]:
     return {name: float(value) for name, value in flags.items() if value is not None}
 
 
+def _plain(value: Any) -> Any:
+    """An array's or a NumPy number's content; the text of any other object, as golds may be."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
 def write_step(
     folder: str | Path, step: int, responses: Iterable[tuple[Row, Mapping[str, Any]]]
 ) -> None:
@@ -145,7 +150,7 @@ def write_step(
     ``gts``, ``score``). Raises :class:`OutputError` if the file cannot be written.
     """
     lines = (
-        json.dumps({**columns, "step": step, **row.dump()}, default=str)  # golds may be any objects
+        json.dumps({**columns, "step": step, **row.dump()}, default=_plain)
         for row, columns in responses
     )
     write_file(Path(folder) / f"{step}.jsonl", "".join(line + "\n" for line in lines))

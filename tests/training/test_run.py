@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +98,26 @@ def test_update_that_left_the_imitation_term_out_stops() -> None:
     for metrics in ({"actor/loss": 0.0}, {IMITATION_METRIC: 0.0}):
         with refused("imitation-term-missing", lambda_jun=0.1):
             run.check_imitation(metrics, "actor/")
+
+
+@pytest.mark.parametrize(
+    ("gold", "dumped"),
+    [
+        (np.array(["1", "2"]), ["1", "2"]),
+        (np.array([0.5]), [0.5]),
+        (np.int64(3), 3),
+        ({"a": (1, np.float32(2))}, {"a": [1, 2.0]}),
+        (Decimal("1.50"), "1.50"),
+        (None, None),
+    ],
+)
+def test_dumped_golds_are_those_of_the_data_set_whatever_holds_them(
+    tmp_path: Path, gold: Any, dumped: Any
+) -> None:
+    """As from a table: an array of acceptable answers stays several."""
+    row = Row("Row 0", "a prompt", np.arange(2), np.ones(2, dtype=bool))
+    started(rollouts=str(tmp_path)).write_rows(4, [(row, {"gts": gold})])
+    assert json.loads((tmp_path / "4.jsonl").read_text())["gts"] == dumped
 
 
 def test_engines_of_a_run_that_neither_drafts_nor_measures_are_not_asked() -> None:
