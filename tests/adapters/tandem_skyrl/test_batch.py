@@ -549,6 +549,23 @@ def test_engines_prove_once_and_are_measured(made: Any, monkeypatch: pytest.Monk
     assert proven == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("is_asynchronous", [False, True])
+def test_what_engines_counted_in_an_evaluation_is_left_out(
+    made: Any, is_asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless engines generate for training meanwhile: they count both together."""
+    cfg = made_cfg()
+    cfg.trainer.fully_async.enabled = is_asynchronous
+    run = made(cfg)
+    _, batch = admitted(run)
+    counts = [{"tandem/a": 1.0, "tandem/b": 1.0}, {"tandem/a": 2.0}]
+    monkeypatch.setattr(run, "engine_metrics", lambda counters: counts.pop(0))
+    run.forget_validation()
+    assert run.check_batch(batch) == (
+        {"tandem/a": 1.0, "tandem/b": 1.0} if is_asynchronous else {"tandem/a": 2.0}
+    )
+
+
 class Plain:
     """As SkyRL's trainer, without models."""
 

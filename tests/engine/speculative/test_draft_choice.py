@@ -135,7 +135,9 @@ def test_sizes_are_timed_until_none_fits() -> None:
     }
     assert asked[-1] == (16, 8)
     assert list(timed(lambda size, drafts: 0.1, 10)) == [1, 2, 4, 8, 10]
-    assert list(timed(lambda size, drafts: 0.1, 8)) == [1, 2, 4, 8]
+    asked.clear()
+    assert list(timed(timer, 8)) == [1, 2, 4, 8]
+    assert len(asked) == 4 * 4  # none of them twice
 
 
 def test_the_choice_is_made_without_torch() -> None:
