@@ -10,11 +10,13 @@ from tandem_plugin.boundaries.resolvers import word_boundaries
 from tandem_plugin.boundaries.vocabulary import Vocabulary
 
 _WORD_START = regex.compile(
-    r"(?V1)(?w)\b[[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{lb=SA}]--\p{M}]"
+    r"(?V1)(?w)\b[[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{lb=SA}]"
+    r"--[\p{M}\p{GCB=Extend}\p{GCB=SpacingMark}]]"
 )
 """Where Unicode's Annex 29 begins a word, at a letter of a script without spaces between words:
 Chinese, Japanese, Yi, and those that Unicode's line breaking leaves to dictionaries (lb=SA: Thai,
-Lao, Khmer, Myanmar and others). A combining mark never begins one."""
+Lao, Khmer, Myanmar and others). A combining mark never begins one, nor does a letter that Unicode
+joins to the character before it, such as Thai's sara am."""
 
 
 def word_any_boundaries(vocabulary: Vocabulary) -> NDArray[np.bool_]:

@@ -11,9 +11,16 @@ from small_tokenizers import ORACLES
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary, resolve_boundaries
 
+_PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
+    byte: chr(256 + place) for place, byte in enumerate(_OTHERS)
+}
+"""How vocabularies of GPT-2's kind write each byte."""
+
 RealTokenizer = Callable[[str], Path]
 FILES = {
-    "qwen/vocab.json": (53_021, 82_974),
+    "qwen/vocab.json": (53_021, 82_973),
     "gpt2/encoder.json": (33_135, 33_247),
     "t5/tokenizer.json": (21_987, 21_987),
 }
@@ -74,6 +81,21 @@ def test_no_author_draws_within_a_character() -> None:
                                             table[7], True]  # fmt: skip
     assert texts[1].startswith(b" \xe6")
     assert resolve_boundaries("word", vocabulary).table[1]
+
+
+def test_no_word_begins_with_a_letter_that_belongs_to_the_character_before_it() -> None:
+    """Thai and Lao sara am: letters by category, which Unicode joins to a consonant."""
+    begins = {
+        "\u0e33": False,
+        "\u0eb3": False,
+        "\uff9e": False,  # the half-width voiced sound mark
+        "\u0e19\u0e33": True,
+        "\u0e32": True,
+        "\uff76\uff9e": True,
+    }
+    pieces = ["".join(_LETTERS[byte] for byte in text.encode()) for text in begins]
+    table = resolve_boundaries("word-any", Vocabulary(("Ġa", *pieces), "a test")).table
+    assert table[1:].tolist() == list(begins.values())
 
 
 def test_schedules_take_the_resolver_by_name() -> None:

@@ -56,6 +56,8 @@ _UNSPACED = (
 def _is_unspaced(character: str) -> bool:
     if unicodedata.category(character) not in ("Lo", "Lm", "So"):
         return False
+    if unicodedata.name(character, "").endswith((" SARA AM", "VOWEL SIGN AM")):
+        return False  # part of the character before it
     is_square = "\u3300" <= character <= "\u3357"  # SQUARE APAATO to SQUARE WATTO: Katakana
     return is_square or unicodedata.name(character, "").startswith(_UNSPACED)
 
