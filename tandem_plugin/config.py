@@ -287,12 +287,13 @@ class TandemConfig(BaseModel):
     def answerer(self, name: str | None) -> Literal["senior", "team", "junior"]:
         """Who is to answer a validation prompt; name: the one that the prompt itself names.
 
-        Raises :class:`ConfigError` if several are to answer and the prompt does not say who.
+        Raises :class:`ConfigError` if several are to answer and the prompt does not say who, or
+        names none of them.
         """
         answerer = name or self.validation
-        if answerer in ("both", "all"):
+        if answerer not in ("senior", "team", "junior"):
             raise ConfigError("validation-answerer-unknown", validation=answerer)
-        return answerer if answerer in ("team", "junior") else "senior"  # type: ignore[return-value]
+        return answerer  # type: ignore[return-value]
 
     @property
     def takes_training_step(self) -> bool:

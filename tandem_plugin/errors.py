@@ -150,12 +150,12 @@ _REASONS = (
 )
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """`` Did you mean 'cap'?`` of the known name that is most like a wrong one; empty if none is.
+def did_you_mean(name: object, valid_names: Iterable[str]) -> str:
+    """`` Did you mean 'cap'?`` of the valid name that is most like a wrong one; empty if none is.
 
     Upper and lower case, hyphens and underscores count as the same.
     """
-    names = {_spelled(name): name for name in reversed(list(known))}
+    names = {_spelled(name): name for name in reversed(list(valid_names))}
     near = get_close_matches(_spelled(str(name)), names, n=1)
     return f" Did you mean {names[near[0]]!r}?" if near else ""
 
@@ -194,9 +194,9 @@ _ENDED = re.compile(r"\w[.?!]$")
 
 
 def _filled(template: str, fields: Mapping[str, object]) -> str:
-    """A template with its values, one of which may end its sentence itself: no full stop follows.
+    """A template with its values; no full stop follows a value that already ends its sentence.
 
-    Reasons of other libraries do so, or not.
+    Reasons from other libraries sometimes do.
     """
     formatter, text = _Formatter(), ""
     for literal, name, spec, conversion in formatter.parse(template):

@@ -76,14 +76,14 @@ class ShownProgress(Progress):
 
 
 @contextmanager
-def waiting(what: str, console: Console | None = None, bar: bool = False) -> Iterator[None]:
+def waiting(task: str, console: Console | None = None, bar: bool = False) -> Iterator[None]:
     """While work of unknown length is running: a line now and then in a log.
 
     bar: whether to show on a terminal that it runs, for code that draws nothing itself.
     """
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with ShownProgress(*columns, console=console, bar=bar) as progress:
-        progress.add_task(what, total=None)
+        progress.add_task(task, total=None)
         yield
 
 

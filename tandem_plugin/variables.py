@@ -24,11 +24,11 @@ def check_variables(environ: Mapping[str, str] = os.environ) -> None:
     Other programs may have variables that begin so.
     """
     for name in environ:
-        if name not in VARIABLES and (meant := _meant(name)):
-            raise ConfigError("variable-misspelt", name=name, meant=meant)
+        if name not in VARIABLES and (suggestion := _suggestion(name)):
+            raise ConfigError("variable-misspelt", name=name, meant=suggestion)
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     """A question for the variable that a name with nearly the word tandem is most like."""
     if name.upper().startswith(PREFIX):
         return did_you_mean(name[len(PREFIX) :], _OURS).replace("'", f"'{PREFIX}", 1)

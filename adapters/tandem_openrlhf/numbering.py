@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tandem_plugin.errors import EngineError
 from tandem_plugin.rules import TandemRules
@@ -14,13 +14,13 @@ from tandem_plugin.training.validation import Answerer
 
 @dataclass(slots=True)
 class KeyedLabel:
-    """A prompt's label on its way to the engine, with the prompt's phase and number."""
+    """A prompt's label on its way to the engine, with the prompt's number."""
 
     label: Any
-    phase: Literal["training", "validation"]
     prompt: int
     step: int = 0
-    answerer: Answerer = "team"
+    answerer: Answerer | None = None
+    """Of a validation prompt; None in training."""
     samples: int = 0
     """The number of responses begun for the prompt."""
 
@@ -32,32 +32,26 @@ class KeyedLabel:
         raise EngineError("label-without-tandem", label=label)
 
     def trajectory(self, rules: TandemRules) -> Trajectory:
-        """The trajectory of one more response; rules: of its engine."""
+        """The trajectory of the next response; rules: of its engine."""
         sample, self.samples = self.samples, self.samples + 1
-        validates = self.phase == "validation"
-        return Trajectory.at(
-            rules,
-            *(self.prompt, sample),
-            step=self.step,
-            validates=validates,
-            answerer=self.answerer,
-        )
+        place = (self.prompt, sample)
+        return Trajectory.at(rules, *place, step=self.step, answerer=self.answerer)
 
 
 @dataclass(slots=True)
 class Numbering:
-    """Numbers the prompts of one phase in the data loader's order."""
+    """Numbers the prompts of training, or of a validation, in the data loader's order."""
 
-    phase: Literal["training", "validation"] = "training"
     next_prompt: int | None = None
     """Number of prompts drawn; None until the trainer reports where its checkpoint ended."""
     step: int = 1
     """The trainer's step of the next batch, as numbered in its log."""
-    answerer: Answerer = "team"
+    answerer: Answerer | None = None
+    """Of a validation's prompts; None in training."""
 
     def validating(self, answerer: Answerer) -> Numbering:
         """Numbers of a validation after the last step, with prompts from 0."""
-        return Numbering("validation", 0, self.step - 1, answerer)
+        return Numbering(0, self.step - 1, answerer)
 
     def keyed(self, labels: Sequence[Any]) -> list[KeyedLabel]:
         """The encoded labels of the next prompts.
@@ -68,6 +62,6 @@ class Numbering:
             raise EngineError("trainer-resume-unknown")
         self.next_prompt = first + len(labels)
         return [
-            KeyedLabel(label, self.phase, prompt, self.step, self.answerer)
+            KeyedLabel(label, prompt, self.step, self.answerer)
             for prompt, label in enumerate(labels, first)
         ]

@@ -158,14 +158,13 @@ class SkyRLRun(TandemRun):
             where = (step, number)
             if self._is_asynchronous:
                 where = ("epoch", int(getattr(self.trainer, "epoch")))  # noqa: B009
-        answered_by: Any = {"validates": not trains, "answerer": answerer or "team"}
         return Generation(
             f"generation {number} of step {step}",
             answerer,
             ids,
             {
                 key_of(trajectory_id): Trajectory.at(
-                    self.rules, *where, *key_of(trajectory_id), step=step, **answered_by
+                    self.rules, *where, *key_of(trajectory_id), step=step, answerer=answerer
                 )
                 for trajectory_id in ids
             },

@@ -148,7 +148,7 @@ def leave_out_added_end(output: Any, calls: Sequence[Call], end: int) -> None:
     """Do not train the end of sequence that SkyRL adds to turns of one message.
 
     After a stop string no model wrote it. output: SkyRL's of one agent loop. calls: all that
-    returned, of which the loop may have kept some. end: the tokenizer's end of sequence.
+    returned; the loop may have kept only some. end: the tokenizer's end of sequence.
     """
     if not output.response_ids or output.response_ids[-1] != end:
         return

@@ -28,10 +28,10 @@ Ids = Sequence[int]
 class Batch:
     """The prompts of one generation; its rows are counted over all processes."""
 
-    validates: bool
     step: int
     """The step as numbered in TRL's log; in training, the step that is generated for."""
-    answerer: Answerer
+    answerer: Answerer | None
+    """Of validation prompts; None in training."""
     group_size: int
     first: int
     """The first row of this process."""
@@ -78,24 +78,17 @@ class TRLRun(TandemRun):
         trains = trainer.model.training
         step = trainer.state.global_step + trains
         phase = "training" if trains else "validation"
-        answerer: Answerer = "team" if trains else self._pass.answerer
+        answerer = None if trains else self._pass.answerer
         generation = self._generations[phase, step]
         self._generations[phase, step] += 1
         first = trainer.accelerator.process_index * prompts
         return Batch(
-            not trains,
             step,
             answerer,
             trainer.num_generations if trains else trainer.num_generations_eval,
             first,
             [
-                Trajectory.at(
-                    self.rules,
-                    *(step, generation, row),
-                    step=step,
-                    validates=not trains,
-                    answerer=answerer,
-                )
+                Trajectory.at(self.rules, step, generation, row, step=step, answerer=answerer)
                 for row in range(first, first + prompts)
             ],
         )
@@ -111,7 +104,7 @@ class TRLRun(TandemRun):
             list(zip(prompt_ids, rows_here, strict=True))
         )
         rows = [row for _, row in responses]
-        if batch.validates:
+        if batch.answerer is not None:
             self.check_validation(rows, batch.answerer)
             self.engine_metrics(self._of_engines)  # these counts do not belong to the next step
             return
@@ -168,12 +161,12 @@ class TRLRun(TandemRun):
         return self._pass.add(accuracy, len(problems), step)
 
     def _evaluate_others(self, logs: Mapping[str, float]) -> None:
-        """Evaluate the same set again by each other who answers; logs: of the first."""
+        """Evaluate the same set again by the others who answer; logs: of the first evaluation."""
         from accelerate.utils import gather_object
 
         trainer = self._trainer
-        _, *others = self.validations.passes(self.config.validation)
-        answerers = gather_object([[validation.answerer for validation in others]])[0]
+        _, *further = self.validations.passes(self.config.validation)
+        answerers = gather_object([[validation.answerer for validation in further]])[0]
         ending = "_runtime"
         prefix = next((name.removesuffix(ending) for name in logs if name.endswith(ending)), "eval")
         for answerer in answerers:  # those of the process that writes the file

@@ -36,7 +36,7 @@ def check_runner(config: DictConfig, runner: object, supported: object) -> None:
     """Raise :class:`ConfigError` unless verl is about to start its trainer V1 for a tandem run.
 
     config: verl's whole configuration, prepared here if no main of verl's has validated it.
-    runner: the class of the Ray actor that will train. supported: that of ``main_ppo``.
+    runner: the class of the Ray actor that will train. supported: the class that ``main_ppo`` uses.
     """
     if runner is not supported:
         kind = getattr(getattr(runner, "__ray_metadata__", None), "modified_class", type(runner))

@@ -1,7 +1,7 @@
 """Adapters (LoRA) with which verl's engine would not have the actor's weights.
 
-verl sends an adapter's matrices and its configuration, of which vLLM reads the rank and the scaling
-alone; or it merges the adapter by PEFT (``model.lora.merge=True``), and sends the layers of LoRA.
+verl sends an adapter's matrices and its configuration, where vLLM reads only the rank and the
+scaling; or it merges the adapter by PEFT (``model.lora.merge=True``), and sends the layers of LoRA.
 The options were measured by ``tests/adapters/tandem_verl/test_lora.py`` (verl 0.9.1, PEFT 0.21).
 """
 

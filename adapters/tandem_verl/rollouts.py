@@ -14,7 +14,6 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
 from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.rows import Row
-from tandem_plugin.training.validation import Answerer
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
 if TYPE_CHECKING:
@@ -86,12 +85,12 @@ def make_trajectory(
     answers it although it should.
     """
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
-    answerer: Answerer = rules.config.answerer(sample.get(ANSWERER)) if validate else "team"
+    answerer = rules.config.answerer(sample.get(ANSWERER)) if validate else None
     if ROW not in sample:
         raise AuthorshipError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
     place = (step, "row", row, session)
-    return Trajectory.at(rules, *place, step=step, validates=validate, answerer=answerer)
+    return Trajectory.at(rules, *place, step=step, answerer=answerer)
 
 
 class WorkerInTandem(Mixin):

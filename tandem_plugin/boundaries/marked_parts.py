@@ -1,7 +1,7 @@
 """Marked parts of a text, with limits: the automaton of handoffs that a text decides.
 
-A step of such a schedule is a dozen operations, two of which read a table. So what it costs an
-engine and a replay is close to what the word schedule costs them.
+A step of such a schedule is a dozen operations; two of them read a table. So its cost in an engine
+and in a replay is close to the word schedule's.
 """
 
 from __future__ import annotations

@@ -244,8 +244,8 @@ def _as_checkpoint(senior: Any, vllm_config: Any) -> dict[str, Any]:
     """The overrides in the configuration of a junior with the senior's own checkpoint.
 
     Its architecture has its plain name. If the senior starts from dummies, the engine's
-    quantisation is that of weights to be synced. The junior is loaded from the checkpoint and keeps
-    its quantisation.
+    quantisation describes the weights to be synced. The junior is loaded from the checkpoint and
+    keeps its quantisation.
     """
     overrides = senior.hf_overrides
     plain = {"architectures": [without_prefix(name) for name in senior.hf_config.architectures]}

@@ -226,7 +226,7 @@ class Expressions(ABC):
                 return base
 
     def _raised(self, base: Node, power: Node) -> Node:
-        """A power; the inverse of a product of matrices is that of its factors, reversed."""
+        """A power; the inverse of a product of matrices is its factors' inverses, reversed."""
         factors = _factors_of(base)
         if len(factors) < 2 or power not in INVERSE or not all(map(_is_capital, factors)):
             return self._made("pow", base, power)

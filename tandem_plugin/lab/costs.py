@@ -34,7 +34,7 @@ where the senior alone is no longer bound by its card."""
 
 ERROR = 0.07
 """The largest error of a speed, relative to what one H100 and one H200 measured at short lengths;
-but for drafts at 128 requests, of which 1.6 times the measured speed is computed."""
+but drafts at 128 requests are computed as 1.6 times as fast as measured."""
 
 
 def _by_data_sheet(memory: float, terabytes: float, teraflops: float) -> Card:

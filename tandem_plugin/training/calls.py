@@ -169,17 +169,16 @@ class Trajectory:
         rules: TandemRules,
         *numbers: int | str,
         step: int,
-        validates: bool = False,
-        answerer: Answerer = "team",
+        answerer: Answerer | None = None,
     ) -> Trajectory:
         """The response at a :class:`Place` of a run with these rules.
 
-        step: the trainer's, which a schedule may depend on. validates: whether the response is
-        for a validation. answerer: the team, but in validations.
+        step: the trainer's, which a schedule may depend on. answerer: of a validation prompt; None
+        in training, where it is the team.
         """
-        place = Place("validation" if validates else "training", numbers)
+        place = Place("training" if answerer is None else "validation", numbers)
         return cls(
-            rule_of(rules, answerer, step),
+            rule_of(rules, answerer or "team", step),
             partial(place.seed, rules.config.seed),
             rules.config.junior,
         )

@@ -39,7 +39,7 @@ def check_rows(rows: Sequence[Row], rules: TandemRules) -> None:
 class RowChecks:
     """Checks of a run whose rows come singly: each as :func:`check_rows` does.
 
-    The share of tokens of unknown author is that of a batch: of the rows of one update, when the
+    The share of tokens of unknown author is a batch's: of the rows of one update, when the
     last of them has come and before that update.
     """
 
@@ -141,7 +141,7 @@ def _replay_each(calls: Sequence[tuple[Rule, TokenIds, int]]) -> list[NDArray[np
 def _checked_facts(row: Row, rules: TandemRules, rule: Rule | None = None) -> ResponseAuthorship:
     """The facts of a row with a junior; raise unless they match its response and the run.
 
-    rule: None for that of the step that the row records.
+    rule: None for the rule of the step that the row records.
     """
     facts, length = row.facts, len(row.response_ids)
     if facts is None:

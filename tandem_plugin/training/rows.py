@@ -29,7 +29,7 @@ class Row:
     """
 
     COLUMNS: ClassVar[frozenset[str]] = frozenset({AUTHORSHIP, _ERROR})
-    """What tandem sends with a response, of which :meth:`received` makes a row."""
+    """What tandem sends with a response; :meth:`received` makes a row of it."""
 
     name: str
     """Its name in error messages."""

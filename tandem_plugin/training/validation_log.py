@@ -57,7 +57,7 @@ class Pass:
         return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     def add(self, accuracy: float | None, problems: int, step: int) -> dict[str, float]:
-        """The metrics of this pass beside others, as :meth:`ValidationLog.add`."""
+        """The metrics of this pass; raises and warns like :meth:`ValidationLog.add`."""
         return self._log.add(self.answerer, accuracy, problems, step)
 
     def folder(self, folder: str) -> str:

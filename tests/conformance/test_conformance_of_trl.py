@@ -73,7 +73,7 @@ def row_of(rollout: Rollout) -> Row:
             answered(generate, {}, [sent])
         more = [*turn.tokens, *turn.feedback]
         sent = sent + more
-    batch = Batch("training", 1, True, 8, 0, [trajectory])
+    batch = Batch(1, None, 8, 0, [trajectory])
     response, generated = rollout.response[:LONGEST], rollout.generated[:LONGEST]
     (narrowed,) = batch.narrow([Response(rollout.prompt, response, generated)])
     return batch.row(0, narrowed)

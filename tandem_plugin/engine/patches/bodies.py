@@ -126,7 +126,7 @@ class CheckedBodies:
 
 
 def _names(query: bytes) -> list[str]:
-    """The names of an address's parameters, of which no endpoint of text has any."""
+    """The names of an address's query parameters; the text endpoints define none."""
     return [part.partition("=")[0] for part in query.decode("latin-1").split("&")]
 
 

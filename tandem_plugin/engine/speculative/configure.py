@@ -97,8 +97,8 @@ def table_of_setting(
 ) -> list[tuple[int, int, int]] | None:
     """vLLM's table for the setting; None without one. requests: ``max_num_seqs``, if it is set.
 
-    That of ``auto`` holds until the engine has started, and has every number it may choose. vLLM
-    captures graphs for each of them, up to the largest size that has it.
+    The table of ``auto`` holds until the engine has started, and has every number it may choose.
+    vLLM captures graphs for each of them, up to the largest size that has it.
     """
     if drafts == AUTO:
         first = max(1, (requests or _USUAL_REQUESTS) - len(CANDIDATES) + 1)

@@ -2,7 +2,7 @@
 
 Computed from the configuration. Permanent: the logits that drafts were sampled from and the
 junior's hidden states there. Temporary, within a round: the logits of every row that it verifies
-and the intermediate results. vLLM's profiling sees the permanent part, and of the temporary one
+and the intermediate results. vLLM's profiling sees the lasting part, and of the temporary one
 only the logits of one row per request.
 """
 
@@ -30,8 +30,8 @@ _GIB = 2**30
 class DraftMemory:
     """Bytes on each device."""
 
-    kept: int
-    """Permanently, while the engine runs."""
+    lasting: int
+    """Held while the engine runs."""
     a_round: int
     """The peak within a round, its logits included."""
     logits: int
@@ -42,8 +42,8 @@ class DraftMemory:
     def describe(self) -> str:
         """The required memory, for an error message."""
         return (
-            f"mode='speculative' with {self.settings} needs {self.kept / _GIB:.2f} GiB for drafts "
-            f"and {self.a_round / _GIB:.2f} GiB for a round, beside weights and KV cache"
+            f"mode='speculative' with {self.settings} needs {self.lasting / _GIB:.2f} GiB for "
+            f"drafts and {self.a_round / _GIB:.2f} GiB for a round, next to weights and KV cache"
         )
 
 
@@ -51,7 +51,7 @@ def draft_memory(vllm_config: VllmConfig) -> DraftMemory:
     """Upper bounds for a finished configuration, from the shapes of the largest batch.
 
     With S requests, k drafts, V token ids and H the junior's hidden size, ``S k V + (S + 1) k H``
-    values are permanent, including one row for padding. A round verifies n = S (k + 1) rows, at
+    values are lasting, including one row for padding. A round verifies n = S (k + 1) rows, at
     most the tokens of a batch: n V logits; per chunk, two float32 copies of its values, before and
     after the requests' parameters and rejection; and both distributions of one row per request.
     Drafting works on S rows.
@@ -69,7 +69,7 @@ def draft_memory(vllm_config: VllmConfig) -> DraftMemory:
     # Masks: a float32 copy, the mask, and the result.
     masked = requests * (2 * head + _FLOAT32 + 1)
     return DraftMemory(
-        kept=drafts * (requests * vocabulary * head + (requests + 1) * hidden),
+        lasting=drafts * (requests * vocabulary * head + (requests + 1) * hidden),
         a_round=vocabulary * max(rows * head + max(checked, with_logprobs), masked),
         logits=requests * vocabulary * head,
         settings=f"max_num_seqs={requests}, drafts={drafts} and {vocabulary:,} token ids",

@@ -216,7 +216,7 @@ _TAKEN = (
 
 def tandem_settings(
     ctx: typer.Context,
-    given: Sequence[str],
+    arguments: Sequence[str],
     schedules: Sequence[str],
     taken: Sequence[str] = _TAKEN,
 ) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def tandem_settings(
     """
     if os.environ.get("TANDEM_CONFIG", "").strip():
         raise ConfigError("variable-without-effect")
-    settings = assignments("--set", given)
+    settings = assignments("--set", arguments)
     options = {str(option.name): option.opts[0] for option in ctx.command.params}
     for schedule in schedules:
         names = [*parameter_names(schedule), *taken]

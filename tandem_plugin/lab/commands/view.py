@@ -83,7 +83,7 @@ def view(
     if table and follow:
         raise ConfigError("view-table-follows")
     place = out or _page_of(rollouts, ".table.json" if table else ".html")
-    page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), others=other_runs)
+    page = RolloutsPage(first, place, tokenizer, int(megabytes * 1e6), further=other_runs)
     result = _follow(page) if follow else page.write_table() if table else page.write()
     if json:
         print_json(result)
@@ -117,7 +117,7 @@ def _follow(page: RolloutsPage) -> dict[str, Any]:
 
 
 def _page_of(runs: Sequence[Path], ending: str) -> Path:
-    """The page of a run is next to it; that of several, in the folder that they have in common."""
+    """The page of a run is next to it; a page of several is in the folder that they share."""
     if len(runs) > 1:
         from tandem_plugin.lab.viewer.live import run_names
 

@@ -152,13 +152,13 @@ class Layout:
 
 
 def _check_whole(
-    record: Mapping[str, Any], field: str, others: Sequence[str], has_images: bool
+    record: Mapping[str, Any], field: str, later_fields: Sequence[str], has_images: bool
 ) -> None:
     """Raise :class:`LayoutError` for a second problem, or a field that may belong to the first.
 
     has_images: whether the record's images are read from ``IMAGE_FIELDS``.
     """
-    for name in others:
+    for name in later_fields:
         if _plain(record[field]) != _plain(record[name]):
             raise LayoutError(f"Its {field} and its {name} differ.")
     for name, value in record.items():

@@ -124,7 +124,7 @@ def _in_part(part: Mapping[str, Any]) -> Any:
 def _placed(
     turns: list[Message], column: Any, in_chat: Sequence[Any], folder: Path | None
 ) -> tuple[Picture, ...]:
-    """The pictures of a row, of which each has a place in the turns.
+    """The pictures of a row; each has a place in the turns.
 
     Without any place they stand before the first user turn, as TRL puts them.
     """

@@ -265,13 +265,13 @@ def place(path: str, base: Path) -> Path:
     return Path(os.path.abspath(base / os.path.expanduser(path)))
 
 
-def model_of(model: str, what: str, base: Path) -> str:
+def model_of(model: str, role: str, base: Path) -> str:
     """A model's folder, absolute, or its name on the Hub; raises as :func:`check_model` does."""
     folder, owner = place(model, base), model.partition("/")[0]
     is_inside = "/" in model and place(owner, base).is_dir()  # so it is no owner on the Hub
     is_path = model.startswith(("/", ".", "~")) or folder.is_dir() or is_inside
     name = str(folder) if is_path else model
-    check_model(name, what)
+    check_model(name, role)
     return name
 
 

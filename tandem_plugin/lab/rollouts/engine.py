@@ -96,10 +96,10 @@ def _seeing(llm: Any, model: str, arguments: Mapping[str, Any]) -> Any:
     return llm
 
 
-def _check_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+def _check_arguments(arguments: Mapping[str, Any], names: Collection[str]) -> None:
     """Raise :class:`EngineError` for an argument that this version of vLLM lacks."""
-    for name in sorted(arguments.keys() - known):
-        suggestion = did_you_mean(name, known)
+    for name in sorted(arguments.keys() - names):
+        suggestion = did_you_mean(name, names)
         raise EngineError("vllm-argument-unknown", name=name, meant=suggestion)
 
 

@@ -32,7 +32,7 @@ Seeds: TypeAlias = tuple[int, int]
 
 
 class Place(NamedTuple):
-    """Which response: of which file, to which of its problems, and which of the samples."""
+    """The place of a response: its file, its problem in the file, and its sample."""
 
     file: int
     problem: int

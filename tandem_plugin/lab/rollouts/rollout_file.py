@@ -226,8 +226,8 @@ def _placed_row(line: bytes) -> tuple[int, int, dict[str, Any]]:
 def rollout_files(path: Path) -> list[Path]:
     """The file itself, or those of a folder, without grades.
 
-    Of a folder of dumps its ``.jsonl`` files, 2 before 10; of one that has none, such as that of an
-    evaluation, the responses below it that have a note of what they were made with. The folder of
+    Of a folder of dumps its ``.jsonl`` files, 2 before 10; of a folder without any, such as an
+    evaluation's, the responses below it that have a note of what they were made with. The folder of
     a trainer's run stands for its ``rollouts``. Raises :class:`RolloutError` if there is none.
     """
     if os.path.isfile(path):
@@ -260,7 +260,7 @@ def file_step(path: Path) -> int | None:
 
 
 def find_tokenizer(rollouts: Path) -> str:
-    """The tokenizer of a file or folder of rollouts: that of its senior, or the one next to it.
+    """The tokenizer of a file or folder of rollouts: its senior's, or the one next to it.
 
     A step's dump is one of a folder, next to which the tokenizer lies. Raises
     :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without rollouts,

@@ -36,7 +36,7 @@ class RolloutsPage:
     """The page of a file or folder of rollouts, or of several runs side by side.
 
     page: where to write it. tokenizer: None for the recorded one, or the one next to the rollouts.
-    room: about how many bytes the page may have. others: the rollouts of further runs. Raises
+    room: about how many bytes the page may have. further: the rollouts of other runs. Raises
     :class:`OutputError` if the page would replace an input, or a file that is no page of this
     package, and :class:`RolloutError` if two of the runs are the same.
     """
@@ -48,11 +48,11 @@ class RolloutsPage:
         tokenizer: str | None,
         room: int,
         *,
-        others: Sequence[Path] = (),
+        further: Sequence[Path] = (),
     ) -> None:
         self.rollouts = rollouts
         self.page = page
-        self._runs = [rollouts, *others]
+        self._runs = [rollouts, *further]
         self._names = run_names(self._runs)
         self._given = tokenizer
         self._room = room

@@ -42,7 +42,7 @@ def sample(
         async def generate(self, *_: Any, **__: Any) -> Any:
             return SimpleNamespace(outputs=[SimpleNamespace(index=0, token_ids=response)])
 
-    trajectory = KeyedLabel("", "training", prompt, samples=number).trajectory(made.rules)
+    trajectory = KeyedLabel("", prompt, samples=number).trajectory(made.rules)
     shared = SharedCalls()
     shared.begin(trajectory)
     engine = RolloutActorInTandem(Engine(), trajectory, shared)

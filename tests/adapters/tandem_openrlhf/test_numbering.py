@@ -19,19 +19,18 @@ def test_prompts_are_numbered_across_dispatches_and_validations_by_the_step_that
         Numbering().keyed(["a"])
     numbering = Numbering(next_prompt=10, step=2)
     labels = [*numbering.keyed(["a", "b"]), *numbering.keyed(["c"])]
-    assert labels == [KeyedLabel(label, "training", 10 + i, 2) for i, label in enumerate("abc")]
+    assert labels == [KeyedLabel(label, 10 + i, 2) for i, label in enumerate("abc")]
     for answerer in ANSWERERS:
         validated = numbering.validating(answerer).keyed(["a", "b"])
         assert validated == [
-            KeyedLabel(label, "validation", i, step=1, answerer=answerer)
-            for i, label in enumerate("ab")
+            KeyedLabel(label, i, step=1, answerer=answerer) for i, label in enumerate("ab")
         ]
 
 
 def test_trajectory_of_a_label_has_its_seeds_and_the_rule_of_who_answers() -> None:
     seed = RULES.config.seed
     for answerer in ANSWERERS:
-        label = KeyedLabel("", "validation", 5, answerer=answerer)
+        label = KeyedLabel("", 5, answerer=answerer)
         for sample in range(2):
             made = KeyedLabel.checked(label).trajectory(RULES)
             assert made.seed_of_call(1) == derive_seed(seed, "validation", 5, sample, 1)

@@ -74,7 +74,7 @@ class SeeingEngine(Engine):
 
 def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
     def answer(engine: Any, images: bool, *pictures: Any) -> Any:
-        trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
+        trajectory = KeyedLabel("", 0).trajectory(RULES)
         shared = SharedCalls()
         shared.begin(trajectory)
         actor = RolloutActorInTandem(engine, trajectory, shared, images)
@@ -112,7 +112,7 @@ def test_response_with_tokens_of_an_image_needs_its_pixels(pixels: Any) -> None:
         executor._rules = RULES
         return asyncio.run(
             executor.execute(
-                label=KeyedLabel("", "training", 0),
+                label=KeyedLabel("", 0),
                 sampling_params=None,
                 hf_tokenizer=processor,
                 llm_engine=Engine({0: [4, 5]}),
@@ -138,7 +138,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
         ([dict(enumerate(samples))], sample_seed(first, kept)),
         ([{kept: samples[kept]}], sample_seed(first, kept)),  # as vLLM streams them
     ):
-        trajectory = KeyedLabel("", "training", 0).trajectory(RULES)
+        trajectory = KeyedLabel("", 0).trajectory(RULES)
         shared = SharedCalls()
         shared.begin(trajectory)
         engine = RolloutActorInTandem(Engine(*answers), trajectory, shared)
@@ -219,7 +219,7 @@ def test_reward_in_tandem_knows_the_response_that_decoding_hides() -> None:
     executor._rules = RULES
 
     async def batch(answerer: Answerer) -> Any:
-        label = KeyedLabel(["7", "#### 391"], "training", 0, answerer=answerer)
+        label = KeyedLabel(["7", "#### 391"], 0, answerer=answerer)
         answers = (answered(executor, label, answer) for answer in (6, 8, 6))
         return await asyncio.gather(*answers)
 
@@ -382,7 +382,7 @@ def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(
 ) -> None:
     """Told apart by the tokens, siblings of one prompt and several turns included."""
     engine = RandomEngine()
-    labels = [KeyedLabel("", "training", number) for number in range(6)] * 4
+    labels = [KeyedLabel("", number) for number in range(6)] * 4
     responses = asyncio.run(served(ServingAgent(server, renewed), engine, labels, turns=2))
     seeds = set()
     for response in responses:
@@ -400,7 +400,7 @@ def test_agent_that_keeps_its_first_engine_has_each_calls_own_authors(
 
 
 def test_equal_answers_of_such_an_agent_are_of_different_calls() -> None:
-    labels = [KeyedLabel("", "training", 0)] * 6
+    labels = [KeyedLabel("", 0)] * 6
     engine = RandomEngine(same=True)
     responses = asyncio.run(served(ServingAgent("thread"), engine, labels, turns=1))
     every = [ResponseAuthorship.from_wire(one[AUTHORSHIP]) for one in responses]
@@ -420,7 +420,7 @@ def test_server_that_is_a_task_of_the_first_prompt_keeps_no_calls_of_prompts_tha
         for number in range(12):
             task = asyncio.create_task(
                 executor.execute(
-                    label=KeyedLabel("", "training", number),
+                    label=KeyedLabel("", number),
                     prompt=[number, 1, 2],
                     sampling_params=None,
                     hf_tokenizer=None,
@@ -454,7 +454,7 @@ def test_equal_answers_of_prompts_that_await_their_calls_in_tasks_have_their_own
             own.engine = llm_engine
             return await ServingAgent.execute(own, llm_engine=llm_engine, **call)
 
-    labels = [KeyedLabel("", "training", 0)] * 6
+    labels = [KeyedLabel("", 0)] * 6
     responses = asyncio.run(served(Drafting("none"), RandomEngine(same=True), labels, turns=1))
     for sample, response in enumerate(responses):
         facts = ResponseAuthorship.from_wire(response[AUTHORSHIP])
@@ -466,7 +466,7 @@ def test_equal_answers_of_prompts_that_await_their_calls_in_tasks_have_their_own
 @pytest.mark.parametrize("alone", [0, 1])
 def test_server_in_the_task_of_a_prompt_of_another_rule_is_refused(alone: int) -> None:
     """A response of the senior alone that the junior took part in, and the reverse."""
-    labels = [KeyedLabel("", "training", number) for number in range(2)]
+    labels = [KeyedLabel("", number) for number in range(2)]
     labels[alone].answerer = "senior"
     codes = ("openrlhf-response-without-call", "openrlhf-agent-keeps-engine")
     with refused(codes[alone]):
@@ -474,13 +474,13 @@ def test_server_in_the_task_of_a_prompt_of_another_rule_is_refused(alone: int) -
 
 
 def test_senior_answers_alone_for_such_an_agent_too() -> None:
-    labels = [KeyedLabel("", "validation", number, answerer="senior") for number in range(5)]
+    labels = [KeyedLabel("", number, answerer="senior") for number in range(5)]
     responses = asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
     assert not any(AUTHORSHIP in one for one in responses)
 
 
 def test_call_of_such_an_agent_among_several_rules_is_refused() -> None:
-    labels = [KeyedLabel("", "training", 0), KeyedLabel("", "validation", 1, answerer="senior")] * 2
+    labels = [KeyedLabel("", 0), KeyedLabel("", 1, answerer="senior")] * 2
     with refused("openrlhf-agent-keeps-engine"):
         asyncio.run(served(ServingAgent("thread"), RandomEngine(), labels, turns=1))
 
@@ -502,7 +502,7 @@ def test_agent_that_changes_its_sampling_changes_no_siblings() -> None:
             executor = TandemExecutor(Changing("none"), RULES.config)
             executor._rules = RULES
             await executor.execute(
-                label=KeyedLabel("", "training", 0),
+                label=KeyedLabel("", 0),
                 prompt=[1],
                 sampling_params=params,
                 hf_tokenizer=None,
@@ -520,4 +520,4 @@ def test_response_that_no_call_wrote_is_refused() -> None:
             return {"observation_tokens": [1, 2, 3], "action_ranges": [(1, 3)]}
 
     with refused("openrlhf-response-without-call"):
-        asyncio.run(served(Inventing("none"), RandomEngine(), [KeyedLabel("", "training", 0)] * 2))
+        asyncio.run(served(Inventing("none"), RandomEngine(), [KeyedLabel("", 0)] * 2))

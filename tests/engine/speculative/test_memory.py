@@ -47,7 +47,9 @@ def test_a_round_holds_what_is_there_at_once(
     chunk = max(c.stop - c.start for c in row_chunks(rows, vocabulary))
     logits = rows * vocabulary * head.itemsize
     hidden = 2048 * 2  # of one row more, for padding
-    assert found.kept == drafts * (requests * vocabulary * head.itemsize + (requests + 1) * hidden)
+    assert found.lasting == drafts * (
+        requests * vocabulary * head.itemsize + (requests + 1) * hidden
+    )
     assert found.a_round >= logits + 2 * chunk * vocabulary * 4, "processed, and without rejected"
     assert found.a_round >= logits + 3 * chunk * vocabulary * head.itemsize, "logprobs"
     assert found.a_round >= requests * vocabulary * (head.itemsize + 4 + 1), "drafting"

@@ -107,7 +107,7 @@ def test_page_takes_in_the_validations_of_its_run(page: RolloutsPage):
 def test_page_of_two_runs_takes_in_each_step_of_both(tmp_path: Path, tokenizer_file: Path):
     runs = [tmp_path / name / "rollouts" for name in ("b", "a")]
     place = (runs[0], tmp_path / "both.html", str(tokenizer_file), 10**7)
-    page = RolloutsPage(*place, others=runs[1:])
+    page = RolloutsPage(*place, further=runs[1:])
     for step in range(1, 4):
         for run in runs if step > 1 else runs[1:]:
             run.parent.mkdir(exist_ok=True)
@@ -116,7 +116,7 @@ def test_page_of_two_runs_takes_in_each_step_of_both(tmp_path: Path, tokenizer_f
     live = shown(page.page)
     assert live["runs"] == ["b", "a"]
     place = (runs[0], tmp_path / "again.html", str(tokenizer_file), 10**7)
-    RolloutsPage(*place, others=runs[1:]).write()
+    RolloutsPage(*place, further=runs[1:]).write()
     once = shown(tmp_path / "again.html")
 
     def places(data: dict[str, Any]) -> list[Any]:
@@ -153,7 +153,7 @@ def test_runs_are_named_by_what_their_places_differ_in(runs: list[str], names: l
 def test_run_is_not_compared_with_itself(page: RolloutsPage, monkeypatch: Any):
     monkeypatch.chdir(page.rollouts.parent)
     with refused("view-run-twice"):
-        RolloutsPage(page.rollouts, page.page, None, 10**7, others=[Path("rollouts")])
+        RolloutsPage(page.rollouts, page.page, None, 10**7, further=[Path("rollouts")])
 
 
 def test_line_that_is_still_written_is_left_for_later(page: RolloutsPage):
