@@ -108,6 +108,7 @@ def test_request_carries_the_trainers_step() -> None:
         ("all", "junior", True),
         ("both", None, None),
         ("all", None, None),
+        ("senior", "teem", None),
     ],
 )
 def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
@@ -117,7 +118,7 @@ def test_validation_is_the_senior_alone_unless_the_team_is_asked_for(
     said = {} if says is None else {ANSWERER: says}
     if by_team is None:
         with refused("validation-answerer-unknown"):
-            begun(validate=True, made=made)
+            begun(validate=True, made=made, **said)
         return
     engine = Engine()
     output = played(begun(validate=True, made=made, **said), engine)
