@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 MARK = "TANDEM_RUN_MARK"
 """In the environment of all that a command starts: one mark for each command that began it."""
@@ -28,8 +29,19 @@ PATIENCE_S = 20.0
 
 _PR_SET_PDEATHSIG = 1
 
-_guards: list[subprocess.Popen[bytes]] = []
-"""Of this process, at most one: it ends what the process leaves."""
+
+class _Guard(NamedTuple):
+    """What ends the processes that a process leaves, and who that process is."""
+
+    program: subprocess.Popen[bytes]
+    guarded: int
+    """The process."""
+    main_thread: int | None
+    """The identifier of its main thread."""
+
+
+_guards: list[_Guard] = []
+"""Of this process, at most one."""
 
 
 def end_with_this_process() -> None:
@@ -37,20 +49,22 @@ def end_with_this_process() -> None:
     if _guards:
         return
     mark = secrets.token_hex(8)
-    _guards.append(started_guard(mark))
+    _guards.append(_Guard(started_guard(mark), os.getpid(), threading.main_thread().ident))
     os.environ.update(marked(os.environ, mark))
-    parent, main = os.getpid(), threading.main_thread().ident
-    os.register_at_fork(after_in_child=lambda: _begin_forked(parent, main))
+    os.register_at_fork(after_in_child=_begin_forked)
 
 
-def _begin_forked(parent: int, main: int | None) -> None:
-    """In a forked child: leave the guard to its parent, and end with the parent's main thread."""
+def _begin_forked() -> None:
+    """In a forked child: leave the guard to its parent, and end with the parent's main thread.
+
+    The guard says who the parent was: one that has been killed is no longer the parent.
+    """
     while _guards:
-        pipe = _guards.pop().stdin
-        assert pipe is not None
-        pipe.close()  # by which the guard sees the parent's end
-    if os.getppid() == parent and threading.get_ident() == main:
-        end_with_parent(parent)
+        program, parent, main_thread = _guards.pop()
+        assert program.stdin is not None
+        program.stdin.close()  # by which the guard sees the parent's end
+        if threading.get_ident() == main_thread:
+            end_with_parent(parent)
 
 
 def end_with_parent(parent: int) -> None:
@@ -117,4 +131,6 @@ def marked_processes(mark: str) -> list[int]:
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
+    end_marked(sys.argv[1], patience_s=float(sys.argv[2]))
+    time.sleep(1)  # what was beginning shows its mark only once its program runs
     end_marked(sys.argv[1], patience_s=float(sys.argv[2]))

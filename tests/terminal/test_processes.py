@@ -140,6 +140,32 @@ def test_killed_command_leaves_nothing_behind(command: str, place: Path) -> None
         (place / "pids").unlink()
 
 
+FORKS = """
+import os, time
+os.register_at_fork(after_in_child=lambda: time.sleep(2))  # a machine that is busy
+from tandem_plugin.terminal.processes import end_with_this_process
+end_with_this_process()
+if pid := os.fork():
+    print(pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_child_whose_parent_is_killed_before_it_has_begun_ends_too(tmp_path: Path) -> None:
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environ
+    ) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.kill()
+        try:
+            process.communicate(timeout=30)
+        finally:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=str)
 def test_followed_page_is_whole_and_nothing_was_started_for_it(
     number: signal.Signals, place: Path
