@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from tandem_plugin._draws import MAX_SEED
-from tandem_plugin.errors import ConfigError, did_you_mean, validation_reason
+from tandem_plugin.errors import ConfigError, validation_reason
+from tandem_plugin.files.checkpoints import is_checkpoint_of
 from tandem_plugin.plugins.contracts import reserve
 from tandem_plugin.plugins.selection import (
     built_in_parameters,
@@ -230,17 +231,25 @@ class TandemConfig(BaseModel):
                 raise ConfigError("setting-key-not-text", key=key, value=settings[key])
         return cls(**settings)
 
+    def is_own_junior(self, senior: str, revision: str | None = None) -> bool:
+        """Whether a senior's checkpoint is the junior's too.
+
+        senior: the engine's model, a name or a folder. revision: the senior's.
+        """
+        return self.junior is None or is_checkpoint_of(self.junior, senior, revision)
+
     def _check_parameters(self) -> None:
         allowed = parameter_names(self.schedule)
         for key, value in self.parameters.items():
             if key not in allowed:
                 names = [*allowed, *type(self).model_fields]
-                raise ConfigError(
+                raise ConfigError.misspelt(
                     "setting-unknown",
+                    key,
+                    names,
                     key=key,
                     value=value,
                     schedule=self.schedule,
-                    meant=did_you_mean(key, names),
                     known=", ".join(names),
                 )
 

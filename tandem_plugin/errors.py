@@ -45,6 +45,16 @@ class TandemError(Exception):
         super().__init__(text)
 
     @classmethod
+    def misspelt(
+        cls: type[_Error], code: str, given: object, valid: Iterable[str], /, **fields: object
+    ) -> _Error:
+        """The error for a name that nobody reads: it suggests the valid one most like it.
+
+        fields: of the code's sentences, which also contain ``{meant}``.
+        """
+        return cls(code, meant=did_you_mean(given, valid), **fields)
+
+    @classmethod
     def restored(
         cls: type[_Error], text: str, code: str | None, fields: Mapping[str, object]
     ) -> _Error:

@@ -230,7 +230,7 @@ def of_server(text: str) -> None:
 
 def of_verl(key: str) -> None:
     pytest.importorskip("verl")
-    from tandem_verl.settings import check_places
+    from tandem_verl.misplaced import check_places
 
     check_places({"actor_rollout_ref": {"rollout": {"engine_kwargs": {"vllm": {key: {"p": 1}}}}}})
 

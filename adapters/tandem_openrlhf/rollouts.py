@@ -16,7 +16,6 @@ from tandem_plugin.grading.rewards.openrlhf_response import Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
-from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.shared_calls import SharedCalls
 
 if TYPE_CHECKING:
@@ -58,9 +57,7 @@ class TandemExecutor(Delegate):
                 # One serves all samples of a prompt.
                 sampling_params=copy.deepcopy(sampling_params),
                 hf_tokenizer=hf_tokenizer,
-                llm_engine=RolloutActorInTandem(
-                    llm_engine, trajectory, self._shared, self._config.images
-                ),
+                llm_engine=RolloutActorInTandem(llm_engine, trajectory, self._shared),
                 **call,
             )
             check_pixels(response, hf_tokenizer)
@@ -80,25 +77,21 @@ class TandemExecutor(Delegate):
 class RolloutActorInTandem(ClientDelegate):
     """Wraps OpenRLHF's rollout actor."""
 
-    def __init__(
-        self, actor: Any, trajectory: Trajectory, shared: SharedCalls, images: bool = False
-    ) -> None:
+    def __init__(self, actor: Any, trajectory: Trajectory, shared: SharedCalls) -> None:
         super().__init__(actor, trajectory)
         self._shared = shared
-        self._images = images
 
     async def generate(
         self, prompt_token_ids: Sequence[int], sampling_params: Any, multi_modal_data: Any = None
     ) -> Any:
         """One response to these tokens, with its own draws.
 
-        Raises like :func:`check_pictures`, and :class:`EngineError` if the engine read other tokens
-        than OpenRLHF will train with, which has the tokens of each image.
+        Raises like :meth:`SharedCalls.start`, and :class:`EngineError` if the engine read other
+        tokens than OpenRLHF will train with, which has the tokens of each image.
         """
         pictures = (multi_modal_data or {}).get("image") or ()
-        check_pictures(pictures, images=self._images, trainer="OpenRLHF")
         params = copy.deepcopy(sampling_params)
-        call = self._shared.start(self._trajectory, prompt_token_ids, params.extra_args)
+        call = self._shared.start(self._trajectory, prompt_token_ids, params.extra_args, pictures)
         params.extra_args = call.extra_args
         output = await self._target.generate(
             prompt_token_ids, params, multi_modal_data=multi_modal_data

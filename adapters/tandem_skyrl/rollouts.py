@@ -11,7 +11,6 @@ from tandem_plugin.errors import EngineError, RequestError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.training.calls import ClientDelegate, Trajectory
-from tandem_plugin.training.response_authorship import Call
 from tandem_skyrl.batch import Generation, SkyRLRun, key_of
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class TandemGenerator(Mixin):
         )
         is_one_message = not getattr(self, "use_conversation_multi_turn", True)
         if is_one_message and trajectory.rule is not None:
-            leave_out_added_end(output, trajectory.calls, self.tokenizer.eos_token_id)
+            leave_out_added_end(output, trajectory, self.tokenizer.eos_token_id)
         return output
 
     async def generate_batched(self, *arguments: Any, **options: Any) -> GeneratorOutput:
@@ -144,17 +143,13 @@ class TandemGenerator(Mixin):
         return output
 
 
-def leave_out_added_end(output: Any, calls: Sequence[Call], end: int) -> None:
+def leave_out_added_end(output: Any, trajectory: Trajectory, end: int) -> None:
     """Do not train the end of sequence that SkyRL adds to turns of one message.
 
-    After a stop string no model wrote it. output: SkyRL's of one agent loop. calls: all that
-    returned; the loop may have kept only some. end: the tokenizer's end of sequence.
+    After a stop string no model wrote it. output: SkyRL's of one agent loop, which may have kept
+    only some of its trajectory's calls. end: the tokenizer's end of sequence.
     """
     if not output.response_ids or output.response_ids[-1] != end:
         return
-    text = [*output.prompt_ids, *output.response_ids]
-    written = (
-        [*call.prompt_ids, *call.token_ids] for call in calls if len(call.prompt_ids) < len(text)
-    )
-    if not any(ids[: len(text)] == text for ids in written):
+    if not trajectory.wrote_last_of([*output.prompt_ids, *output.response_ids]):
         output.loss_mask[-1] = 0

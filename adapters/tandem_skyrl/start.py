@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Unsupported, option_of
+from tandem_plugin.unsupported import Unsupported
 
 if TYPE_CHECKING:
     from skyrl.train.config import SkyRLTrainConfig
@@ -77,7 +77,7 @@ class SkyRLSettings(TrainerRun):
         del sampled[f"{prefix}.temperature"]  # the trainer's
         additional = passed_on.additional_kwargs or {}
         return cls(
-            option_of(cfg),
+            cls.attributes(cfg),
             cfg.generator.inference_engine.engine_init_kwargs.get,
             cfg.trainer.policy.model.path,
             resumes=False,  # SkyRL finds its checkpoint after it has loaded the model

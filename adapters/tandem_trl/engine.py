@@ -12,7 +12,7 @@ from tandem_plugin.engine.runners import check_engine
 from tandem_plugin.errors import ConfigError, EngineError
 from tandem_plugin.patching.wrapping import Delegate, replaced, wrap_once
 from tandem_plugin.training.calls import Trajectory
-from tandem_plugin.training.images import check_pictures, prompt_of_engine
+from tandem_plugin.training.images import prompt_of_engine
 from tandem_trl import lora
 from tandem_trl.server import start_client
 
@@ -54,27 +54,29 @@ def answered(
     prompts: Sequence[Any],
     images: Any = None,
     num_generations: int = 1,
-    shows: bool = False,
     **options: Any,
 ) -> Any:
     """TRL's answers to prompts; each prompt becomes a call of its row's trajectory.
 
-    extra: extra arguments of TRL's own sampling parameters. shows: whether prompts may have images.
-    images: those of each prompt, or None. num_generations: how many siblings TRL would let one
-    prompt stand for at a server; here each is sent by itself.
-    Raises :class:`EngineError` for a prompt of no row, and like :func:`check_pictures`.
+    extra: extra arguments of TRL's own sampling parameters. images: those of each prompt, or None.
+    num_generations: how many siblings TRL would let one prompt stand for at a server; here each is
+    sent by itself. Raises :class:`EngineError` for a prompt of no row, and like
+    :meth:`Trajectory.call`.
 
     Touches: ``generate`` of one ``VLLMGeneration`` (TRL 1.16), whose second value is the token ids
     of each answer. Why: the process whose prompts these are may differ from the one that sends
     them. Goes when: TRL passes an engine sampling parameters for each prompt.
     """
-    pictures = [picture for of_prompt in images or () for picture in of_prompt or ()]
-    check_pictures(pictures, images=shows, trainer="TRL")
     rows = [getattr(prompt, "trajectory", None) for prompt in prompts]
     trajectories = [row for row in rows if row is not None]
     if len(trajectories) < len(rows):
         raise EngineError("trl-prompt-without-row")
-    calls = [row.call(prompt, extra) for row, prompt in zip(trajectories, prompts, strict=True)]
+    calls = [
+        row.call(prompt, extra, pictures)
+        for row, prompt, pictures in zip(
+            trajectories, prompts, images or [None] * len(prompts), strict=True
+        )
+    ]
     for prompt, call in zip(prompts, calls, strict=True):
         prompt.request = call.request
     answers = generate(prompts, images=images, num_generations=1, **options)

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
-from tandem_plugin.training.command import is_tandems, settings_of_command
+from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.training.command import settings_of_command
 from tandem_trl.rollouts import TandemRollouts
 from tandem_trl.settings import settings_of_file, split_flag
 from tandem_trl.start import GRPOSettings
@@ -71,7 +71,8 @@ def parsed_whole(parser: TrlParser, arguments: Sequence[str]) -> Sequence[Any]:
         list(arguments), return_remaining_strings=True, separate_remaining_strings=True
     )
     keys = [key.removeprefix("--") for key in of_file[::2]]  # each is followed by its value
-    _check_known(parser, "The file of --config", [k for k in keys if not is_tandems(k)])
+    ours_apart = [key for key in keys if key.partition(".")[0] != "tandem"]
+    _check_known(parser, "The file of --config", ours_apart)
     flags = [argument for argument in of_command if argument.startswith("-")]
     _check_known(parser, "The command", flags or of_command)
     return list(parsed)
@@ -81,8 +82,9 @@ def _check_known(parser: argparse.ArgumentParser, where: str, unknown: Iterable[
     """Raise :class:`ConfigError` for the first unknown name, with the one that is most like it."""
     for name in unknown:
         destinations = [action.dest for action in parser._actions]
-        nearest = did_you_mean(name.partition("=")[0], destinations)
-        raise ConfigError("trl-config-key-unknown", where=where, name=name, meant=nearest)
+        raise ConfigError.misspelt(
+            "trl-config-key-unknown", name.partition("=")[0], destinations, where=where, name=name
+        )
 
 
 if __name__ == "__main__":

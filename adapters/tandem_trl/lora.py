@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import ConfigError, EngineError
 
 if TYPE_CHECKING:
@@ -144,8 +143,10 @@ def why_merged(
     generation: TRL's ``VLLMGeneration``. arguments: of ``vllm.LLM``.
     """
     model = arguments["model"]
-    is_base = is_seniors_checkpoint(config.junior or model, model, arguments.get("revision"))
-    if not is_base or config.junior_quantization is not None:
+    if (
+        not config.is_own_junior(model, arguments.get("revision"))
+        or config.junior_quantization is not None
+    ):
         return "another junior"
     settings = {
         "mode='speculative'": config.max_drafts,

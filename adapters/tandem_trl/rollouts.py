@@ -163,9 +163,7 @@ class TandemRollouts:
         note_checkpoints(self._tandem, trainer)
         options = generation.generation_kwargs
         extra = {**(options.get("extra_args") or {}), **(options.get("vllm_xargs") or {})}
-        generation.generate = functools.partial(
-            answered, generation.generate, extra, shows=self.config.images
-        )
+        generation.generate = functools.partial(answered, generation.generate, extra)
         trainer.compute_loss = functools.partial(
             checked_loss, self._tandem.check_loss, trainer.compute_loss
         )

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported, option_of, view_of
+from tandem_plugin.unsupported import Option, Unsupported
 from tandem_trl import lora
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class TRLSettings(TrainerRun):
         methods = () if trainer is None else _LOSS_METHODS
         losses = {method: _class_of(getattr(trainer, method)) for method in methods}
         return cls(
-            view_of(option_of(args), tools=tools, **losses),
+            cls.attributes(args, tools=tools, **losses),
             engine.get,
             engine.get("model") or name,
             resumes,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.engine.junior import is_seniors_checkpoint
 from tandem_plugin.errors import ConfigError
 from tandem_verl import trainer
 from tandem_verl.settings import MANAGER, MANAGER_KEY, OUR_MODE, OWN_MANAGER_KEY, running_config
@@ -57,9 +56,7 @@ def read_the_base(config: DictConfig, tandem: TandemConfig) -> None:
     and sends the base once as full weights, which an engine rejects if they are also the junior's.
     """
     model, rollout = config.actor_rollout_ref.model, config.actor_rollout_ref.rollout
-    path = str(model.path)
-    is_base = is_seniors_checkpoint(tandem.junior or path, path, None)
-    is_base = is_base and tandem.junior_quantization is None
+    is_base = tandem.is_own_junior(str(model.path)) and tandem.junior_quantization is None
     lora = model.get("lora") or {}
     is_sent = bool(model.get("lora_rank") or lora.get("rank")) and not lora.get("merge")
     if is_sent and is_base and "dummy" in rollout.load_format:

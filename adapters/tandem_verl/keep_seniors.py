@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files import read_json, write_file
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.checkpoint_note import NOTE
 
@@ -107,7 +107,7 @@ def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
 def _accuracies(run: Path) -> dict[int, float]:
     """The accuracy of each validated step."""
     file = run / _FILE
-    accuracies = parse_json(read_file(file)) if file.exists() else {}
+    accuracies = read_json(file) if file.exists() else {}
     return {int(step): float(accuracy) for step, accuracy in accuracies.items()}
 
 

@@ -18,7 +18,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from tandem_plugin.patching.subclasses import Mixin
-from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+from tandem_plugin.training.imitation import imitation_loss
 from tandem_plugin.training.rows import Row
 
 if TYPE_CHECKING:
@@ -112,8 +112,9 @@ def imitating(
     mask = data[JUNIOR_MASK]
     if mask.is_nested:
         mask = mask.to_padded_tensor(0, (len(log_probs), log_probs.shape[1]))
-    term = imitation_loss(log_probs, mask, data[JUNIOR_TOKENS], data["dp_size"])
-    metrics[IMITATION_METRIC] = Metric(value=term.detach(), aggregation=AggregationType.SUM)
+    term, logged = imitation_loss(log_probs, mask, data[JUNIOR_TOKENS], data["dp_size"])
+    for name, value in logged.items():
+        metrics[name] = Metric(value=value, aggregation=AggregationType.SUM)
     return loss + weight * term, metrics
 
 

@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tandem_plugin.config import setting_names
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.request import resembles_tandem
-from tandem_plugin.training.command import parsed
+from tandem_verl.settings import (
+    FLAG,
+    MANAGER,
+    MANAGER_KEY,
+    at,
+    by_variable,
+    parsed,
+    plain,
+    tandem_node,
+)
+
+_ADDITIONAL, _NAME = FLAG.split(".")[-2:]
+"""The argument of vLLM that has tandem's node, and the node's name."""
 
 _OURS_ALONE = frozenset({"schedule", "junior", "junior_name", "lambda_jun"})
 """Settings with a name that no engine argument has."""
+
+_USERS = frozenset({
+    "custom", "env_vars", "reward_kwargs", "sampler_kwargs", "apply_chat_template_kwargs"
+})  # fmt: skip
+"""Keys of verl's configuration below which names are the user's own, once the flag is given."""
+
+
+def check_places(config: Any) -> None:
+    """Raise :class:`ConfigError` for tandem settings that a run would ignore.
+
+    config: verl's whole configuration, an OmegaConf node or a mapping. Hydra takes
+    ``+any.path=value``, and verl ignores keys that it does not know: a run with a misplaced flag
+    would train without tandem.
+    """
+    tandem, settings = tandem_node(config), plain(config)
+    places = list(Misplaced(at(settings, FLAG.rpartition(".")[0])).below(settings))
+    if tandem is None and by_variable():
+        places.append("the environment variable TANDEM_CONFIG")
+    from_us = tandem is None and at(settings, MANAGER_KEY) == MANAGER
+    if not places and not from_us:
+        return
+    if not places:
+        raise ConfigError(
+            "verl-manager-without-tandem", key=MANAGER_KEY, manager=MANAGER, flag=FLAG
+        )
+    outcome = "the run would train without tandem" if tandem is None else "they would be ignored"
+    raise ConfigError(
+        "verl-settings-misplaced", places=", ".join(places), outcome=outcome, flag=FLAG
+    )
 
 
 class Misplaced:
     """Finds the keys that name tandem, misspell it or are its settings, outside the flag."""
 
-    def __init__(
-        self, flag: str, content: Any | None, engines: str, users: Collection[str]
-    ) -> None:
-        """flag: the dotted path of tandem's node, whose parent is vLLM's ``additional_config``.
-
-        content: of that parent, if a run has it. engines: the key below which a configuration
-        has arguments of engines. users: keys below which names are the user's own, once the flag is
-        given.
-        """
-        self._additional, name = flag.split(".")[-2:]
-        self._engines, content = engines, parsed(content)
-        says_so = isinstance(content, Mapping) and name in content  # if only as null
-        self._flag, self._free = flag, frozenset(users) if says_so else frozenset()
-        node = content[name] if says_so else None
+    def __init__(self, content: Any | None) -> None:
+        """content: of vLLM's ``additional_config``, if a run has it."""
+        content = parsed(content)
+        says_so = isinstance(content, Mapping) and _NAME in content  # if only as null
+        self._free = _USERS if says_so else frozenset()
+        node = content[_NAME] if says_so else None
         schedule = str(node.get("schedule")) if isinstance(node, Mapping) else None
         self._settings = setting_names(schedule)
 
     def below(self, node: Any, path: str = "") -> Iterator[str]:
         """The path of each such key, without what is below it. path: of this node."""
-        if path.endswith(self._additional):
+        if path.endswith(_ADDITIONAL):
             node = parsed(node)
         if isinstance(node, list | tuple):
             for number, value in enumerate(node):
@@ -47,7 +81,7 @@ class Misplaced:
 
     def _at(self, key: str, value: Any, parent: str) -> Iterator[str]:
         path = f"{parent}.{key}" if parent else key
-        if path == self._flag or key in self._free:
+        if path == FLAG or key in self._free:
             return
         if _names_tandem(key) or self._is_setting(key, parent):
             yield path
@@ -55,9 +89,9 @@ class Misplaced:
             yield from self.below(value, path)
 
     def _is_setting(self, key: str, parent: str) -> bool:
-        if key in _OURS_ALONE and f".{self._engines}" in parent:
+        if key in _OURS_ALONE and ".engine_kwargs" in parent:
             return True
-        return key in self._settings and parent.endswith(f".{self._additional}")
+        return key in self._settings and parent.endswith(f".{_ADDITIONAL}")
 
 
 def _names_tandem(key: str) -> bool:

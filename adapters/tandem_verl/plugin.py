@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
-from tandem_verl.settings import FLAG, MODES, OUR_MODE, check_places, names_tandem, tandem_node
+from tandem_verl.settings import FLAG, MODES, OUR_MODE, names_tandem, tandem_node
 
 
 def activate() -> None:
@@ -82,12 +82,12 @@ def _trainer_in_tandem(module: ModuleType, mode: str) -> type:
 def _in_tandem(config: Any) -> bool:
     """Whether a run is in tandem, after a check for settings of tandem that it would ignore."""
     try:
-        importlib.import_module("tandem_verl.misplaced")
+        misplaced = importlib.import_module("tandem_verl.misplaced")
     except Exception as error:
         if not names_tandem(config):
             return False
         raise _refusal(error) from error
-    check_places(config)
+    misplaced.check_places(config)
     return tandem_node(config) is not None
 
 

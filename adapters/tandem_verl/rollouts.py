@@ -12,7 +12,6 @@ from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
-from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.rows import Row
 from tandem_verl.settings import MANAGER_KEY, OWN_MANAGER_KEY, running_config
 
@@ -42,8 +41,8 @@ class TandemClient(ClientDelegate):
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
             raise AuthorshipError("agent-loop-samples-unsupported", count=samples)
-        check_pictures(options.get("image_data") or (), images=True, trainer="verl")
-        call = self._trajectory.call(prompt_ids, sampling_params.get("extra_args"))
+        extra, pictures = sampling_params.get("extra_args"), options.get("image_data")
+        call = self._trajectory.call(prompt_ids, extra, pictures)
         output = await self._target.generate(
             request_id,
             prompt_ids=prompt_ids,

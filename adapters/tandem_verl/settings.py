@@ -33,11 +33,6 @@ MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 OWN_MANAGER_KEY = "trainer.v1.own_agent_loop_manager_class"
 """Where the user's own agent-loop manager is kept, which :data:`MANAGER` runs in tandem."""
 
-_USERS = frozenset({
-    "custom", "env_vars", "reward_kwargs", "sampler_kwargs", "apply_chat_template_kwargs"
-})  # fmt: skip
-"""Keys of verl's configuration below which names are the user's own, once the flag is given."""
-
 
 def tandem_node(config: Any) -> Any | None:
     """The tandem node of a verl configuration; None if it does not enable tandem.
@@ -49,10 +44,10 @@ def tandem_node(config: Any) -> Any | None:
     if rollout is None:
         rollout = config
     additional = _inner(_inner(_inner(rollout, "engine_kwargs"), "vllm"), "additional_config")
-    return _inner(_parsed(additional), "tandem")
+    return _inner(parsed(additional), "tandem")
 
 
-def _parsed(value: Any) -> Any:
+def parsed(value: Any) -> Any:
     """The mapping in a string of JSON, as vLLM reads one; anything else as it is."""
     if not isinstance(value, str):
         return value
@@ -85,56 +80,28 @@ def running_config(config: Any, who: str) -> TandemConfig:
     return TandemConfig.from_mapping(node)
 
 
-def check_places(config: Any) -> None:
-    """Raise :class:`ConfigError` for tandem settings that a run would ignore.
-
-    config: verl's whole configuration, an OmegaConf node or a mapping. Hydra takes
-    ``+any.path=value``, and verl ignores keys that it does not know: a run with a misplaced flag
-    would train without tandem.
-    """
-    from tandem_verl.misplaced import Misplaced
-
-    tandem, plain = tandem_node(config), _plain(config)
-    additional = _at(plain, FLAG.removesuffix(".tandem"))
-    places = list(Misplaced(FLAG, additional, "engine_kwargs", _USERS).below(plain))
-    if tandem is None and _by_variable():
-        places.append("the environment variable TANDEM_CONFIG")
-    from_us = tandem is None and _at(plain, MANAGER_KEY) == MANAGER
-    if not places and not from_us:
-        return
-    from tandem_plugin.errors import ConfigError
-
-    if not places:
-        raise ConfigError(
-            "verl-manager-without-tandem", key=MANAGER_KEY, manager=MANAGER, flag=FLAG
-        )
-    outcome = "the run would train without tandem" if tandem is None else "they would be ignored"
-    raise ConfigError(
-        "verl-settings-misplaced", places=", ".join(places), outcome=outcome, flag=FLAG
-    )
-
-
 def names_tandem(config: Any) -> bool:
     """Whether a run might be meant in tandem: a key contains the name, or the variable is set.
 
-    config: verl's whole configuration, whose values are free. For where :func:`check_places`, which
-    says more, cannot be used.
+    config: verl's whole configuration, whose values are free. For where
+    :func:`~tandem_verl.misplaced.check_places`, which says more, cannot be used.
     """
 
     def within(node: Any) -> bool:
-        node = _parsed(node)
+        node = parsed(node)
         if isinstance(node, Mapping):
             return any("tandem" in str(key).lower() or within(node[key]) for key in node)
         return isinstance(node, list | tuple) and any(map(within, node))
 
-    return _by_variable() or within(_plain(config))
+    return by_variable() or within(plain(config))
 
 
-def _by_variable() -> bool:
+def by_variable() -> bool:
+    """Whether the environment variable has settings of tandem."""
     return bool(os.environ.get("TANDEM_CONFIG", "").strip())
 
 
-def _plain(config: Any) -> Any:
+def plain(config: Any) -> Any:
     """The configuration as mappings, with interpolations unresolved."""
     omegaconf = sys.modules.get("omegaconf")
     if omegaconf is not None and omegaconf.OmegaConf.is_config(config):
@@ -142,6 +109,6 @@ def _plain(config: Any) -> Any:
     return config
 
 
-def _at(config: Any, path: str) -> Any | None:
+def at(config: Any, path: str) -> Any | None:
     """The value at a dotted path; None if there is none."""
     return functools.reduce(_inner, path.split("."), config)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tandem_plugin.boundaries.vocabulary_families import Family, declared_family, foreign_code
 from tandem_plugin.errors import TokenizerError
-from tandem_plugin.files import parse_json, read_file
+from tandem_plugin.files import read_json
 
 Tokens = dict[str | bytes, int]
 """The id of each token, which is its text, its bytes, or its piece in a Hugging Face file."""
@@ -160,7 +160,7 @@ def _named_tokens(value: Any) -> Iterator[str]:
 
 def _object(file: Path) -> dict[str, Any]:
     """The JSON object of a file; empty if there is no such file."""
-    content: dict[str, Any] = parse_json(read_file(file)) if file.exists() else {}
+    content: dict[str, Any] = read_json(file) if file.exists() else {}
     return content
 
 

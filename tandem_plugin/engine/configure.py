@@ -13,7 +13,6 @@ from tandem_plugin.engine.base_junior import check_base
 from tandem_plugin.engine.compilation import AdditionalConfig, keep_all_reduces_plain
 from tandem_plugin.engine.images import limit_to_images
 from tandem_plugin.engine.junior import (
-    is_seniors_checkpoint,
     junior_model_config,
     with_overrides,
 )
@@ -69,7 +68,7 @@ def create_tandem_config(
         limit_to_images(args)
     junior = config.junior or str(args.model)
     check_junior(junior)
-    is_own = is_seniors_checkpoint(junior, str(args.model), args.revision)
+    is_own = config.is_own_junior(str(args.model), args.revision)
     junior = str(args.model) if is_own else junior
 
     settings = config.settings() | {

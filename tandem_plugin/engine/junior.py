@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -18,31 +17,6 @@ from tandem_plugin.files.unified import text_architecture
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 """Where the configurations of Hugging Face's name the ids that stand for images and videos."""
-
-
-def is_seniors_checkpoint(junior: str, senior: str, revision: str | None) -> bool:
-    """Whether the junior's name refers to the senior's checkpoint.
-
-    senior: the engine's model, a name or a folder. revision: the senior's.
-    """
-    if junior == senior:
-        return True
-    if not os.path.isdir(senior):
-        return False
-    return os.path.realpath(_folder(junior, revision)) == os.path.realpath(senior)
-
-
-def _folder(junior: str, revision: str | None) -> str:
-    """The junior's folder; offline, vLLM resolves a name to the folder in its cache."""
-    from huggingface_hub import constants, snapshot_download
-
-    path = os.path.expanduser(junior)
-    if os.path.isdir(path) or not constants.HF_HUB_OFFLINE:
-        return path
-    try:
-        return str(snapshot_download(junior, revision=revision, local_files_only=True))
-    except (OSError, ValueError):  # not in the cache
-        return path
 
 
 def senior_model_config(vllm_config: Any) -> Any:

@@ -253,6 +253,11 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def read_json(path: str | Path) -> Any:
+    """The value in a JSON file; raises as :func:`read_file` and :func:`parse_json` do."""
+    return parse_json(read_file(path))
+
+
 def is_number(value: object) -> TypeGuard[int | float]:
     """Whether a value is a finite number that fits in a float, and not a bool."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):

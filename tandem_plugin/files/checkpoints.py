@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from tandem_plugin.errors import ConfigError, TandemError
-from tandem_plugin.files import open_file, parse_json, read_file, system_reason
+from tandem_plugin.files import open_file, parse_json, read_json, system_reason
 
 _PATTERNS = (
     *("*.safetensors", "*.bin", "*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt"),
@@ -32,6 +32,31 @@ _LONGEST_NAME = 96
 _FILE = re.compile(r".*\.(json|jsonl|model|parquet|safetensors|txt)")
 _SHARD = re.compile(r"(.+)-\d{5}-of-(\d{5})(\.safetensors|\.bin)")
 _CONNECT_S = 3.0
+
+
+def is_checkpoint_of(name: str, model: str, revision: str | None) -> bool:
+    """Whether a name refers to the checkpoint of an engine's model.
+
+    model: a name or a folder. revision: of this checkpoint.
+    """
+    if name == model:
+        return True
+    if not os.path.isdir(model):
+        return False
+    return os.path.realpath(_folder(name, revision)) == os.path.realpath(model)
+
+
+def _folder(name: str, revision: str | None) -> str:
+    """A checkpoint's folder; offline, vLLM resolves a name to the folder in its cache."""
+    from huggingface_hub import constants, snapshot_download
+
+    path = os.path.expanduser(name)
+    if os.path.isdir(path) or not constants.HF_HUB_OFFLINE:
+        return path
+    try:
+        return str(snapshot_download(name, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # not in the cache
+        return path
 
 
 def check_model(model: str, role: str) -> None:
@@ -80,7 +105,7 @@ def missing_shards(folder: Path) -> list[str]:
 def _index(file: Path) -> set[str]:
     """The files of weights that an index lists; empty if it lists none."""
     try:
-        listed = parse_json(read_file(file))["weight_map"].values()
+        listed = read_json(file)["weight_map"].values()
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return set()
     return {name for name in listed if isinstance(name, str)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from tandem_plugin.errors import ConfigError, EngineError
-from tandem_plugin.files import open_file, parse_json, read_file, system_reason
+from tandem_plugin.files import open_file, parse_json, read_json, system_reason
 from tandem_plugin.files.checkpoints import check_model, hub_access, missing_shards
 from tandem_plugin.files.unified import VISION_PREFIXES, text_config
 
@@ -184,7 +184,7 @@ def read_checkpoint(checkpoint: str, images: bool = False) -> PlannedModel:
     is_local = os.path.exists(folder)
     file = folder / "config.json" if is_local else _fetched(checkpoint)
     try:
-        config = parse_json(read_file(file))
+        config = read_json(file)
         if not isinstance(config, dict):
             raise ValueError("it contains no JSON object")
     except (OSError, ValueError) as error:

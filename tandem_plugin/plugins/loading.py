@@ -24,7 +24,7 @@ from tandem_plugin.boundaries.resolvers import (
     step_boundaries,
     word_boundaries,
 )
-from tandem_plugin.errors import ConfigError, TandemError, did_you_mean
+from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.plugins import hookspecs
 from tandem_plugin.plugins.contracts import check_resolver_function, check_schedule_class
 from tandem_plugin.schedules.bernoulli import (
@@ -115,13 +115,14 @@ class Catalogue:
         first, settings = re.split(r"[^\w-]", name, maxsplit=1)[0], ""
         if kind == "schedule" and first in names:
             settings = f" Parameters of {first!r} are settings of their own, such as p=0.5."
-        raise ConfigError(
+        raise ConfigError.misspelt(
             "plugin-name-unknown",
+            name,
+            names,
             kind=kind,
             name=name,
             kinds=_PLURAL[kind],
             known=", ".join(names),
-            meant=did_you_mean(name, names),
             settings=settings,
             broken=broken,
         )

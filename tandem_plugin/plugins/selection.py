@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tandem_plugin.boundaries import BoundarySet, Vocabulary
-from tandem_plugin.errors import ConfigError, TandemError, TokenizerError, did_you_mean
+from tandem_plugin.errors import ConfigError, TandemError, TokenizerError
 from tandem_plugin.plugins.contracts import check_table, described_classes
 from tandem_plugin.plugins.loading import SCHEDULES, catalogue
 from tandem_plugin.schedules import Schedule, check_probability
@@ -50,13 +50,14 @@ def make_schedule(name: str, parameters: Mapping[str, Any]) -> Schedule:
     for parameter, value in parameters.items():
         if parameter not in allowed:
             takes = f"takes: {', '.join(allowed)}"
-            raise ConfigError(
+            raise ConfigError.misspelt(
                 "schedule-parameter-unknown",
+                parameter,
+                allowed,
                 parameter=parameter,
                 value=value,
                 name=name,
                 takes=takes,
-                meant=did_you_mean(parameter, allowed),
             )
     try:
         schedule: Schedule = typed(_with_share(chosen, parameters))

@@ -8,7 +8,7 @@ a trainer gets: masks of the senior's tokens, log-probabilities, and the facts b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from tandem_plugin.training.authorship_wire import (
     bits_of,
     ranges_of,
 )
+from tandem_plugin.training.images import check_pictures
 from tandem_plugin.training.response_authorship import Call, author_response
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.validation import Answerer, rule_of
@@ -153,12 +154,13 @@ class Trajectory:
     """The generate calls of one agent loop.
 
     rule: None if the senior answers alone. seed_of_call: the tandem seed of each call, by its
-    number from 0. junior: its name in the run's settings.
+    number from 0. junior: its name in the run's settings. images: whether prompts may have images.
     """
 
     rule: Rule | None
     seed_of_call: Callable[[int], int]
     junior: str | None = None
+    images: bool = False
     calls: list[Call] = field(default_factory=list)
     """The calls that have returned."""
     started: int = 0
@@ -181,19 +183,35 @@ class Trajectory:
             rule_of(rules, answerer or "team", step),
             partial(place.seed, rules.config.seed),
             rules.config.junior,
+            rules.config.images,
         )
 
-    def call(self, prompt_ids: ArrayLike, extra: Mapping[str, Any] | None = None) -> StartedCall:
+    def call(
+        self,
+        prompt_ids: ArrayLike,
+        extra: Mapping[str, Any] | None = None,
+        pictures: Iterable[Any] | None = None,
+    ) -> StartedCall:
         """The next call, of this prompt, which is copied.
 
-        extra: the ``extra_args`` of the loop's own sampling parameters. Raises
-        :class:`RequestError` if the loop set ``tandem`` there itself.
+        extra: the ``extra_args`` of the loop's own sampling parameters. pictures: of the prompt.
+        Raises :class:`RequestError` if the loop set ``tandem`` there itself, and like
+        :func:`~tandem_plugin.training.images.check_pictures`.
         """
+        check_pictures(pictures or (), images=self.images)
         if (loops_request := (extra or {}).get(EXTRA)) is not None:
             raise RequestError("agent-loop-sets-tandem", asked=loops_request)
         number, self.started = self.started, self.started + 1
         prompt = np.array(prompt_ids, dtype=np.int64)
         return StartedCall(self.rule, self.seed_of_call(number), prompt, extra or {}, self.calls)
+
+    def wrote_last_of(self, text: Sequence[int]) -> bool:
+        """Whether the last of these token ids, which begin with a prompt, is one of a call's."""
+        return any(
+            len(call.prompt_ids) < len(text)
+            and [*call.prompt_ids, *call.token_ids][: len(text)] == [*text]
+            for call in self.calls
+        )
 
     def narrow(self, responses: Sequence[Response]) -> list[NarrowedResponse]:
         """Each response with the senior's tokens alone to train.

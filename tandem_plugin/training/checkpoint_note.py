@@ -16,7 +16,7 @@ from typing import Any
 from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files import read_json, write_file
 from tandem_plugin.files.checkpoints import mark_of
 from tandem_plugin.files.trainers import trainers
 from tandem_plugin.patching.versions import library_versions, trainer_versions
@@ -80,7 +80,7 @@ class CheckpointNote:
     def read(cls, folder: Path) -> CheckpointNote | None:
         """The note in a folder; None if there is none that can be read."""
         try:
-            return cls.of_fields(parse_json(read_file(folder / NOTE)))
+            return cls.of_fields(read_json(folder / NOTE))
         except (OSError, ValueError):
             return None
 

@@ -16,16 +16,16 @@ _ORIENTATION = 0x0112
 """The EXIF tag of a picture's orientation; 1 is upright."""
 
 
-def check_pictures(pictures: Iterable[Any], *, images: bool, trainer: str) -> None:
+def check_pictures(pictures: Iterable[Any], *, images: bool) -> None:
     """Raise :class:`ConfigError` for pictures that engine and trainer would see differently.
 
-    pictures: of a prompt. images: the run's setting. trainer: its name. vLLM turns a picture by its
+    pictures: of a prompt. images: the run's setting. vLLM turns a picture by its
     EXIF orientation and puts transparent ones on white; processors of Hugging Face do neither.
     Source: ``normalize_image`` and ``convert_image_mode`` of vLLM 0.29.
     """
     for picture in pictures:
         if not images:
-            raise ConfigError("prompt-images-off", trainer=trainer)
+            raise ConfigError("prompt-images-off")
         if not hasattr(picture, "getexif"):
             continue  # no picture of Pillow's: left to the engine
         orientation = picture.getexif().get(_ORIENTATION, 1)

@@ -14,13 +14,17 @@ IMITATION_METRIC = "junior_imitation_loss"
 """The term's name in a trainer's log, without its weight."""
 
 
-def imitation_loss(log_probs: Any, junior_mask: Any, tokens: Any, ranks: int) -> Any:
-    """One micro-batch's share of the mean of -log p over the junior's tokens.
+def imitation_loss(
+    log_probs: Any, junior_mask: Any, tokens: Any, ranks: int
+) -> tuple[Any, dict[str, Any]]:
+    """One micro-batch's share of the mean of -log p over the junior's tokens, and its metric.
 
     log_probs: float tensor ``[rows, length]``, the senior's log-probability of each token.
     junior_mask: 0 or 1 of the same shape. tokens: the number of the junior's tokens in the whole
     optimizer step, over all ranks (with 0, the term is 0). ranks: the number over which the
-    framework averages gradients. Values outside the mask are ignored, even infinite ones.
+    framework averages gradients. Values outside the mask are ignored, even infinite ones. The
+    metric is the same value, detached, by its name in a trainer's log.
     """
     is_junior = junior_mask.bool()
-    return -log_probs.masked_fill(~is_junior, 0.0).sum() / (tokens + (tokens == 0)) * ranks
+    term = -log_probs.masked_fill(~is_junior, 0.0).sum() / (tokens + (tokens == 0)) * ranks
+    return term, {IMITATION_METRIC: term.detach()}

@@ -26,11 +26,10 @@ FAILURE = "TANDEM_NOT_READY"
 
 
 @dataclass(frozen=True, slots=True)
-class RayJob:
-    """The Ray job of a framework's run; patches: as in :func:`worker_hook`."""
+class RayJob(Framework):
+    """A framework whose processes are workers of a Ray job; patches: as in :func:`worker_hook`."""
 
-    framework: Framework
-    patches: str
+    patches: str = ""
 
     def start(self, config: TandemConfig) -> None:
         """Prepare this process, and the workers of the job that it will start; repeatable.
@@ -40,7 +39,7 @@ class RayJob:
         """
         settings = config.settings()
         os.environ[VARIABLE] = json.dumps(settings)
-        _init_in_tandem(self.framework, worker_hook(settings, self.patches))
+        _init_in_tandem(self, worker_hook(settings, self.patches))
 
     def actor(self, name: str, ours: type[Mixin] | None = None) -> Patch:
         """The patch that puts ``ours`` before an actor's class and checks its worker process.
@@ -49,7 +48,7 @@ class RayJob:
         train on the junior's tokens. Goes when: Ray tells a driver which workers called their
         setup hook.
         """
-        return _confirmed_actor(self.framework, name, ours)
+        return _confirmed_actor(self, name, ours)
 
 
 def _init_in_tandem(framework: Framework, hook: Callable[[], None]) -> None:

@@ -62,19 +62,26 @@ class SharedCalls:
         elif trajectory.started:  # a call may be on its way still
             self.ended.append(Ended(trajectory, self.running))
 
-    def start(self, engines: Trajectory, prompt_ids: Sequence[int], extra: Any) -> StartedCall:
+    def start(
+        self,
+        engines: Trajectory,
+        prompt_ids: Sequence[int],
+        extra: Any,
+        pictures: Sequence[Any] = (),
+    ) -> StartedCall:
         """The next generate call; engines: the trajectory that owns the engine it goes through.
 
-        Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule.
+        Raises :class:`AuthorshipError` for a call of unknown trajectory unless all have one rule,
+        and like :meth:`Trajectory.call`.
         """
         current = _RUNNING.get()
         if any(trajectory is current for trajectory in self.running):
-            return current.call(prompt_ids, extra)  # type: ignore[union-attr]
+            return current.call(prompt_ids, extra, pictures)  # type: ignore[union-attr]
         if len({_fingerprint(trajectory) for trajectory in self.running}) != 1:
             raise AuthorshipError("openrlhf-agent-keeps-engine")
         is_running = any(trajectory is engines for trajectory in self.running)
         place = engines if is_running else self.running[0]
-        return replace(place.call(prompt_ids, extra), _calls=self.calls)
+        return replace(place.call(prompt_ids, extra, pictures), _calls=self.calls)
 
     def within(self, tokens: Sequence[int]) -> list[Call]:
         """The calls of no trajectory with prompt and answer among the tokens of a response."""

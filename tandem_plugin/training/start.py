@@ -32,6 +32,7 @@ from tandem_plugin.unsupported import (
     Unproven,
     Unsupported,
     check_supported,
+    option_of,
     view_of,
 )
 from tandem_plugin.variables import check_variables
@@ -73,6 +74,14 @@ class TrainerRun:
     check_adapter: Callable[[], None] | None
     """Raises :class:`ConfigError` for an adapter (LoRA) that the engine would not have; None if
     there is none, or if the table rejects every one."""
+
+    @staticmethod
+    def attributes(root: Any, **parts: Any) -> Option:
+        """A view of settings that are an object's attributes, by dotted names.
+
+        parts: what the object lacks, by the first part of its names.
+        """
+        return view_of(option_of(root), **parts)
 
     @classmethod
     def version(cls) -> str:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem_plugin.files import is_number, parse_json, read_file, write_file
+from tandem_plugin.files import is_number, read_json, write_file
 from tandem_plugin.training.validation import SEVERAL, Answerer
 
 _ERRORS = 2.0
@@ -166,7 +166,7 @@ class ValidationLog:
 def read_validations(folder: str | Path) -> list[Validation]:
     """What a run noted of its validations next to its rollouts; nothing of an unreadable file."""
     try:
-        rows = parse_json(read_file(Path(folder) / FILE))
+        rows = read_json(Path(folder) / FILE)
         return [_validation(row) for row in rows]
     except (OSError, ValueError, LookupError, TypeError):
         return []

@@ -10,7 +10,6 @@ import torch
 from refused import refused
 
 from tandem_plugin.engine.junior import (
-    is_seniors_checkpoint,
     named_with_quantisation,
     with_overrides,
 )
@@ -49,38 +48,6 @@ def test_junior_of_another_geometry_runs_from_vllm_0_29_on(version: str) -> None
     for junior in OTHERS:
         check_attention_shapes(QWEN3_4B, junior, "cuda", version)
         check_attention_shapes(QWEN3_4B, junior, "cpu", "0.24.0")
-
-
-def test_one_folder_by_two_paths_is_one_checkpoint(tmp_path: Any) -> None:
-    senior, other = tmp_path / "senior", tmp_path / "other"
-    senior.mkdir()
-    other.mkdir()
-    (tmp_path / "link").symlink_to(senior)
-    for name in (senior, f"{senior}/", tmp_path / "link", tmp_path / "other" / ".." / "senior"):
-        assert is_seniors_checkpoint(str(name), str(senior), None)
-    assert not is_seniors_checkpoint(str(other), str(senior), None)
-    assert is_seniors_checkpoint("organisation/name", "organisation/name", "main")
-    assert not is_seniors_checkpoint("organisation/name", "organisation/other", None)
-    assert not is_seniors_checkpoint("organisation/name", str(senior), None)
-
-
-def test_name_in_the_hubs_cache_is_the_folder_that_vllm_takes_for_it(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where there is no Hub, vLLM puts the folder for the name before anybody else sees it."""
-    import huggingface_hub
-    import huggingface_hub.constants
-
-    asked = []
-
-    def cached(name: str, *, revision: str | None, local_files_only: bool) -> str:
-        asked.append((name, revision, local_files_only))
-        return str(tmp_path)
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
-    assert is_seniors_checkpoint("organisation/name", str(tmp_path), "v1")
-    assert asked == [("organisation/name", "v1", True)]
 
 
 def test_overrides_of_a_configuration_are_kept_whatever_their_form() -> None:

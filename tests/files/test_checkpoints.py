@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tandem_plugin.files import checkpoints
-from tandem_plugin.files.checkpoints import mark_checkpoint, mark_of
+from tandem_plugin.files.checkpoints import is_checkpoint_of, mark_checkpoint, mark_of
 
 TENSORS = 40
 ROWS = 300_000
@@ -119,3 +120,35 @@ def test_name_on_the_hub_is_marked_by_its_commit_in_the_cache(
     for commit in ("a" * 40, "b" * 40):
         (cache / "refs" / "main").write_text(commit)
         assert mark_of("owner/name") == commit
+
+
+def test_one_folder_by_two_paths_is_one_checkpoint(tmp_path: Any) -> None:
+    senior, other = tmp_path / "senior", tmp_path / "other"
+    senior.mkdir()
+    other.mkdir()
+    (tmp_path / "link").symlink_to(senior)
+    for name in (senior, f"{senior}/", tmp_path / "link", tmp_path / "other" / ".." / "senior"):
+        assert is_checkpoint_of(str(name), str(senior), None)
+    assert not is_checkpoint_of(str(other), str(senior), None)
+    assert is_checkpoint_of("organisation/name", "organisation/name", "main")
+    assert not is_checkpoint_of("organisation/name", "organisation/other", None)
+    assert not is_checkpoint_of("organisation/name", str(senior), None)
+
+
+def test_name_in_the_hubs_cache_is_the_folder_that_vllm_takes_for_it(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no Hub, vLLM puts the folder for the name before anybody else sees it."""
+    import huggingface_hub
+    import huggingface_hub.constants
+
+    asked = []
+
+    def cached(name: str, *, revision: str | None, local_files_only: bool) -> str:
+        asked.append((name, revision, local_files_only))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
+    assert is_checkpoint_of("organisation/name", str(tmp_path), "v1")
+    assert asked == [("organisation/name", "v1", True)]

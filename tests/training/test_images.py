@@ -43,7 +43,7 @@ PLAIN = Image.new("RGB", (4, 2), (1, 2, 3))
     ids=str,
 )
 def test_pictures_of_plain_kinds_pass(picture: Any) -> None:
-    check_pictures([picture], images=True, trainer="TRL")
+    check_pictures([picture], images=True)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF"])
@@ -53,9 +53,9 @@ def test_pictures_that_only_vllm_would_turn_are_rejected(form: str) -> None:
         for picture in (turned, turned.convert("L"), turned.resize((8, 4))):
             if picture.getexif().get(0x0112):
                 with refused("picture-not-upright", orientation=orientation):
-                    check_pictures([PLAIN, picture], images=True, trainer="TRL")
+                    check_pictures([PLAIN, picture], images=True)
     upright = stored(PLAIN, 1, form)
-    check_pictures([upright], images=True, trainer="TRL")
+    check_pictures([upright], images=True)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_pictures_that_only_vllm_would_turn_are_rejected(form: str) -> None:
 )
 def test_transparent_pictures_are_rejected(picture: Any) -> None:
     with refused("picture-transparent", mode=picture.mode):
-        check_pictures([picture], images=True, trainer="TRL")
+        check_pictures([picture], images=True)
 
 
 def test_thumbnails_are_small_upright_and_opaque() -> None:
@@ -90,9 +90,9 @@ def test_thumbnails_are_small_upright_and_opaque() -> None:
 
 
 def test_images_for_an_engine_of_text_are_rejected() -> None:
-    check_pictures([], images=False, trainer="TRL")
-    with refused("prompt-images-off", trainer="verl"):
-        check_pictures([PLAIN], images=False, trainer="verl")
+    check_pictures([], images=False)
+    with refused("prompt-images-off"):
+        check_pictures([PLAIN], images=False)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=8))

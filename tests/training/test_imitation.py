@@ -6,7 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem_plugin.training.imitation import imitation_loss  # noqa: E402  # after the skip
+from tandem_plugin.training.imitation import (  # noqa: E402  # after the skip
+    IMITATION_METRIC,
+    imitation_loss,
+)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -23,7 +26,7 @@ def test_mean_over_the_step_does_not_depend_on_ranks_and_micro_batches(
     tokens = mask.sum()
     of_ranks = [
         sum(
-            imitation_loss(log_probs[rank, part], mask[rank, part], tokens, ranks)
+            imitation_loss(log_probs[rank, part], mask[rank, part], tokens, ranks)[0]
             for part in range(micro_batches)
         )
         for rank in range(ranks)
@@ -38,5 +41,6 @@ def test_mean_over_the_step_does_not_depend_on_ranks_and_micro_batches(
 def test_values_of_the_seniors_tokens_are_ignored_and_no_token_is_no_term() -> None:
     log_probs = torch.tensor([[-torch.inf, -2.0, torch.nan]])
     mask = torch.tensor([[0, 1, 0]])
-    assert imitation_loss(log_probs, mask, mask.sum(), 2).item() == 4.0
-    assert imitation_loss(log_probs, mask * 0, mask.sum() * 0, 2).item() == 0.0
+    term, metric = imitation_loss(log_probs, mask, mask.sum(), 2)
+    assert term.item() == metric[IMITATION_METRIC].item() == 4.0
+    assert imitation_loss(log_probs, mask * 0, mask.sum() * 0, 2)[0].item() == 0.0

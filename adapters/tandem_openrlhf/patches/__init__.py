@@ -5,20 +5,17 @@ Those for ``lambda_jun`` are loaded only if it is above 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tandem_openrlhf.patches import generation, training
 from tandem_openrlhf.start import OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.patching.in_place import Framework
-from tandem_plugin.patching.subclasses import Patch
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.ray_workers import RayJob
 
-__all__ = ["FRAMEWORK", "JOB", "PATCHES", "apply", "patches_of", "put"]
-
-FRAMEWORK = Framework(
-    "OpenRLHF", 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".'
-)
+__all__ = ["JOB", "PATCHES", "apply", "patches_of", "put"]
 
 _ENGINE = "openrlhf.trainer.ray.vllm_engine"
 _SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
@@ -29,12 +26,14 @@ _POLICY = "openrlhf.trainer.ray.ppo_actor"
 _CRITIC = "openrlhf.trainer.ray.ppo_critic"
 _MODELS = "openrlhf.models.utils"
 
-JOB = RayJob(FRAMEWORK, __name__)
+JOB = RayJob(
+    "OpenRLHF", 'Install OpenRLHF 0.11.2: pip install --no-deps "openrlhf==0.11.2".', __name__
+)
 """A run's."""
 
 _actor = JOB.actor
 
-PATCHES: tuple[tuple[str, Patch], ...] = (
+PATCHES: tuple[tuple[str, Callable[[Any], None]], ...] = (
     (_ENGINE, _actor("RolloutRayActor", generation.Engine)),
     (_SAMPLES, generation.Generator.tandem_in_place_of("SamplesGenerator")),
     (_MAKER, training.Maker.tandem_in_place_of("RemoteExperienceMaker")),
@@ -69,10 +68,10 @@ def put(config: TandemConfig) -> None:
 
     Raises :class:`EngineError` if a patched module is missing.
     """
-    FRAMEWORK.put(patches_of(config))
+    JOB.put(patches_of(config))
 
 
-def patches_of(config: TandemConfig) -> tuple[tuple[str, Patch], ...]:
+def patches_of(config: TandemConfig) -> tuple[tuple[str, Callable[[Any], None]], ...]:
     """The patches of a run with these settings, in the order of application."""
     if not config.lambda_jun:
         return PATCHES

@@ -7,16 +7,16 @@ own loss.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 from tandem_openrlhf.batch import JUNIOR_MASK
 from tandem_plugin.errors import EngineError
-from tandem_plugin.patching.subclasses import Mixin, Patch
+from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.patching.wrapping import replaced, wrap_once
 from tandem_plugin.training.command import running_config
-from tandem_plugin.training.imitation import IMITATION_METRIC, imitation_loss
+from tandem_plugin.training.imitation import imitation_loss
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -36,10 +36,10 @@ def give_experiences_a_junior_mask(module: Any) -> None:
     field, which OpenRLHF splits, pads and batches like its own masks.
     """
     if not hasattr(module.Experience, JUNIOR_MASK):
-        field = (JUNIOR_MASK, Any, module.tensor_field("step", default=None))
+        junior_mask = (JUNIOR_MASK, Any, module.tensor_field("step", default=None))
         module.Experience = make_dataclass(
             "Experience",
-            [field],
+            [junior_mask],
             bases=(module.Experience,),
             namespace={"__module__": module.__name__, "__doc__": module.Experience.__doc__},
         )
@@ -79,8 +79,8 @@ class Imitation:
     tokens: Tensor
     ranks: int
     log_probs: Tensor | None = None
-    loss: Tensor | None = None
-    """The term without its weight, once the backward pass took it."""
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    """The term without its weight, by its name in the log, once the backward pass took it."""
 
     def forward(
         self,
@@ -106,8 +106,8 @@ class Imitation:
         """
         if self.log_probs is None:
             raise EngineError("openrlhf-junior-logprobs-missing", lambda_jun=self.weight)
-        self.loss = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
-        return original(loss + self.weight * self.loss, *arguments, **options)
+        term, self.metrics = imitation_loss(self.log_probs, self.mask, self.tokens, self.ranks)
+        return original(loss + self.weight * term, *arguments, **options)
 
 
 class ImitatingTrainer(Mixin):
@@ -126,10 +126,10 @@ class ImitatingTrainer(Mixin):
             replaced(self.strategy, "backward", imitation.backward),
         ):
             status = super().training_step(experience, kl_ctl, step, *arguments)
-        if imitation.loss is None:
+        if not imitation.metrics:
             raise EngineError("openrlhf-imitation-term-missing", lambda_jun=imitation.weight)
-        status["metrics"][IMITATION_METRIC] = imitation.loss.detach()
-        status["weights"][IMITATION_METRIC] = "sample"
+        status["metrics"] |= imitation.metrics
+        status["weights"] |= dict.fromkeys(imitation.metrics, "sample")
         return status
 
     def _tandem_imitation(self, experience: Experience) -> Imitation:
@@ -142,7 +142,7 @@ class ImitatingTrainer(Mixin):
         return Imitation(running_config().lambda_jun, mask, tokens, info["dp_size"])
 
 
-PATCHES: tuple[tuple[str, Patch], ...] = (
+PATCHES: tuple[tuple[str, Callable[[Any], None]], ...] = (
     ("openrlhf.trainer.ppo_utils.experience", give_experiences_a_junior_mask),
     (_POLICY, lambda its: wrap_once(its, "iter_grad_accum_global_norm", counted_windows)),
     (_POLICY, ImitatingTrainer.tandem_in_place_of("ActorPPOTrainer")),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem_plugin.errors import DataError, OutputError
-from tandem_plugin.files import lock_file, parse_json, read_file, system_reason
+from tandem_plugin.files import lock_file, read_file, read_json, system_reason
 
 MANIFEST = "manifest.json"
 _LOCK = ".prepare.lock"
@@ -106,7 +106,7 @@ def _complete(folder: Path) -> None:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest that ``tandem data prepare`` wrote to a folder, or None."""
     try:
-        manifest = parse_json(read_file(folder / MANIFEST))
+        manifest = read_json(folder / MANIFEST)
     except (OSError, ValueError):
         return None
     if not isinstance(manifest, dict):

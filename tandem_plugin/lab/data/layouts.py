@@ -11,7 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tandem_plugin.errors import ConfigError, did_you_mean, shown
+from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.files import read_file
 from tandem_plugin.grading.golds import ANSWER_FIELDS, answer_of, is_present, value_at
 from tandem_plugin.lab.data.rows import NeedsAnswer, Row, RowError
@@ -183,11 +183,9 @@ def layout_of(fields: Sequence[str] = (), source: str | None = None) -> Layout:
     for assignment in fields:
         part, equals, name = assignment.partition("=")
         if not equals or not name or part not in PARTS or part in parts:
-            raise ConfigError(
-                "layout-field-invalid",
-                field=assignment,
-                parts=", ".join(PARTS),
-                meant=did_you_mean(part, {*PARTS} - {part}),
+            valid, known = {*PARTS} - {part}, ", ".join(PARTS)
+            raise ConfigError.misspelt(
+                "layout-field-invalid", part, valid, field=assignment, parts=known
             )
         parts[part] = name
     if {"problem", "messages"} <= parts.keys():

@@ -67,7 +67,7 @@ def read_picture(value: Any, folder: Path | None = None) -> Picture:
         if frames > 1 and image.format != "MPO":  # of which the further ones are previews
             raise PictureError(f"has {frames} frames, of which only the first would be seen.")
         try:
-            check_pictures([image], images=True, trainer="the trainer")
+            check_pictures([image], images=True)
         except ConfigError as error:
             raise PictureError(f"cannot be trained on: {error.message}") from error
         pixels = image.convert("RGB")

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tandem_plugin.errors import DataError, did_you_mean
+from tandem_plugin.errors import DataError
 from tandem_plugin.lab.data.instructions import says_how_to_answer
 from tandem_plugin.lab.data.pictures import PLACE, Picture
 
@@ -120,11 +120,8 @@ class PromptTemplate:
             raise DataError("template-without-problem", template=self.template)
         for name in _names(self.template):
             if name not in _PLACES:
-                raise DataError(
-                    "template-name-unknown",
-                    template=self.template,
-                    name=name,
-                    meant=did_you_mean(name, _PLACES),
+                raise DataError.misspelt(
+                    "template-name-unknown", name, _PLACES, template=self.template, name=name
                 )
         if self.instruction.strip() and "{instruction}" not in self.template:
             raise DataError(

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from tandem_plugin.errors import DataError, did_you_mean, shown
+from tandem_plugin.errors import DataError, shown
 from tandem_plugin.files import open_file
 from tandem_plugin.grading.golds import answer_of
 from tandem_plugin.lab.data.generated import PREFIX, read_generated
@@ -88,11 +88,9 @@ def check_source(source: str) -> None:
     is_file = Path(source).suffix or os.path.exists(source)
     if is_file or is_named(source) or is_hub_source(source) or source.startswith(PREFIX):
         return
-    raise DataError(
-        "problem-source-missing",
-        source=source,
-        known=", ".join(NAMED_SETS),
-        meant=did_you_mean(source, NAMED_SETS),
+    known = ", ".join(NAMED_SETS)
+    raise DataError.misspelt(
+        "problem-source-missing", source, NAMED_SETS, source=source, known=known
     )
 
 

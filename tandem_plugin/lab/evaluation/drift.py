@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tandem_plugin.boundaries.vocabulary import MAX_TOKEN_ID, Vocabulary
 from tandem_plugin.errors import EvaluationError
-from tandem_plugin.files import parse_json, read_file
+from tandem_plugin.files import read_json
 from tandem_plugin.lab.evaluation.generation import read_generations
 from tandem_plugin.lab.evaluation.inputs import pieces_of
 from tandem_plugin.lab.evaluation.results import (
@@ -363,7 +363,7 @@ def read_counts(summary: Summary) -> tuple[Counts, Counts]:
     """
     path = summary.folder / _COUNTS
     try:
-        counts = _Counts.model_validate(parse_json(read_file(path)))
+        counts = _Counts.model_validate(read_json(path))
         senior = counts.of(counts.senior, counts.senior_half)
         return senior, counts.of(counts.junior, counts.junior_half)
     except (OSError, ValueError, IndexError) as error:

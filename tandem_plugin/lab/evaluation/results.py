@@ -29,7 +29,7 @@ from pydantic import (
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import EvaluationError, shown
-from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files import read_json, write_file
 from tandem_plugin.patching.versions import installed_version
 
 _SUMMARY = "summary.json"
@@ -101,7 +101,7 @@ def write_summary(folder: Path, kind: str, content: Mapping[str, Any]) -> Path:
 def read_summary(path: Path) -> Summary:
     """A run's summary; raises :class:`EvaluationError` with the field for an invalid file."""
     try:
-        content = parse_json(read_file(path))
+        content = read_json(path)
         # An escaped lone surrogate is legal JSON, but cannot be printed.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (OSError, ValueError) as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tandem_plugin._version import __version__
 from tandem_plugin.errors import ConfigError, DataError
-from tandem_plugin.files import parse_json, read_file, write_file
+from tandem_plugin.files import read_json, write_file
 from tandem_plugin.lab.data import Layout, PromptTemplate, layout_of, prepare, read_problems
 from tandem_plugin.lab.data.folder import file_digest, read_manifest
 from tandem_plugin.lab.data.sources import check_source
@@ -56,7 +56,7 @@ class RunData:
         if not self.origin:
             return True
         try:
-            noted = parse_json(read_file(self.folder / ORIGIN))
+            noted = read_json(self.folder / ORIGIN)
         except (OSError, ValueError):
             return False
         files = [file for file in (self.train, self.validation) if file is not None]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tandem_plugin.errors import ConfigError, OutputError
-from tandem_plugin.files import lock_file, parse_json, read_file, system_reason, write_file
+from tandem_plugin.files import lock_file, read_file, read_json, system_reason, write_file
 from tandem_plugin.files.checkpoints import mark_checkpoint
 from tandem_plugin.lab.recipes.data import RunData
 from tandem_plugin.lab.recipes.run import Run
@@ -152,7 +152,7 @@ class RunFolder:
 
     def _note(self) -> dict[str, Any] | None:
         try:
-            note = parse_json(read_file(self.path / NOTE))
+            note = read_json(self.path / NOTE)
         except (OSError, ValueError):
             return None
         return note if isinstance(note, dict) else None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from tandem_plugin._version import __version__
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import ConfigError, did_you_mean, validation_reason
+from tandem_plugin.errors import ConfigError, validation_reason
 from tandem_plugin.files import read_file, system_reason
 
 FILE = "recipe.yaml"
@@ -180,11 +180,9 @@ class Recipe(BaseModel):
 def _unknown(name: object, text: str) -> ConfigError:
     """The error of an unknown setting; text: what to find the nearest name to."""
     settings = list(Recipe.model_fields)
-    return ConfigError(
-        "recipe-setting-unknown",
-        name=name,
-        meant=did_you_mean(_FORMER.get(text, text), settings),
-        known=", ".join(settings),
+    nearest_to, known = _FORMER.get(text, text), ", ".join(settings)
+    return ConfigError.misspelt(
+        "recipe-setting-unknown", nearest_to, settings, name=name, known=known
     )
 
 

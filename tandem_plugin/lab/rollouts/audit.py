@@ -16,7 +16,7 @@ from tandem_plugin.authorship import Authorship
 from tandem_plugin.boundaries import Vocabulary
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import TandemError, shown
-from tandem_plugin.files import parse_json, read_file
+from tandem_plugin.files import read_json
 from tandem_plugin.lab.rollouts.rollout import MalformedRow, Rollout, RolloutError, Segment
 from tandem_plugin.rules import Rule, TandemRules
 
@@ -43,7 +43,7 @@ def token_id_count(tokenizer: str, vocabulary: Vocabulary) -> int:
     A checkpoint may have more than its tokenizer, whose vocabulary it pads. tokenizer: its place.
     """
     try:
-        config = parse_json(read_file(Path(tokenizer) / "config.json"))
+        config = read_json(Path(tokenizer) / "config.json")
         sizes = [config.get("vocab_size"), config.get("text_config", {}).get("vocab_size")]
     except (OSError, ValueError, AttributeError):
         sizes = []

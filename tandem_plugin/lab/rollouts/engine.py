@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from tandem_plugin.errors import ConfigError, EngineError, TandemError, did_you_mean
+from tandem_plugin.errors import ConfigError, EngineError, TandemError
 from tandem_plugin.lab.planning import cpu_arguments
 from tandem_plugin.progress import NoteColumn, ShownProgress, TimeLeft, waiting
 
@@ -99,8 +99,7 @@ def _seeing(llm: Any, model: str, arguments: Mapping[str, Any]) -> Any:
 def _check_arguments(arguments: Mapping[str, Any], names: Collection[str]) -> None:
     """Raise :class:`EngineError` for an argument that this version of vLLM lacks."""
     for name in sorted(arguments.keys() - names):
-        suggestion = did_you_mean(name, names)
-        raise EngineError("vllm-argument-unknown", name=name, meant=suggestion)
+        raise EngineError.misspelt("vllm-argument-unknown", name, names, name=name)
 
 
 def check_drafting_here() -> None:
@@ -136,8 +135,7 @@ def check_template_args(tokenizer: Any, template_args: Mapping[str, Any]) -> Non
     names = template_names(tokenizer, template_args)
     for name in template_args:
         if name not in names:
-            suggestion = did_you_mean(name, names)
-            raise ConfigError("template-argument-unused", name=name, meant=suggestion)
+            raise ConfigError.misspelt("template-argument-unused", name, names, name=name)
 
 
 _WHOLE_PROMPTS = {"enable_chunked_prefill": False}

@@ -22,6 +22,7 @@ from tandem_plugin.files import (
     parse_json,
     read_appended,
     read_file,
+    read_json,
     system_reason,
     write_file,
 )
@@ -301,7 +302,7 @@ def _check_first_row(rollouts: Path) -> None:
 def _noted_senior(rollouts: Path) -> str | None:
     """The senior that ``tandem rollout`` noted, unless its folder is gone."""
     try:
-        senior = parse_json(read_file(run_file(rollouts)))["senior"]
+        senior = read_json(run_file(rollouts))["senior"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     is_model = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))

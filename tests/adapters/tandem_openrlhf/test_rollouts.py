@@ -75,9 +75,10 @@ class SeeingEngine(Engine):
 def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
     def answer(engine: Any, images: bool, *pictures: Any) -> Any:
         trajectory = KeyedLabel("", 0).trajectory(RULES)
+        trajectory.images = images
         shared = SharedCalls()
         shared.begin(trajectory)
-        actor = RolloutActorInTandem(engine, trajectory, shared, images)
+        actor = RolloutActorInTandem(engine, trajectory, shared)
         params = SimpleNamespace(extra_args=None)
         shown = {"image": list(pictures)} if pictures else None
         return asyncio.run(actor.generate(PROMPT, params, multi_modal_data=shown))
@@ -90,7 +91,7 @@ def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
         answer(SeeingEngine([1, 2, 2, 3]), True, picture)
     with refused("picture-not-upright", orientation=6):
         answer(SeeingEngine(PROMPT), True, picture, Picture(6))
-    with refused("prompt-images-off", trainer="OpenRLHF"):
+    with refused("prompt-images-off"):
         answer(SeeingEngine(PROMPT), False, picture)
 
 

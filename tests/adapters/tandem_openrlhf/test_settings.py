@@ -14,7 +14,7 @@ import pytest
 from refused import refused
 
 from tandem_openrlhf import train_ppo_ray
-from tandem_openrlhf.patches import FRAMEWORK
+from tandem_openrlhf.patches import JOB
 from tandem_openrlhf.settings import flags_of_command
 from tandem_plugin import TandemConfig
 from tandem_plugin.training.command import VARIABLE
@@ -89,11 +89,11 @@ def test_job_is_started_with_what_makes_its_workers_ready(
     monkeypatch.setattr("tandem_plugin.patching.in_place._PLACED", {})
     driver = TandemConfig.from_mapping({"schedule": "chunk"}).settings()
     with refused("worker-setup-hook-not-called", actor="Engine", why="was not prepared for it"):
-        check_worker(FRAMEWORK, "Engine", driver)
+        check_worker(JOB, "Engine", driver)
     make_ready()
-    check_worker(FRAMEWORK, "Engine", driver)
+    check_worker(JOB, "Engine", driver)
     with refused("worker-setup-hook-not-called", actor="Engine", why="has different settings"):
-        check_worker(FRAMEWORK, "Engine", {**driver, "schedule": "word"})
+        check_worker(JOB, "Engine", {**driver, "schedule": "word"})
 
 
 def test_worker_that_cannot_be_made_ready_starts_and_says_why(
@@ -106,7 +106,7 @@ def test_worker_that_cannot_be_made_ready_starts_and_says_why(
     monkeypatch.setattr("tandem_openrlhf.patches.PATCHES", [("openrlhf.renamed", print)])
     installed["runtime_env"]["worker_process_setup_hook"]()
     with refused("worker-not-prepared", actor="Engine"):
-        check_worker(FRAMEWORK, "Engine", {})
+        check_worker(JOB, "Engine", {})
 
 
 def test_node_without_the_package_can_read_what_makes_its_workers_ready() -> None:
@@ -164,7 +164,7 @@ THEIRS = {
 COMMANDS = """
 import contextlib, io, json, shlex, sys
 from tandem_openrlhf import train_ppo_ray
-from tandem_openrlhf.patches import FRAMEWORK
+from tandem_openrlhf.patches import JOB
 said, (wrongs, sound) = {}, map(json.loads, sys.argv[1:])
 for wrong in wrongs:
     with contextlib.redirect_stderr(io.StringIO()) as error:

@@ -26,6 +26,7 @@ from skyrl.train.dataset.preprocess import (  # noqa: E402
 from skyrl.train.generators.base import BatchMetadata, TrajectoryID  # noqa: E402
 
 from tandem_plugin import TandemConfig, TandemRules, Vocabulary  # noqa: E402
+from tandem_plugin.training.calls import Trajectory  # noqa: E402
 from tandem_plugin.training.response_authorship import Call  # noqa: E402
 from tandem_skyrl import batch as module  # noqa: E402
 from tandem_skyrl.batch import SkyRLRun  # noqa: E402
@@ -360,7 +361,8 @@ def test_end_that_skyrl_adds_is_not_trained(
     calls: list[Any], response: list[int], mask: list[int]
 ) -> None:
     output = SimpleNamespace(prompt_ids=[1], response_ids=response, loss_mask=[1] * len(response))
-    leave_out_added_end(output, calls_of(*calls), 23)
+    trajectory = Trajectory(None, lambda call: call, calls=calls_of(*calls))
+    leave_out_added_end(output, trajectory, 23)
     assert output.loss_mask == mask
 
 

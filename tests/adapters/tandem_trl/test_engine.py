@@ -12,7 +12,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from refused import refused
 
-from tandem_plugin.training.images import check_pictures
+from tandem_plugin.training.calls import Trajectory
 from tandem_trl.engine import LLMInTandem, TandemPrompt, answered
 
 PLACEHOLDER = 9
@@ -66,6 +66,19 @@ def test_the_engine_reads_what_trl_will_train_with() -> None:
 
 
 def test_pictures_are_checked_before_any_prompt_is_sent() -> None:
-    with refused("prompt-images-off", trainer="TRL"):
-        answered(lambda *_, **__: None, {}, [[1]], images=[None, ["a picture"]])
-    check_pictures(["a picture"], images=True, trainer="TRL")
+    sent = []
+
+    def answer(images: bool) -> Any:
+        rows = [Trajectory(None, lambda call: call, images=images) for _ in range(2)]
+        prompts = [TandemPrompt([1], row) for row in rows]
+        return answered(generate, {}, prompts, images=[None, ["a picture"]])
+
+    def generate(prompts: Any, images: Any, **_: Any) -> Any:
+        sent.append(images)
+        return prompts, [[4], [5]]
+
+    with refused("prompt-images-off"):
+        answer(False)
+    assert not sent
+    answer(True)
+    assert sent == [[None, ["a picture"]]]

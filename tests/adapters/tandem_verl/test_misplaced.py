@@ -14,7 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from refused import refused
 
 from tandem_verl import plugin
-from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE, check_places
+from tandem_verl.misplaced import check_places
+from tandem_verl.settings import FLAG, MANAGER, MANAGER_KEY, OUR_MODE
 
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"

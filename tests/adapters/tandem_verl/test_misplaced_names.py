@@ -1,4 +1,4 @@
-"""Keys that name tandem in a trainer's nested configuration, outside the flag."""
+"""Keys that name tandem in verl's nested configuration, outside the flag."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 
 from tandem_verl.misplaced import Misplaced
 
-FLAG = "generator.engine_kwargs.additional_config.tandem"
-
 
 def found(additional: Any, **more: Any) -> list[str]:
-    config = {"generator": {"engine_kwargs": {"additional_config": additional}}, **more}
-    return list(Misplaced(FLAG, additional, "engine_kwargs", ["mine"]).below(config))
+    """The misplaced keys of a configuration with this ``additional_config``."""
+    engine = {"engine_kwargs": {"vllm": {"additional_config": additional}}}
+    config = {"actor_rollout_ref": {"rollout": engine}, **more}
+    return list(Misplaced(additional).below(config))
 
 
 def test_flag_and_names_below_the_users_own_keys_are_left_alone() -> None:
-    assert found({"tandem": {"p": 0.3, "tandem": 1}}, mine={"tandem": 1}, name="tandem") == []
-    assert found({"tandem": None}, mine={"tandem": 1}) == []
-    assert found({}, mine={"tandem": 1}) == ["mine.tandem"]
+    assert found({"tandem": {"p": 0.3, "tandem": 1}}, custom={"tandem": 1}, name="tandem") == []
+    assert found({"tandem": None}, custom={"tandem": 1}) == []
+    assert found({}, custom={"tandem": 1}) == ["custom.tandem"]
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ def test_setting_or_misspelt_name_beside_the_flag_is_found(additional: Any, key:
 
 def test_names_anywhere_and_our_own_settings_below_engines_are_found() -> None:
     config = {"engine_kwargs": {"schedule": "word"}, "a": [{"tandem_p": 1}], "seed": 3}
-    paths = Misplaced(FLAG, None, "engine_kwargs", []).below({"trainer": config})
+    paths = Misplaced(None).below({"trainer": config})
     assert list(paths) == ["trainer.engine_kwargs.schedule", "trainer.a[0].tandem_p"]

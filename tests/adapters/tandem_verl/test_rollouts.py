@@ -75,7 +75,9 @@ def test_pictures_are_checked_before_a_call_is_sent() -> None:
             return SimpleNamespace(token_ids=[4, 5])
 
     def answer(*pictures: Any) -> Any:
-        client = TandemClient(Server(), begun())
+        trajectory = begun()
+        trajectory.images = True
+        client = TandemClient(Server(), trajectory)
         call = client.generate("a", prompt_ids=[1], sampling_params={}, image_data=list(pictures))
         return asyncio.run(call)
 
