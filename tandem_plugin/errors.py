@@ -46,13 +46,13 @@ class TandemError(Exception):
 
     @classmethod
     def misspelt(
-        cls: type[_Error], code: str, given: object, valid: Iterable[str], /, **fields: object
+        cls: type[_Error], code: str, name: object, valid: Iterable[str], /, **fields: object
     ) -> _Error:
         """The error for a name that nobody reads: it suggests the valid one most like it.
 
         fields: of the code's sentences, which also contain ``{meant}``.
         """
-        return cls(code, meant=did_you_mean(given, valid), **fields)
+        return cls(code, meant=did_you_mean(name, valid), **fields)
 
     @classmethod
     def restored(

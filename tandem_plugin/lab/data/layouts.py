@@ -183,9 +183,9 @@ def layout_of(fields: Sequence[str] = (), source: str | None = None) -> Layout:
     for assignment in fields:
         part, equals, name = assignment.partition("=")
         if not equals or not name or part not in PARTS or part in parts:
-            valid, known = {*PARTS} - {part}, ", ".join(PARTS)
+            valid, listed = {*PARTS} - {part}, ", ".join(PARTS)
             raise ConfigError.misspelt(
-                "layout-field-invalid", part, valid, field=assignment, parts=known
+                "layout-field-invalid", part, valid, field=assignment, parts=listed
             )
         parts[part] = name
     if {"problem", "messages"} <= parts.keys():

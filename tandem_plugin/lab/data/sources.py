@@ -88,9 +88,9 @@ def check_source(source: str) -> None:
     is_file = Path(source).suffix or os.path.exists(source)
     if is_file or is_named(source) or is_hub_source(source) or source.startswith(PREFIX):
         return
-    known = ", ".join(NAMED_SETS)
+    listed = ", ".join(NAMED_SETS)
     raise DataError.misspelt(
-        "problem-source-missing", source, NAMED_SETS, source=source, known=known
+        "problem-source-missing", source, NAMED_SETS, source=source, known=listed
     )
 
 

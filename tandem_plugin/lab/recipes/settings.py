@@ -180,9 +180,9 @@ class Recipe(BaseModel):
 def _unknown(name: object, text: str) -> ConfigError:
     """The error of an unknown setting; text: what to find the nearest name to."""
     settings = list(Recipe.model_fields)
-    nearest_to, known = _FORMER.get(text, text), ", ".join(settings)
+    nearest_to, listed = _FORMER.get(text, text), ", ".join(settings)
     return ConfigError.misspelt(
-        "recipe-setting-unknown", nearest_to, settings, name=name, known=known
+        "recipe-setting-unknown", nearest_to, settings, name=name, known=listed
     )
 
 
