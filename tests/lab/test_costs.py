@@ -32,7 +32,7 @@ QWEN3_4B = PlannedModel(
     linear=4_022_468_096 - 151_936 * 2_560,
 )
 H100 = {1: (219, 113), 16: (3_549, 1_769), 64: (11_358, 6_301), 256: (22_912, 16_066)}
-"""Tokens per second of the senior alone and in lockstep, by requests (docs/performance.md)."""
+"""Tokens per second of the senior alone and in lockstep, by requests; rounds were not kept."""
 
 
 def test_speeds_are_within_seven_percent_of_one_h200_but_for_drafts_at_128_requests() -> None:
