@@ -50,7 +50,7 @@ def test_a_worker_that_stands_still_is_killed_at_the_wall_limit():
         assert (grade.outcome, grade.rule) == ("timeout", "time_limit")
         assert grade.milliseconds < 1000 * (6 * 0.6 + 1)
         assert grader.grade(RADICAL, RADICAL_GOLD).outcome == "correct"
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while is_running(stopped[0]):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -124,7 +124,7 @@ def test_all_processes_end_with_their_caller():
     caller.kill()
     caller.wait()
     caller.stdout.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(map(is_running, (nursery, int(worker)))):
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -137,7 +137,7 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
         self.taken = []
         for sample in self.samples:
             self.worker.own_queue.put(sample)
-            self.taken.append(self.worker.rollout_buffer.get(timeout=30))
+            self.taken.append(self.worker.rollout_buffer.get(timeout=120))
 
     def update(self, *, is_changed: bool = False) -> None:
         self.worker._process = SimpleNamespace(exitcode=None)
@@ -158,7 +158,7 @@ class TestAsyncGRPOTrainer(HeldToTheDuties):
         logged: dict[str, Any] = {}
         shares = []
         for _ in range(len(self.samples) + 1):
-            metrics = self.worker.metrics_queue.get(timeout=30)
+            metrics = self.worker.metrics_queue.get(timeout=120)
             shares += (
                 [metrics.pop("tandem/senior_share")] if "tandem/senior_share" in metrics else []
             )

@@ -59,7 +59,7 @@ def test_script_that_is_sourced_leaves_the_shell_as_it_is(script: str, tmp_path:
         f"source {ROOT / script}; echo $?; false; echo $UNSET; set -o | grep -c 'errexit.*on'; pwd"
     )
     done = subprocess.run(
-        ["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=20
+        ["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.stdout == f"2\n\n0\n{tmp_path}\n"
     assert done.stderr == f"Run {ROOT / script} instead of sourcing it.\n"

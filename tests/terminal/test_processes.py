@@ -131,7 +131,7 @@ def test_killed_command_leaves_nothing_behind(command: str, place: Path) -> None
             assert (second.returncode, code in said) == (1, True), said
             assert all(map(is_alive, pids))
         process.send_signal(number)
-        process.communicate(timeout=60)  # whatever had its output has ended too
+        process.communicate(timeout=120)  # whatever had its output has ended too
         assert process.returncode == -number
         began = time.monotonic()
         while any(map(is_alive, pids)):
@@ -160,7 +160,7 @@ def test_child_whose_parent_is_killed_before_it_has_begun_ends_too(tmp_path: Pat
         pid = int(process.stdout.readline())
         process.kill()
         try:
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
         finally:
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_followed_page_is_whole_and_nothing_was_started_for_it(
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         finally:
             process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert children == ""
     assert process.returncode == (-number if number == signal.SIGKILL else 0)
     assert (place / "rollouts.html").read_text().rstrip().endswith("</html>")

@@ -126,7 +126,7 @@ def sample(row: Any, **more: Any) -> TandemSample:
 
 def taken(running: TandemRolloutWorker, one: Any) -> Any:
     running.own_queue.put(one)
-    return running.rollout_buffer.get(timeout=30)
+    return running.rollout_buffer.get(timeout=120)
 
 
 def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_sample_is_replayed_once_and_cannot_change_afterwards(tmp_path: Path) ->
     assert found.completion_mask.tolist() == row.completion_mask
     with pytest.raises(ValueError, match="read-only"):
         found.completion_mask[2] = 1
-    metrics = running.metrics_queue.get(timeout=30)
+    metrics = running.metrics_queue.get(timeout=120)
     share, written = metrics["tandem/senior_share"]
     assert (share, written) == (sum(row.completion_mask), len(FIRST))
     with refused("row-seed-repeated"):

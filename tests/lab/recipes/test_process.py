@@ -145,7 +145,7 @@ def test_signal_ends_the_trainer_and_all_that_it_started(
     assert word == "started"
     start = time.monotonic()
     while len(marked_processes(mark)) < 2:  # a process has no environment while it is executed
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 60
     start = time.monotonic()
     parent.send_signal(number)
     if number == signal.SIGKILL:
@@ -154,7 +154,7 @@ def test_signal_ends_the_trainer_and_all_that_it_started(
         assert parent.stdout.readline().split() == ["ENDED", number.name]
         assert parent.wait(30) == 0
     while marked_processes(mark):
-        assert time.monotonic() - start < 15
+        assert time.monotonic() - start < 60
         assert number == signal.SIGKILL, "it waits for all others"
 
 

@@ -252,7 +252,7 @@ def test_followed_page_stays_as_it_is_once_the_command_ends(
         time.sleep(0.1)
     append(page.rollouts / "2.jsonl", row(1), row(2))
     process.send_signal(end)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, json.loads(stdout)["responses"]) == (0, 4), stderr
     data = shown(page.page)
     assert (data["live"], len(data["responses"])) == (None, 4)
@@ -261,6 +261,6 @@ def test_followed_page_stays_as_it_is_once_the_command_ends(
 def test_folder_that_cannot_come_is_an_error(tmp_path: Path, tokenizer_file: Path):
     place = str(tmp_path / "no" / "rollouts")
     command = [sys.executable, "-m", "tandem_plugin", "view", place, "--follow", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"].endswith("[path-missing]")
