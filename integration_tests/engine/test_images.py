@@ -30,6 +30,7 @@ from support.images import (
     picture,
     prompts_with_images,
 )
+from support.lora import RANK, TOWERS, make_adapter
 from support.reference import alternating, always
 from support.vision_packages import offer_torchvision
 from support.weight_transfer import ARGUMENTS as TRANSFER
@@ -66,6 +67,12 @@ class Checkpoints:
 
     def reference(self, senior: str = "first", junior: str = "junior") -> ImageReference:
         return ImageReference(getattr(self, senior), getattr(self, junior))
+
+    def adapter(self, seed: int, excluded: str | None = TOWERS) -> Path:
+        """An adapter of the first model, of all layers that are not excluded."""
+        options = {"kind": "ImageTextToText", "excluded": excluded}
+        folder = self.folder / f"adapter-{seed}"
+        return make_adapter(self.first, folder, seed=seed, **options)[0]
 
 
 @pytest.fixture(scope="module")
@@ -444,6 +451,61 @@ def test_each_author_sees_the_images(
     print(runner, family, found)
     assert found.wrong == 0
     assert found.telling > found.shown / 10
+
+
+ADAPTING = {"enable_lora": True, "max_loras": 2, "max_lora_rank": RANK}
+ADAPTED = [
+    *((runner, family, "first") for runner, family in (pair.values for pair in PAIRS)),
+    ("v1", "qwen2.5-vl", "junior"),
+]
+"""Beside their own base, and beside another model. Hybrids take no adapters."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("runner", "family", "junior"), [one for one in ADAPTED if one[1] != "qwen3.5"]
+)
+def test_an_adapter_is_the_seniors_alone_and_of_no_tower(
+    runner: str, family: str, junior: str, families: dict[str, Checkpoints]
+) -> None:
+    """Against PEFT over Hugging Face's model, with cut images, preemption and cached prefixes."""
+    pytest.importorskip("peft", reason="PEFT is not installed")
+    from vllm.lora.request import LoRARequest
+
+    models = families[family]
+    prompts = prompts_with_images(models.first)
+    first, second, seeing = (models.adapter(1), models.adapter(2), models.adapter(3, None))
+    tandem = {**ALTERNATE, "junior": getattr(models, junior)}
+    options = {**TIGHT, **ADAPTING, "enable_prefix_caching": True, "disable_log_stats": False}
+    of_junior = {"extra_args": {"tandem": {"seed": 1, "schedule": "junior"}}}
+    with engine_of(runner, models, "first", tandem, **options) as engine:
+        with pytest.raises(Exception, match="adapter-layers-unsupported"):
+            engine.llm_engine.add_lora(LoRARequest("seeing", 9, str(seeing)))
+        alone = answers(engine, prompts, adapters=[first])
+        for _ in range(2):  # the second time from the cache
+            assert answers(engine, prompts[:2], adapters=[first]) == alone[:2]
+        mixed = answers(engine, prompts, 40, adapters=[first, None, second])
+        juniors = [
+            answers(engine, prompts, adapters=each, **of_junior)
+            for each in ([first], [second], [None])
+        ]
+        preempted = counted(engine, "num_preemptions")
+        cached = counted(engine, "prefix_cache_hits")
+    assert preempted > 0
+    assert cached > 0
+    assert juniors[0] == juniors[1] == juniors[2]
+    base, other = models.first, getattr(models, junior)
+    found = []
+    for start, adapter in enumerate((first, None, second)):
+        reference = ImageReference(base, other, adapter)
+        found.append(seen(reference, prompts[start::3], mixed[start::3]))
+        if adapter == first:
+            found.append(seen(reference, prompts, alone))
+    print(runner, family, junior, *found)
+    assert sum(one.wrong for one in found) == 0
+    assert sum(one.telling for one in found) > sum(one.shown for one in found) / 10
+    # The base alone would have written other tokens in the adapter's place.
+    assert seen(ImageReference(base, other), prompts, alone).wrong > sum(map(len, alone)) / 10
 
 
 WIDE = [("v1", "qwen2.5-vl"), ("v1", "qwen3-vl"), ("v1", "idefics3"), ("v2", "qwen2.5-vl")]

@@ -292,7 +292,8 @@ class Seen:
 class ImageReference:
     """Two Hugging Face models that compute in fp32, over prompts with images."""
 
-    def __init__(self, senior: Path, junior: Path) -> None:
+    def __init__(self, senior: Path, junior: Path, adapter: Path | None = None) -> None:
+        """adapter: the senior's, applied by PEFT."""
         torch.set_num_threads(1)
         self.models = {
             author: AutoModelForImageTextToText.from_pretrained(
@@ -300,6 +301,10 @@ class ImageReference:
             ).eval()
             for author, folder in ((True, senior), (False, junior))
         }
+        if adapter is not None:
+            from peft import PeftModel
+
+            self.models[True] = PeftModel.from_pretrained(self.models[True], adapter).eval()
         self.processor = AutoProcessor.from_pretrained(senior)
         self.placeholder = self.models[True].config.image_token_id
         *_, tag = _tags(self.processor.tokenizer)[:2]  # without the end
@@ -401,12 +406,32 @@ def engine_prompt(prompt: tuple[list[int], list[Any]]) -> dict[str, Any]:
     return {"prompt_token_ids": ids, **shown}
 
 
-def answers(engine: Any, prompts: Sequence[Any], length: int = 12, **sampling: Any) -> list[Any]:
-    """Greedy responses to prompts, alternating in tandem unless ``extra_args`` says otherwise."""
+def answers(
+    engine: Any,
+    prompts: Sequence[Any],
+    length: int = 12,
+    *,
+    adapters: Sequence[Path | None] = (),
+    **sampling: Any,
+) -> list[Any]:
+    """Greedy responses to prompts, alternating in tandem unless ``extra_args`` says otherwise.
+
+    adapters: folders of those that prompts take in turn, None for the base.
+    """
     from vllm import SamplingParams
+    from vllm.lora.request import LoRARequest
 
     settings = {"temperature": 0, "max_tokens": length, "ignore_eos": True}
     extra = {"extra_args": {"tandem": {"seed": 1}}}
     params = SamplingParams(**(settings | extra | sampling))
-    outputs = engine.generate([engine_prompt(one) for one in prompts], params, use_tqdm=False)
+    more: dict[str, Any] = {}
+    if adapters:
+        loaded = [
+            None if folder is None else LoRARequest(str(folder), number, str(folder))
+            for number, folder in enumerate(adapters, 1)
+        ]
+        more["lora_request"] = [loaded[n % len(loaded)] for n in range(len(prompts))]
+    outputs = engine.generate(
+        [engine_prompt(one) for one in prompts], params, use_tqdm=False, **more
+    )
     return [list(output.outputs[0].token_ids) for output in outputs]

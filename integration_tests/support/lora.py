@@ -19,18 +19,37 @@ def has_lora() -> bool:
     return Version(vllm.__version__) >= Version("0.29")
 
 
+TOWERS = r".*(visual|vision_model|connector).*"
+"""The layers of a model that see images, for PEFT's ``exclude_modules``."""
+
+
 def make_adapter(
-    base: Path, folder: Path, *, seed: int, spread: float = 0.2, targets: str | list[str] = ""
+    base: Path,
+    folder: Path,
+    *,
+    seed: int,
+    spread: float = 0.2,
+    targets: str | list[str] = "",
+    kind: str = "CausalLM",
+    excluded: str | None = None,
 ) -> tuple[Path, Path]:
     """A random adapter of every linear layer, and a checkpoint with it merged.
 
-    targets: other layers than those. Returns both folders.
+    targets: other layers than those. kind: of the model, as the names of transformers' classes for
+    any model end. excluded: layers without an adapter. Returns both folders.
     """
+    import transformers
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets or "all-linear")
+    loaded = getattr(transformers, f"AutoModelFor{kind}")
+    model = loaded.from_pretrained(base, dtype=torch.float32)
+    config = LoraConfig(
+        r=RANK,
+        lora_alpha=2 * RANK,
+        target_modules=targets or "all-linear",
+        exclude_modules=excluded,
+    )
     adapted = get_peft_model(model, config)
     torch.manual_seed(seed)
     for name, parameter in adapted.named_parameters():

@@ -21,6 +21,7 @@ from tandem_plugin.engine.layer_tensors import kept_tensors
 from tandem_plugin.engine.measures import measures_of
 from tandem_plugin.engine.patches.cpu_weights import keep_cpu_weights
 from tandem_plugin.engine.patches.lora import (
+    adapt_no_ends,
     keep_adapters_to_their_requests,
     keep_the_mappers_former_name,
     refuse_reloading_a_shared_base,
@@ -69,7 +70,7 @@ def _init(self: Any, *, vllm_config: Any, prefix: str = "") -> None:
     self.tandem_junior_tensors = {} if shared else kept_tensors(junior)
     self.tandem_junior_stream = junior_stream(vllm_config, self, junior)
     if vllm_config.lora_config is not None:
-        self.embedding_modules = {}  # none: both heads are the base's
+        adapt_no_ends(self)
         refuse_weights_without_a_place()
         refuse_reloading_a_shared_base()
         keep_the_mappers_former_name()

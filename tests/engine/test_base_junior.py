@@ -47,6 +47,7 @@ class Model(nn.Module):
         self.embed = nn.Embedding(5, 3)
         self.blocks = nn.ModuleList([Block(f"{name}.{i}") for i in range(2)])
         self.head = self.embed
+        self.of_step = [torch.zeros(4, 3) for _ in range(2)]
 
 
 @pytest.fixture
@@ -71,6 +72,15 @@ def test_layers_are_the_seniors_and_attention_is_the_juniors(models: tuple[Model
         assert ours.attention.k_scale is theirs.attention.k_scale
         assert ours.attention.scale is theirs.attention.scale
     assert not any(one.is_meta for one in [*junior.parameters(), *junior.buffers()])
+
+
+def test_what_a_model_writes_at_every_step_is_its_own(models: tuple[Model, Model]) -> None:
+    """As Qwen3-VL's buffers of an image's deeper levels, in a list of tensors."""
+    senior, junior = models
+    for ours, theirs in zip(junior.of_step, senior.of_step, strict=True):
+        assert torch.equal(ours, theirs)
+        theirs.fill_(1)
+        assert not ours.any()
 
 
 def test_what_is_put_around_a_layer_of_the_seniors_is_the_seniors_alone(

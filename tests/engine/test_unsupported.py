@@ -124,7 +124,7 @@ def test_processors_that_make_other_pixels_are_rejected(processor: Any, names: s
         "compilation_config.cudagraph_mm_encoder",
         "compilation_config.compile_mm_encoder",
         "ec_transfer_config",
-        "lora_config",
+        "lora_config.enable_tower_connector_lora",
         "parallel_config.enable_dbo",
     ],
 )
@@ -136,6 +136,10 @@ def test_settings_that_pass_by_the_juniors_tower_are_rejected(name: str) -> None
         check(config=config)
     texts = model("s", is_multimodal_model=False), model("j", is_multimodal_model=False)
     check({"images": False}, *texts, config=config)
+
+
+def test_adapters_of_the_language_model_go_with_images() -> None:
+    check(config=SimpleNamespace(lora_config=SimpleNamespace(enable_tower_connector_lora=False)))
 
 
 @pytest.mark.parametrize(

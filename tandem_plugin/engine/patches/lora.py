@@ -10,6 +10,21 @@ from tandem_plugin.errors import EngineError
 from tandem_plugin.patching.wrapping import wrap_once
 
 
+def adapt_no_ends(senior: Any) -> None:
+    """Let vLLM put no adapters around embeddings and heads, which stay the base's for both models.
+
+    senior: the composite model, before vLLM puts adapters around its layers.
+
+    Touches: ``embedding_modules`` of a model and of the models within it, such as the language
+    model of one that sees images. Versions: 0.29 to 0.32. Why: ``get_supported_lora_modules`` adds
+    the layers that any of them names, and a head's adapter is chosen by vLLM's rows, which are not
+    those of the senior's head alone. Goes when: vLLM asks its configuration for them.
+    """
+    for model in senior.modules():
+        if getattr(model, "embedding_modules", None):
+            model.embedding_modules = {}
+
+
 def keep_the_mappers_former_name() -> None:
     """Let verl send an adapter to an engine of vLLM 0.29.
 
@@ -25,7 +40,7 @@ def keep_the_mappers_former_name() -> None:
 
 
 def refuse_weights_without_a_place() -> None:
-    """Reject an adapter for layers that a tandem engine does not adapt: heads and embeddings.
+    """Reject an adapter for layers that a tandem engine does not adapt: heads, embeddings, towers.
 
     Touches: ``LoRAModelManager._add_adapter``, called once an adapter has been read from a folder
     or from a trainer's tensors. Versions: 0.29 to 0.32. Why: vLLM omits weights without a matching
