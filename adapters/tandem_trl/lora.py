@@ -122,7 +122,7 @@ def _changed_of_tied(base: PreTrainedModel) -> list[str]:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
-    if not base.config.get_text_config().tie_word_embeddings:
+    if not getattr(base.config, "tie_word_embeddings", False):  # of a whole model, not its text
         return []
     ends = {"embedding": base.get_input_embeddings(), "head": base.get_output_embeddings()}
     adapted = (BaseTunerLayer, AuxiliaryTrainingWrapper)
@@ -191,7 +191,7 @@ def _is_sharded(model: PeftModel) -> bool:
 
 
 def _unread(model: PeftModel) -> str:
-    """What of an adapter vLLM would not read; empty for plain LoRA of linear layers."""
+    """What of an adapter vLLM would not read; empty for plain LoRA of a text model's layers."""
     from peft.tuners.lora import LoraLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
@@ -203,9 +203,12 @@ def _unread(model: PeftModel) -> str:
     for name, weight in model.named_parameters():
         if weight.requires_grad and not _LORA_WEIGHT.fullmatch(name):
             return f"training of {name}"
+    language = set(model.get_base_model().get_decoder().modules())
     for name, layer in model.named_modules():
         if isinstance(layer, AuxiliaryTrainingWrapper):
             return f"training of {name}"
+        if isinstance(layer, LoraLayer) and layer not in language:
+            return f"LoRA outside the language model, of {name}"
         if isinstance(layer, LoraLayer) and not _is_plain(layer, adapter, model):
             return f"the kind of LoRA of {name}"
     return ""

@@ -41,8 +41,16 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 _ENDS = ("lm_head", "model.embed_tokens")
 
+_MATCHING = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
+"""Options by which PEFT chooses the layers of an adapter."""
+
 
 _MERGE = "Set actor_rollout_ref.model.lora.merge=True, or train an adapter without it."
+_EXCLUDE = (
+    "Leave the vision tower out of the adapter, for Qwen's models by "
+    "actor_rollout_ref.model.exclude_modules='.*visual.*', or set "
+    "actor_rollout_ref.model.lora.merge=True."
+)
 _NO_REMEDY = "Train an adapter without it."
 
 
@@ -64,8 +72,8 @@ def check_adapter(model: DictConfig) -> None:
         raise ConfigError("verl-adapter-ignored", path=path)
     if not rank:
         return
-    adapter = {name: model.get(name) for name in ("target_modules", "target_parameters")}
-    adapter |= {"r": rank}
+    options = ("target_modules", "target_parameters", "exclude_modules")
+    adapter = {name: model.get(name) for name in options} | {"r": rank}
     if path and (file := local_file(path, "adapter_config.json")):
         adapter = json.loads(file.read_text(encoding="utf-8"))
     elif path:
@@ -78,6 +86,10 @@ def check_adapter(model: DictConfig) -> None:
     if problem := _unsupported_option(adapter, rank, is_merged, str(model.path)):
         raise ConfigError(
             "verl-adapter-differs", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE
+        )
+    if not is_merged and (layer := _layer_of_tower(adapter, str(model.path))):
+        raise ConfigError(
+            "verl-adapter-differs", what=f"target_modules with {layer}", remedy=_EXCLUDE
         )
 
 
@@ -112,8 +124,45 @@ def _ends(targets: str | Iterable[object] | None) -> str:
 
 def _is_tied(path: str) -> bool:
     """Whether a checkpoint on this machine has one weight for its embedding and its head."""
+    config = _config(path)
+    parts = (config, config.get("text_config", {}))  # transformers reads the first, vLLM either
+    return any(part.get("tie_word_embeddings") for part in parts)
+
+
+def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
+    """The first layer that PEFT would adapt outside the language model; empty for none.
+
+    path: of a checkpoint, read if it is on this machine and needs no code of its own. The layers
+    are those of verl's own class for it, without weights, as PEFT itself matches them.
+    """
+    config = _config(path)
+    if "vision_config" not in config or "auto_map" in config:
+        return ""
+    import torch
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from transformers import AutoConfig
+    from verl.utils.model import get_hf_auto_model_class
+    from verl.utils.py_functional import convert_to_regular_types
+
     file = local_file(path, "config.json")
-    if file is None:
-        return False
-    config = json.loads(file.read_text(encoding="utf-8"))
-    return bool(config.get("text_config", config).get("tie_word_embeddings"))
+    assert file is not None
+    hf_config = AutoConfig.from_pretrained(file.parent)
+    with torch.device("meta"):
+        model = get_hf_auto_model_class(hf_config).from_config(hf_config)
+    options = convert_to_regular_types({name: adapter.get(name) for name in _MATCHING})
+    inject_adapter_in_model(LoraConfig(r=1, **options), model, low_cpu_mem_usage=True)
+    language = set(model.get_decoder().modules())
+    layers = (
+        name
+        for name, layer in model.named_modules()
+        if isinstance(layer, BaseTunerLayer) and layer not in language
+    )
+    return next(layers, "")
+
+
+def _config(path: str) -> dict[str, Any]:
+    """The config.json of a checkpoint on this machine; empty for any other."""
+    file = local_file(path, "config.json")
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file else {}
+    return config

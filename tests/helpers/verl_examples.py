@@ -162,7 +162,10 @@ def unseen(config: Any) -> str:
     classes = {kind for kind, names in CLASSES.items() if re.search(names, name)}
     if not classes & IMAGE_FAMILIES:
         return "the model"
-    return "an adapter" if config.actor_rollout_ref.model.get("lora_rank") else ""
+    model = config.actor_rollout_ref.model
+    is_sent = model.get("lora_rank") and not model.lora.get("merge")
+    sees = not re.fullmatch(str(model.get("exclude_modules")), "model.visual.merger.mlp.0")
+    return "an adapter of the tower" if is_sent and sees else ""
 
 
 def examined(checkout: Path) -> list[Example]:

@@ -136,6 +136,35 @@ def test_trainer_and_engine_see_the_images_of_the_data(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("excluded", "how"),
+    [
+        (".*visual.*", "syncs send the adapter alone"),
+        (None, "the adapter merged, because of LoRA outside the language model"),
+    ],
+)
+def test_an_adapter_is_sent_alone_or_merged_with_its_tower(
+    marker: list[int], tmp_path: Path, excluded: str | None, how: str
+) -> None:
+    """Beside its base, of a class that checkpoints name as the trainer does."""
+    model = make_seeing(tmp_path / "senior", "qwen3-vl", seed=0)
+    bench, record = TRLBench.make(tmp_path, model), tmp_path / "record"
+    run = bench.run(
+        settings(bench, junior=None, record=str(record)),
+        lora={"r": 8, "target_modules": "all-linear", "exclude_modules": excluded},
+        name="adapter",
+        tools="pictures",
+        environment={"VLLM_MLA_DISABLE": "1"},  # vLLM's CPU platform cannot start it otherwise
+        **{**BATCHES, "learning_rate": 1e-2},
+    )
+    assert how in run.log
+    check(run, record, marker)
+    first, second = (step["tandem/overlap"] for step in run.steps[:2])
+    assert first == pytest.approx(1, abs=1e-5)
+    assert second < 0.99
+
+
+@pytest.mark.long
 def test_update_is_a_plain_loops_over_the_seniors_tokens(bench: TRLBench) -> None:
     """Token by token without padding, each row with the pictures of its own prompt."""
     run = bench.run(

@@ -22,6 +22,8 @@ from transformers import (  # noqa: E402
     LlamaForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
 )
 
 from tandem_plugin import TandemConfig  # noqa: E402
@@ -87,6 +89,33 @@ def test_adapter_that_vllm_would_not_apply_as_peft_does_is_merged(
 ) -> None:
     expected = {} if rank is None else {"enable_lora": True, "max_lora_rank": rank}
     assert arguments(adapted(bases[False], **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "is_sent"),
+    [
+        ({"target_modules": "all-linear"}, False),
+        ({"target_modules": "all-linear", "exclude_modules": ".*visual.*"}, True),
+        ({"target_modules": ["q_proj", "visual.merger.linear_fc1"]}, False),
+        ({"target_modules": ["q_proj"]}, True),
+    ],
+)
+def test_adapter_of_a_vision_tower_is_merged(
+    tmp_path: Path, options: dict[str, Any], is_sent: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine would have its layers of the language model alone."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "vocab_size": 64}
+    text = {**sizes, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    tower = {"hidden_size": 16, "num_heads": 2, "depth": 1, "deepstack_visual_indexes": [0]}
+    config = Qwen3VLConfig(
+        text_config={**text, "head_dim": 8},
+        vision_config={**tower, "intermediate_size": 32, "out_hidden_size": 16},
+    )
+    Qwen3VLForConditionalGeneration(config).save_pretrained(tmp_path)
+    model = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
+    adapter = peft.LoraConfig(r=4, task_type="CAUSAL_LM", **options)
+    assert bool(arguments(peft.get_peft_model(model, adapter))) == is_sent
+    assert ("LoRA outside the language model" in capsys.readouterr().err) != is_sent
 
 
 def test_base_is_held_twice_where_the_adapter_cannot_be_sent_alone(

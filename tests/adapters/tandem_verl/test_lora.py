@@ -20,7 +20,7 @@ peft = pytest.importorskip("peft", reason="PEFT is not installed")
 verl = pytest.importorskip("verl.utils.fsdp_utils", reason="verl is not installed")
 helper = pytest.importorskip("vllm.lora.peft_helper", reason="vLLM is not installed")
 
-from transformers import LlamaConfig, LlamaForCausalLM  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig  # noqa: E402
 
 from tandem_plugin.errors import ConfigError  # noqa: E402
 from tandem_verl.lora import check_adapter  # noqa: E402
@@ -209,6 +209,39 @@ def test_adapter_that_is_not_here_is_said_not_to_be_checked(
     check_adapter(OmegaConf.create({"path": "a/b", "lora_rank": 4, "lora_adapter_path": path}))
     assert f"lora_adapter_path={path!r}" in caplog.text
     assert "was not checked" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("targets", "excluded", "layer"),
+    [
+        ("all-linear", None, "model.visual.blocks.0.attn.qkv"),
+        ("all-linear", r".*\.blocks\..*", "model.visual.merger.mlp.0"),
+        (["gate_proj", "up_proj"], None, "model.visual.blocks.0.mlp.gate_proj"),
+        (["gate_proj"], ["visual.merger.mlp.0"], "model.visual.blocks.0.mlp.gate_proj"),
+        ("all-linear", ".*visual.*", ""),
+        (["q_proj", "v_proj"], None, ""),
+        (r".*language_model.*_proj", None, ""),
+    ],
+)
+def test_adapter_of_a_vision_tower_is_merged_or_rejected(
+    tmp_path: Path, targets: Any, excluded: Any, layer: str
+) -> None:
+    """The engine would have its layers of the language model alone."""
+    heads, sizes = {"num_attention_heads": 2}, {"hidden_size": 32, "intermediate_size": 64}
+    config = Qwen2_5_VLConfig(
+        text_config={**sizes, **heads, "num_hidden_layers": 1, "vocab_size": 64},
+        vision_config={**sizes, "num_heads": 2, "depth": 1, "out_hidden_size": 32},
+        architectures=["Qwen2_5_VLForConditionalGeneration"],
+    )
+    config.save_pretrained(tmp_path)
+    model = {"path": str(tmp_path), "lora_rank": 4, "target_modules": targets}
+    model |= {"exclude_modules": excluded}
+    if layer:
+        with refused("verl-adapter-differs", what=f"target_modules with {layer}"):
+            check_adapter(OmegaConf.create(model))
+    else:
+        check_adapter(OmegaConf.create(model))
+    check_adapter(OmegaConf.create({**model, "lora": {"merge": True}}))
 
 
 def test_options_of_verls_own_are_checked_as_an_adapters() -> None:
