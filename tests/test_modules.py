@@ -29,7 +29,6 @@ HELD_BY = {
         "tandem_plugin/engine/runners/__init__.py",
     ],
     "integration_tests/engine/test_vllm_hooks.py": [
-        "tandem_plugin/engine/patches/lora.py",
         "tandem_plugin/engine/plugin.py",
     ],
     "tests/adapters/tandem_openrlhf/test_advantages.py": [

@@ -47,9 +47,8 @@ _MATCHING = ("target_modules", "exclude_modules", "layers_to_transform", "layers
 
 _MERGE = "Set actor_rollout_ref.model.lora.merge=True, or train an adapter without it."
 _EXCLUDE = (
-    "Leave the vision tower out of the adapter, for Qwen's models by "
-    "actor_rollout_ref.model.exclude_modules='.*visual.*', or set "
-    "actor_rollout_ref.model.lora.merge=True."
+    "Leave the vision tower and its connector out of the adapter, for Qwen's models by "
+    "actor_rollout_ref.model.exclude_modules='.*visual.*'."
 )
 _NO_REMEDY = "Train an adapter without it."
 
@@ -87,7 +86,7 @@ def check_adapter(model: DictConfig) -> None:
         raise ConfigError(
             "verl-adapter-differs", what=problem, remedy=_NO_REMEDY if is_merged else _MERGE
         )
-    if not is_merged and (layer := _layer_of_tower(adapter, str(model.path))):
+    if layer := _layer_of_tower(adapter, str(model.path)):
         raise ConfigError(
             "verl-adapter-differs", what=f"target_modules with {layer}", remedy=_EXCLUDE
         )
@@ -131,6 +130,10 @@ def _is_tied(path: str) -> bool:
 
 def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
     """The first layer that PEFT would adapt outside the language model; empty for none.
+
+    The engine takes no adapter of such layers, and verl does not merge all of them: its
+    ``fsdp_merge_unmerge`` (0.9.1) passes over what FSDP 2 wraps with the root alone, as a Qwen
+    tower's merger, and would send its base.
 
     path: of a checkpoint, read if it is on this machine and needs no code of its own. The layers
     are those of verl's own class for it, without weights, as PEFT itself matches them.

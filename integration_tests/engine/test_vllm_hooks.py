@@ -500,6 +500,21 @@ def test_adapters_are_kept_by_one_method_and_reloads_pass_the_worker() -> None:
 
 
 @needs_lora
+def test_adapters_are_put_around_the_language_model_alone_of_what_sees_images() -> None:
+    """Others would find the tokens' mapping in a tower: vLLM has one for each prefix it is told."""
+    from vllm import ModelRegistry
+
+    from tandem_plugin.engine.unsupported import IMAGE_FAMILIES
+
+    for family in IMAGE_FAMILIES:
+        parts = ModelRegistry.models[family].load_model_cls().get_mm_mapping(None)
+        (language,) = parts.language_model
+        towers = (*parts.tower_model, *parts.connector)
+        assert towers
+        assert not any(name.startswith((language, "language")) for name in towers)
+
+
+@needs_lora
 def test_verl_asks_vllms_mapper_for_a_former_name() -> None:
     """When this fails for verl, :func:`keep_the_mappers_former_name` can go."""
     verl = importlib.util.find_spec("verl")

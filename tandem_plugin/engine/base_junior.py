@@ -58,7 +58,7 @@ def _join(junior: nn.Module, senior: nn.Module, attention: type) -> None:
     for name, value in list(vars(junior).items()):
         if isinstance(value, torch.Tensor) and value.is_meta:
             setattr(junior, name, getattr(senior, name))
-        elif isinstance(value, list) and any(map(torch.is_tensor, value)):
+        elif isinstance(value, list) and value and all(map(torch.is_tensor, value)):
             # What a model writes at every step, as Qwen3-VL's deepstack: each has its own.
             setattr(junior, name, [tensor.clone() for tensor in getattr(senior, name)])
     for name, part in junior._modules.items():

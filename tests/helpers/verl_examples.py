@@ -163,9 +163,8 @@ def unseen(config: Any) -> str:
     if not classes & IMAGE_FAMILIES:
         return "the model"
     model = config.actor_rollout_ref.model
-    is_sent = model.get("lora_rank") and not model.lora.get("merge")
     sees = not re.fullmatch(str(model.get("exclude_modules")), "model.visual.merger.mlp.0")
-    return "an adapter of the tower" if is_sent and sees else ""
+    return "an adapter of the tower" if model.get("lora_rank") and sees else ""
 
 
 def examined(checkout: Path) -> list[Example]:

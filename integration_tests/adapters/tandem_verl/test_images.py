@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not offer_torchvision(), reason="no torchvision: constraints/install.py"),
 ]
-ROLLOUT = "actor_rollout_ref.rollout"
+MODEL, ROLLOUT = "actor_rollout_ref.model", "actor_rollout_ref.rollout"
 SIZES = ["data.max_prompt_length=192", f"{ROLLOUT}.max_model_len=512", "data.image_key=images"]
 SEED = 7
 CLOSE = 5e-3
@@ -140,6 +140,29 @@ def test_a_tool_may_return_an_image(flags: list[str], bench: VerlBench, tmp_path
     ]
     assert shown
     assert not any(author for _, author in shown)
+
+
+def test_an_adapter_of_the_language_model_is_the_seniors(
+    bench: VerlBench, flags: list[str]
+) -> None:
+    """Beside its base. Actor and engine agree only if the engine has the adapter of each sync."""
+    run = bench.run(
+        *(flag for flag in flags if not flag.startswith(f"{TANDEM}.junior")),
+        f"{TANDEM}.measure_every=1",
+        f"{MODEL}.lora_rank=8",
+        f"{MODEL}.lora_alpha=64",
+        f"{MODEL}.exclude_modules='.*visual.*'",
+        "actor_rollout_ref.actor.optim.lr=1e-2",
+        "trainer.total_training_steps=3",
+        name="adapter",
+    )
+    assert run.exit_code == 0, run.log[-3000:]
+    assert len(run.steps) == 3
+    assert max(step["training/rollout_probs_diff_max"] for step in run.steps) <= CLOSE
+    assert min(step["actor/grad_norm"] for step in run.steps) > 0
+    first, *later = (step["tandem/overlap"] for step in run.steps)
+    assert first == pytest.approx(1, abs=1e-5)
+    assert max(later) < 0.99  # so the senior has moved, by far more than the tolerance
 
 
 def test_images_for_an_engine_of_text_stop_the_run(bench: VerlBench, flags: list[str]) -> None:

@@ -223,10 +223,10 @@ def test_adapter_that_is_not_here_is_said_not_to_be_checked(
         (r".*language_model.*_proj", None, ""),
     ],
 )
-def test_adapter_of_a_vision_tower_is_merged_or_rejected(
+def test_adapter_of_a_vision_tower_is_rejected(
     tmp_path: Path, targets: Any, excluded: Any, layer: str
 ) -> None:
-    """The engine would have its layers of the language model alone."""
+    """Sent or merged: the engine would not have all of its layers."""
     heads, sizes = {"num_attention_heads": 2}, {"hidden_size": 32, "intermediate_size": 64}
     config = Qwen2_5_VLConfig(
         text_config={**sizes, **heads, "num_hidden_layers": 1, "vocab_size": 64},
@@ -236,12 +236,13 @@ def test_adapter_of_a_vision_tower_is_merged_or_rejected(
     config.save_pretrained(tmp_path)
     model = {"path": str(tmp_path), "lora_rank": 4, "target_modules": targets}
     model |= {"exclude_modules": excluded}
-    if layer:
-        with refused("verl-adapter-differs", what=f"target_modules with {layer}"):
-            check_adapter(OmegaConf.create(model))
-    else:
-        check_adapter(OmegaConf.create(model))
-    check_adapter(OmegaConf.create({**model, "lora": {"merge": True}}))
+    for merges in (False, True):
+        configuration = OmegaConf.create({**model, "lora": {"merge": merges}})
+        if layer:
+            with refused("verl-adapter-differs", what=f"target_modules with {layer}"):
+                check_adapter(configuration)
+        else:
+            check_adapter(configuration)
 
 
 def test_options_of_verls_own_are_checked_as_an_adapters() -> None:
