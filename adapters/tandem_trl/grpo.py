@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.training.command import settings_of_command
 from tandem_trl.rollouts import TandemRollouts
-from tandem_trl.settings import settings_of_file, split_flag
+from tandem_trl.settings import settings_of_file, with_file
 from tandem_trl.start import GRPOSettings
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     """
     import trl
 
-    places = [part for argument in arguments for part in split_flag(argument)]
-    settings = settings_of_command(places, "trl grpo", settings_of_file, apart=("engine",))
+    settings = settings_of_command(
+        with_file(arguments), "trl grpo", settings_of_file, apart=("engine",)
+    )
     rollouts = TandemRollouts(settings.tandem, settings.apart.get("engine") or {})
     trl.GRPOTrainer = functools.partial(trl.GRPOTrainer, rollout_func=rollouts)
     return settings.trainer_arguments

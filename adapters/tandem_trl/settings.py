@@ -26,16 +26,22 @@ def dropped_settings(arguments: Sequence[str]) -> str:
 
     TRL reads the file as well, and reports what is wrong with it.
     """
-    places = [part for argument in arguments for part in split_flag(argument)]
     try:
-        return f"The file of {_FLAG}" if settings_of_file(places) else ""
+        return f"The file of {_FLAG}" if settings_of_file(with_file(arguments)) else ""
     except ConfigError:
         return ""
 
 
-def split_flag(argument: str) -> list[str]:
-    """``--config=FILE`` as the two arguments that TRL knows; any other argument as it is."""
-    return argument.split("=", 1) if argument.startswith(f"{_FLAG}=") else [argument]
+def with_file(arguments: Sequence[str]) -> list[str]:
+    """The arguments with ``--config=FILE`` as the two that TRL knows, and ``~`` in it expanded.
+
+    TRL opens the file by the name it is given.
+    """
+    places: list[str] = []
+    for argument in arguments:
+        parts = argument.split("=", 1) if argument.startswith(f"{_FLAG}=") else [argument]
+        places += map(os.path.expanduser, parts) if _FLAG in (*parts, *places[-1:]) else parts
+    return places
 
 
 def settings_of_file(arguments: Sequence[str]) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def _read(path: str) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             content = yaml.safe_load(file)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())

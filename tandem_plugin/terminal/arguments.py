@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable
@@ -56,15 +57,19 @@ def assignments(option: str, arguments: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def with_home(argument: str) -> str:
-    """A word of a command line with ``~`` expanded at its beginning, or after its first ``=``.
+_PATH = re.compile(r"((?:--[^=]*=|-\w(?=~))?(?:[^=]*=(?=~))?)(.*)", re.DOTALL)
+"""What stands before a path in a word of a command line, and the path, or any other text."""
 
-    Shells leave it as it is if it is quoted or follows ``=``.
+
+def with_home(argument: str) -> str:
+    """A word of a command line with ``~`` expanded where a path begins.
+
+    That is the word's own beginning, behind an option (``--out=~``, ``-o~``), and behind a name
+    (``base=~``, ``--senior=base=~``). Shells leave it as it is if it is quoted or not at the
+    beginning.
     """
-    name, equals, value = argument.partition("=")
-    if equals:
-        return name + equals + os.path.expanduser(value)
-    return os.path.expanduser(argument)
+    before, path = _PATH.fullmatch(argument).groups()  # type: ignore[union-attr]  # any text
+    return before + os.path.expanduser(path)
 
 
 def rows_of_stdin(ctx: typer.Context, source: _Given) -> _Given:

@@ -44,7 +44,7 @@ def environment_settings(environ: Mapping[str, str] = os.environ) -> dict[str, A
 
     Raises :class:`ConfigError` for anything other than a JSON object.
     """
-    text = environ.get(VARIABLE, "").strip()
+    text = environ.get(VARIABLE, "").removeprefix("\ufeff").strip()
     if not text:
         return None
     settings = parsed(text)

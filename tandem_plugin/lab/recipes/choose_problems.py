@@ -28,7 +28,7 @@ def write_chosen(source: str, count: str, out: str) -> None:
     :func:`tandem_plugin.files.write_file` does.
     """
     try:
-        text = read_file(source).decode("utf-8")
+        text = read_file(source).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise DataError("problem-file-missing", path=source) from error
     lines = [line for line in text.split("\n") if line.strip()]

@@ -7,6 +7,8 @@ import json
 import shlex
 import subprocess
 import sys
+from codecs import BOM_UTF8
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,15 +112,13 @@ def test_command_gives_trls_script_a_trainer_in_tandem(monkeypatch: pytest.Monke
 
 
 def started(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, yaml: str, *arguments: str, variable: str = ""
+    monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], variable: str = ""
 ) -> tuple[dict[str, Any], Any]:
-    """The settings, engine arguments among them, and TRL's arguments of a run with a file."""
+    """The settings of a command, engine arguments among them, and TRL's arguments."""
     trl = installed_trl()
     pytest.importorskip("vllm", reason="vLLM is not installed")
     from tandem_trl import grpo
 
-    file = folder / "run.yaml"
-    file.write_text(f"output_dir: out\nuse_cpu: true\nbf16: false\n{yaml}")
     found: dict[str, Any] = {}
 
     def rollouts(config: TandemConfig, engine: Any) -> Any:
@@ -131,8 +131,15 @@ def started(
     monkeypatch.setattr(trl, "GRPOTrainer", trl.GRPOTrainer)
     monkeypatch.setattr(grpo, "TandemRollouts", rollouts)
     parser = trl.scripts.grpo.make_parser()
-    others = grpo.prepare(["--config", str(file), *arguments])
+    others = grpo.prepare(arguments)
     return found, grpo.parsed_whole(parser, others)[1]
+
+
+def with_yaml(folder: Path, yaml: str, *arguments: str) -> list[str]:
+    """A command with a file of these settings beside those of a run on a CPU."""
+    file = folder / "run.yaml"
+    file.write_text(f"output_dir: out\nuse_cpu: true\nbf16: false\n{yaml}")
+    return ["--config", str(file), *arguments]
 
 
 @pytest.mark.parametrize(
@@ -162,9 +169,8 @@ def test_settings_come_from_file_environment_and_flags_together(
     variable: str,
     settings: dict[str, Any],
 ) -> None:
-    found, training = started(
-        monkeypatch, tmp_path, f"max_steps: 3\n{yaml}", *arguments, variable=variable
-    )
+    command = with_yaml(tmp_path, f"max_steps: 3\n{yaml}", *arguments)
+    found, training = started(monkeypatch, command, variable)
     assert found == settings
     assert training.max_steps == 3
 
@@ -183,7 +189,7 @@ def test_setting_with_two_values_is_rejected_with_both_places(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, yaml: str, arguments: list[str], variable: str
 ) -> None:
     with refused("tandem-setting-overridden", name="p") as caught:
-        started(monkeypatch, tmp_path, yaml, *arguments, variable=variable)
+        started(monkeypatch, with_yaml(tmp_path, yaml, *arguments), variable)
     assert {caught.value.fields["value"], caught.value.fields["other"]} == {0.3, 0.4}
 
 
@@ -223,7 +229,8 @@ def test_what_nobody_reads_in_a_file_or_command_is_rejected(
     fields: dict[str, Any],
 ) -> None:
     with refused(code, **fields):
-        started(monkeypatch, tmp_path, yaml, "--tandem.schedule", "word", *arguments)
+        command = with_yaml(tmp_path, yaml, "--tandem.schedule", "word", *arguments)
+        started(monkeypatch, command)
 
 
 def test_file_of_a_command_may_follow_an_equals_sign(
@@ -236,6 +243,18 @@ def test_file_of_a_command_may_follow_an_equals_sign(
     monkeypatch.delenv("TANDEM_CONFIG", raising=False)
     with refused("trl-config-unreadable", path=str(tmp_path / "none.yaml")):
         grpo.prepare([f"--config={tmp_path / 'none.yaml'}"])
+
+
+@pytest.mark.parametrize("flag", ["--config {}", "--config={}"])
+def test_file_of_windows_in_the_home_is_read_by_tandem_and_by_trl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flag: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = "output_dir: out\nuse_cpu: true\nbf16: false\nmax_steps: 3\ntandem: {p: 0.3}\n"
+    (tmp_path / "windows.yaml").write_bytes(BOM_UTF8 + text.replace("\n", "\r\n").encode())
+    monkeypatch.chdir(tmp_path)
+    found, training = started(monkeypatch, flag.format("~/windows.yaml").split())
+    assert (found, training.max_steps) == ({"p": 0.3}, 3)
 
 
 @pytest.mark.parametrize(
