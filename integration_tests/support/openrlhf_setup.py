@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from readme import command_with_flag
 
 from support.models import make_model
 from support.openrlhf_run import OpenRLHFBench
 from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin.seeds import derive_seed
+
+_, _, COMMAND, *FLAGS = command_with_flag("openrlhf")
+"""README's: the module of ``python -m``, and its flags."""
 
 SEED, STEPS, PROMPTS, SAMPLES = 7, 2, 4, 4
 """Of every run unless it says otherwise."""
@@ -39,7 +43,7 @@ class OpenRLHFSetup:
         for seed, name in enumerate(("senior", "junior")):
             make_model(folder / name, seed=seed, tokenizer=tokenizer, spread=0.01)
         junior = f"--tandem.junior={folder / 'junior'}"
-        flags = ["--tandem.schedule", "word", "--tandem.cap", "6", f"--tandem.seed={SEED}", junior]
+        flags = [*FLAGS, "--tandem.cap", "6", f"--tandem.seed={SEED}", junior]
         config = TandemConfig.from_mapping({"schedule": "word", "cap": 6})
         rule = TandemRules(config, Vocabulary.from_path(folder / "senior")).default
         bench = OpenRLHFBench.make(folder / "bench", folder / "senior", device)

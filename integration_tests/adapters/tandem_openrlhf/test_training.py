@@ -11,6 +11,7 @@ pytest.importorskip("openrlhf.utils", reason="OpenRLHF is not installed: make te
 
 from support.openrlhf_run import OpenRLHFRun
 from support.openrlhf_setup import (
+    COMMAND,
     NOISE,
     PROMPTS,
     SAMPLES,
@@ -39,6 +40,7 @@ def trained(
         *("--tandem.measure_every", "1"),
         *("--train.micro_batch_size", "1", "--ckpt.save_steps", "2"),
         *("--ckpt.path", str(openrlhf.bench.folder / "checkpoints")),
+        command=COMMAND,
         hooks="capture_openrlhf",
         environment={"TANDEM_TEST_CAPTURE": str(captured)},
         name="trained",

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("skyrl", reason="SkyRL is not installed")
 
 import torch
+from readme import command_with_flag
 from support.reading import Readers
 from support.records import all_records, recorded
 from support.skyrl_run import SkyRLBench, SkyRLRun
@@ -23,6 +24,7 @@ from tandem_plugin import Rule, TandemConfig, TandemRules, Vocabulary
 from tandem_plugin._draws import response_draws
 from tandem_plugin.seeds import derive_seed
 from tandem_plugin.training.checkpoint_note import NOTE
+from tandem_plugin.training.command import split_arguments
 
 pytestmark = pytest.mark.timeout(900)
 BENCH, STEPS, SEED, LEARNING_RATE, ALONE = SkyRLBench, 2, 7, 1e-3, 0.25
@@ -39,7 +41,8 @@ ASYNCHRONOUS = {
 @pytest.fixture(scope="module")
 def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
     junior = str(checkpoints["junior"])
-    return {"schedule": "word", "cap": 6, "seed": SEED, "junior": junior, "measure_every": 1}
+    of_readme, _ = split_arguments(command_with_flag("skyrl")[3:])
+    return {**of_readme, "cap": 6, "seed": SEED, "junior": junior, "measure_every": 1}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("trl.scripts", reason="TRL is not installed")
 
+from readme import one_flag
 from support.records import recorded
 from support.trainer_run import assert_stopped
 from support.trl_run import TRLBench, TRLRun
@@ -40,8 +41,16 @@ BATCHES = {
 @pytest.fixture(scope="module")
 def settings(checkpoints: dict[str, Path]) -> dict[str, Any]:
     junior = str(checkpoints["junior"])
+    (call,) = one_flag("trl")
+    of_readme = eval(
+        call,
+        {
+            "GRPOTrainer": lambda rollout_func: rollout_func,
+            "tandem_rollouts": lambda **settings: settings,
+        },
+    )
     own = {"seed": SEED, "junior": junior, "measure_every": 1}
-    return {"schedule": "word", "cap": 6, "alone": ALONE, **own}
+    return {**of_readme, "cap": 6, "alone": ALONE, **own}
 
 
 @pytest.fixture(scope="module")

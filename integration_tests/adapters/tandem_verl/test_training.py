@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("verl", reason="verl is not installed")
 
 import torch
+from readme import one_flag
 from support.grpo import GRPOReference, relative_error
 from support.reading import Readers
 from support.verl_run import TANDEM, VerlBench, VerlRun
@@ -39,7 +40,7 @@ LONG = [
 @pytest.fixture(scope="module")
 def flags(checkpoints: dict[str, Path]) -> list[str]:
     return [
-        f"{TANDEM}.schedule=word",
+        *one_flag("verl"),
         f"{TANDEM}.cap=6",
         f"{TANDEM}.seed={SEED}",
         f"{TANDEM}.junior={checkpoints['junior']}",
