@@ -44,7 +44,7 @@ OTHERS = {
     "/serving/": "inference server",
     "/serving/#as-a-server": "openai server",
     "/first-run/#the-reward-is-flat": "reward is flat",
-    "/settings/#a-cheaper-junior": "quantise the junior",
+    "/settings/#a-quantised-junior": "quantise the junior",
     "/troubleshooting/#junior-tokenizer-differs": "junior-tokenizer-differs",
     "/grading/": "grading",
 }
