@@ -38,8 +38,8 @@ def replay(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="The tokenizer of the run: its folder, file or Hub name. Default: the "
-            "folder tokenizer/ or checkpoint/ next to the file.",
+            help="The tokenizer of the run: its folder, file or Hub name. Default: the recorded "
+            "one, or the folder tokenizer/, checkpoint/ or senior/ next to the file.",
         ),
     ] = None,
     schedule: Annotated[

@@ -41,7 +41,11 @@ from tandem_plugin.lab.rollouts.rollout import (
 
 logger = logging.getLogger(__name__)
 
-_FOLDERS = ("tokenizer", "checkpoint")
+_FOLDERS = ("tokenizer", "checkpoint", "senior")
+"""Where a run's tokenizer may lie: the demo's and a recipe's senior have it."""
+_MARK = re.compile(r" \([0-9a-f]{16}\)$")
+_RUN = "run.json"
+"""The note of a recipe's run, which has its model before it has a senior."""
 _OF_RUN = "rollouts"
 """In the folder of a run that a recipe or the demo made."""
 _GRADES = ".grades.jsonl"
@@ -263,9 +267,9 @@ def file_step(path: Path) -> int | None:
 def find_tokenizer(rollouts: Path) -> str:
     """The tokenizer of a file or folder of rollouts: its senior's, or the one next to it.
 
-    A step's dump is one of a folder, next to which the tokenizer lies. Raises
-    :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file without rollouts,
-    whichever tokenizer it would need.
+    A step's dump is one of a folder, next to which the tokenizer lies, or the note of a recipe's
+    run. Raises :class:`TokenizerError` if there is none, and :class:`RolloutError` for a file
+    without rollouts, whichever tokenizer it would need.
     """
     _check_first_row(rollouts)
     places, written = [rollouts.parent], [rollouts]
@@ -274,12 +278,15 @@ def find_tokenizer(rollouts: Path) -> str:
     if os.path.isdir(rollouts):
         places = [rollouts, rollouts.resolve().parent]
         written = rollout_files(rollouts)
-    for senior in map(_noted_senior, written):
+    for senior in (_noted_model(run_file(file), "senior") for file in written):
         if senior is not None:
             return senior
     for folder in (place / name for place in places for name in _FOLDERS):
         if any(os.path.isfile(folder / file) for file in _FILES):
             return str(folder)
+    for model in (_noted_model(place / _RUN, "model") for place in places):
+        if model is not None:
+            return model
     looked = " or ".join(f"{name}/" for name in _FOLDERS)
     raise TokenizerError("rollout-tokenizer-missing", rollouts=rollouts, looked=looked)
 
@@ -299,14 +306,16 @@ def _check_first_row(rollouts: Path) -> None:
         )
 
 
-def _noted_senior(rollouts: Path) -> str | None:
-    """The senior that ``tandem rollout`` noted, unless its folder is gone."""
+def _noted_model(note: Path, name: str) -> str | None:
+    """The model that a run noted, without the mark of its files, unless its folder is gone."""
     try:
-        senior = read_json(run_file(rollouts))["senior"]
+        model = read_json(note)[name]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    is_model = isinstance(senior, str) and (os.path.exists(senior) or is_hub_name(senior))
-    return senior if is_model else None
+    if not isinstance(model, str):
+        return None
+    model = _MARK.sub("", model)
+    return model if os.path.exists(model) or is_hub_name(model) else None
 
 
 def input_digest(response: str, gold: object) -> str:

@@ -150,8 +150,14 @@ def test_tokenizer_of_a_folder_is_the_noted_one_or_lies_in_it_or_beside_it(
 
     with refused("rollout-tokenizer-missing"):
         found()
-    for place in (dumps.parent, dumps):  # each comes before the one that was there
-        folder = place / "checkpoint"
+    note = {"trainer": "verl", "model": f"{tokenizer_file} (0123456789abcdef)"}
+    (dumps.parent / "run.json").write_text(json.dumps(note))
+    assert found() == str(tokenizer_file)
+    for folder in (  # each comes before the one that was there
+        dumps.parent / "senior",
+        dumps.parent / "checkpoint",
+        dumps / "checkpoint",
+    ):
         folder.mkdir()
         (folder / "tokenizer.json").write_text("{}")
         assert Path(found()) == folder
