@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import shlex
+import sys
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -246,18 +250,24 @@ def test_commands_in_the_documentation_exist_with_their_options(page: Path):
             assert {word for word in rest if word.startswith("-")} <= known
 
 
-def test_settings_that_the_tasks_set_are_those_of_a_recipe(tmp_path: Path):
-    """Of each ``tandem train --set``; a schedule's own name is the reader's."""
-    commands = "".join(snippets("tasks.md", "bash"))
-    assignments = re.findall(r"--set '?([^\s']+)", commands)
+def test_settings_that_the_tasks_set_are_those_of_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Of each ``tandem train --set``, beside the recipe's own; the schedule is the tutorial's."""
+    words = [word for text in snippets("tasks.md", "bash") for word in shlex.split(text, True)]
+    assignments = {value for option, value in pairwise(words) if option == "--set"}
     assert len(assignments) > 8
     file = tmp_path / "recipe.yaml"
     file.write_text(written("trl"), encoding="utf-8")
-    for assignment in {*assignments} - {"tandem.schedule=prefix"}:
-        recipe, _ = read_recipe(file, [assignment])
-        name, _, value = assignment.partition("=")
-        read = recipe.tandem["images"] if name == "tandem.images" else getattr(recipe, name)
-        assert value.lower() in str(read).lower()
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "tandem_prefix.py").write_text(snippets("plugins.md")[0], encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "tandem_prefix", raising=False)
+    with using_plugins(importlib.import_module("tandem_prefix")):
+        for assignment in assignments:
+            recipe, _ = read_recipe(file, [assignment])
+            name, _, value = assignment.partition("=")
+            read = recipe.tandem["images"] if name == "tandem.images" else getattr(recipe, name)
+            assert value.lower() in str(read).replace("'", "").lower()
 
 
 def test_every_command_that_a_page_or_a_refusal_names_exists():
