@@ -1,9 +1,13 @@
-"""The first `tandem rollout` on a CPU: no option says anything of the engine."""
+"""The first `tandem rollout` on a CPU: no option says anything of the engine.
+
+The senior is the untrained model of the page on installing.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -32,9 +36,22 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_team_answers(checkpoints: dict[str, Path], problems: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def untrained(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace("Qwen/Qwen2.5-0.5B-Instruct", str(checkpoints["senior"])), {})
+    return tmp_path / "tiny"
+
+
+def test_a_team_answers(
+    untrained: Path, checkpoints: dict[str, Path], problems: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "rollouts.jsonl"
-    models = ("--senior", checkpoints["senior"], "--junior", checkpoints["other"])
+    models = ("--senior", untrained, "--junior", checkpoints["other"])
     done = run("rollout", *models, "--problems", problems, "--out", out, "--max-tokens", 8)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(out.read_text().splitlines()) == 2
