@@ -53,8 +53,8 @@ def _by_batch_size(drafts: Any) -> Any:
     return dict(sorted(table.items())) if are_sizes else dict(drafts)
 
 
-Folder: TypeAlias = Annotated[str, AfterValidator(os.path.expanduser)]
-"""A folder to write to, whose ``~`` no shell expands in a file or behind a colon."""
+Place: TypeAlias = Annotated[str, AfterValidator(os.path.expanduser)]
+"""A path, whose ``~`` no shell expands in a file or behind a colon; any other name as it is."""
 
 
 def _is_text(key: object) -> bool:
@@ -81,7 +81,7 @@ class TandemConfig(BaseModel):
     boundaries: str | None = Field(
         None, description="The boundary resolver; null uses the schedule's own."
     )
-    junior: str | None = Field(
+    junior: Place | None = Field(
         None,
         description="The junior's checkpoint; null uses the checkpoint that the senior "
         "starts from.",
@@ -171,12 +171,12 @@ class TandemConfig(BaseModel):
     seed: int = Field(
         0, ge=0, le=MAX_SEED, description="The seed that a trainer derives every tandem seed from."
     )
-    record: Folder | None = Field(
+    record: Place | None = Field(
         None,
         description="A folder where the engine writes its own record of who wrote each "
         "token, one JSON line per finished request; null disables it.",
     )
-    rollouts: Folder | None = Field(
+    rollouts: Place | None = Field(
         None,
         description="A folder where the OpenRLHF, TRL and SkyRL trainers write the responses "
         "of each step, for `tandem view` and `tandem replay`; null disables it. For "

@@ -21,11 +21,11 @@ def test_defaults_are_the_papers():
     assert config.max_drafts == 0
 
 
-@pytest.mark.parametrize("name", ["record", "rollouts"])
-def test_home_is_known_in_a_folder_to_write_to(name: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", ["junior", "record", "rollouts"])
+def test_home_is_known_in_every_path(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/h")
-    config = TandemConfig.from_mapping({name: "~/x"})
-    assert getattr(config, name) == "/h/x"
+    for name_or_path, path in (("~/x", "/h/x"), ("a/b", "a/b")):
+        assert getattr(TandemConfig.from_mapping({name: name_or_path}), name) == path
     assert getattr(TandemConfig.from_mapping({name: None}), name) is None
 
 

@@ -191,7 +191,7 @@ def of_junior(named: Named) -> Any:
     """Of an engine's settings, in Python, a server's JSON or a trainer's flag."""
     config = TandemConfig.from_mapping({"junior": named("model")})
     local_models.check_before_start(config, named("model"), lambda name: None)
-    return local_models.LocalModel.read(named("model")).architectures
+    return config.junior
 
 
 def of_vocabulary(named: Named) -> Any:
