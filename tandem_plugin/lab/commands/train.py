@@ -216,15 +216,22 @@ def check_gpus(run: Run, environ: Mapping[str, str]) -> None:
     """Raise :class:`ConfigError` where this machine shows fewer GPUs than the run needs.
 
     Ray would wait for them without a word. Not where they are a running Ray cluster's, or on
-    several nodes.
+    several nodes. A run on the CPU needs none, unless vLLM is built for GPUs: its engine would end
+    minutes after the start.
     """
     from tandem_plugin.lab.recipes.run import name_of_setting, settings_among
+    from tandem_plugin.patching.versions import gpu_build_of_vllm
 
     temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
     settings = map(name_of_setting, settings_among(run.arguments))
     names = [name.rpartition(".")[2] for name in settings]
     is_cluster = environ.get("RAY_ADDRESS") or any("nodes" in name for name in names)
-    if run.is_on_cpu or is_cluster or Path(temporary, "ray", "ray_current_cluster").exists():
+    if is_cluster or Path(temporary, "ray", "ray_current_cluster").exists():
+        return
+    if run.is_on_cpu:
+        vllm = gpu_build_of_vllm()
+        if vllm is not None and visible_gpus() == 0:
+            raise ConfigError("recipe-vllm-for-gpus", version=vllm, trainer=run.recipe.trainer)
         return
     visible = visible_gpus()
     if visible is not None and visible < run.gpus:

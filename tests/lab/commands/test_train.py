@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_runs import made_run
+from refused import refused
 from typer.testing import CliRunner
 
 from tandem_plugin.cli import app
@@ -247,6 +250,26 @@ def test_missing_gpus_are_said_at_once(
         assert f"This machine shows {shown} GPUs, and the run needs {gpus}." in done.stderr
         assert "--set device=cpu" in done.stderr
         assert "[recipe-gpus-missing]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("vllm", "shown", "starts"),
+    [("0.29.0", 0, False), ("0.29.0", 1, True), ("0.29.0+cpu", 0, True), (None, 0, True)],
+)
+def test_vllm_for_gpus_is_said_before_a_run_on_the_cpu(
+    vllm: str | None, shown: int, starts: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name != "vllm" or vllm is None:
+            raise versions.PackageNotFoundError(name)
+        return vllm
+
+    monkeypatch.undo()
+    monkeypatch.setattr(versions, "version", version)
+    monkeypatch.setattr(train, "visible_gpus", lambda: shown)
+    run = made_run("verl", folder, device="cpu", gpus=1)
+    with nullcontext() if starts else refused("recipe-vllm-for-gpus", version=vllm, trainer="verl"):
+        train.check_gpus(run, {"RAY_TMPDIR": str(folder)})
 
 
 def test_hidden_gpus_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
