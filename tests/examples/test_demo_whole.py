@@ -88,6 +88,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             said.append((out.name, training.steps, [*overrides]))
             names = (stages.SENIOR_SHARE, stages.JUNIOR_CROSS_ENTROPY, stages.TRAINING_REWARD)
             metrics = dict.fromkeys((*names, "tandem/spans_per_response"), 0.5)
+            metrics[run.STEP_SECONDS] = 12.0
             lines = []
             for step in range(1, training.steps + 1):
                 on_step(step, metrics)
@@ -123,10 +124,13 @@ def test_demo_goes_through_all_stages_once(
     demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "demo"
-    options = ("--out", str(out), "--steps", "3", "--seed", "5")
+    options = ("--out", str(out), "--steps", "5", "--seed", "5")
     assert demo(*options) == 0
+    printed = capsys.readouterr().out
+    price = "The price: 5 steps in tandem (1.0 minutes), 2 of GRPO (0.4 minutes)."
+    assert price in " ".join(printed.split())
     stages_said = re.findall(
-        r"^(.+) \(stage (\d+) of 11, about \d+ min left in all\)", capsys.readouterr().out, re.M
+        r"^(.+) \(stage (\d+) of 11, about \d+ min left in all\)", printed, re.M
     )
     assert [int(number) for _, number in stages_said] == [*range(1, 12)]
     assert [name for name, _ in stages_said[:6]] == [
@@ -138,7 +142,7 @@ def test_demo_goes_through_all_stages_once(
         "Training with verl, GRPO",
     ]
     trainings = [started for started in demo.said if isinstance(started, tuple)]
-    assert [training[:2] for training in trainings] == [("grpo", 2), ("tandem", 3)]
+    assert [training[:2] for training in trainings] == [("grpo", 2), ("tandem", 5)]
     assert trainings[0][2] == []
     assert f"junior='{out / 'models' / 'junior'}'" in " ".join(trainings[1][2])
     evaluations = [started for started in demo.said if isinstance(started, list)]
@@ -146,13 +150,20 @@ def test_demo_goes_through_all_stages_once(
     scores = read_scores(out / "scores.jsonl")
     assert {score.trained for score in scores} == {run.TAUGHT, GRPO, TANDEM}
     assert all(score.rates.mean() == 1 for score in scores)  # which all have the same responses
-    assert {score.steps for score in scores} == {0, 2, 3}
+    assert {score.steps for score in scores} == {0, 2, 5}
     for name in ("results.md", "demo.html", "demo.svg", "tandem/rollouts.html"):
         assert (out / name).stat().st_size, name
     table = (out / "results.md").read_text()
     assert demo(*options) == 0
     assert not [started for started in demo.said if isinstance(started, tuple)]
     assert (out / "results.md").read_text() == table
+
+
+@pytest.mark.parametrize(("steps", "grpo"), [(1, 1), (2, 1), (3, 1), (4, 2), (24, 8), (25, 9)])
+def test_grpo_takes_a_third_of_the_steps_and_at_least_one(steps: int, grpo: int) -> None:
+    training = replace(run.SIZES, steps=steps)
+    demo = run.Demo(Path(), training)
+    assert [demo.length(method).steps for method in (GRPO, TANDEM)] == [grpo, steps]
 
 
 def test_time_left_follows_the_pace_of_the_stages_that_ran(
