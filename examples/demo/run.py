@@ -255,7 +255,7 @@ class Demo:
             page.finish()
 
     def minutes(self, method: str) -> float:
-        """That all steps of a training took, without its start."""
+        """That all steps of a training took, and what verl starts in the first of them."""
         records = read_metrics(self.folder(method) / METRICS)
         return sum(curve(records, STEP_SECONDS).values()) / 60
 

@@ -34,7 +34,7 @@ def test_demo_killed_in_each_part_resumes_and_repeats_nothing(tmp_path: Path) ->
     def finished() -> Iterator[Path]:
         yield out / "model" / "model.safetensors"
         yield out / "checkpoint" / "model.safetensors"
-        yield from (out / "evaluation").glob("*/step-0/**/problems.jsonl.run.json")  # at its start
+        yield from (out / "evaluation").glob("*/step-0/**/problems.jsonl")
 
     SmallDemo(SMALL, out, log).check_kills(
         [

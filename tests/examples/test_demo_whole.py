@@ -214,15 +214,19 @@ def test_folder_of_another_demo_is_named_and_left(
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [("0.0.9", "version=0.0.9 (here "), (None, "junior={'hidden_size': 48, 'layers': 2")],
-    ids=["version", "lesson"],
+    [
+        ({"version": "0.0.9"}, "version=0.0.9 (here "),
+        ({"lengths": [8, 16]}, "lengths=[8, 16] (here [8, 24])"),
+        ({}, "junior={'hidden_size': 48, 'layers': 2"),
+    ],
+    ids=["version", "lengths", "lesson"],
 )
 def test_same_demo_of_another_version_or_lesson_is_not_resumed(
     demo: Any,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    changed: str | None,
+    changed: dict[str, Any],
     named: str,
 ) -> None:
     options = ("--out", str(tmp_path / "demo"), "--steps", "1")
@@ -231,7 +235,7 @@ def test_same_demo_of_another_version_or_lesson_is_not_resumed(
         pass
     note = begun.out / "demo.json"
     if changed:
-        note.write_text(json.dumps(json.loads(note.read_text()) | {"version": changed}))
+        note.write_text(json.dumps(json.loads(note.read_text()) | changed))
     else:
         monkeypatch.setattr(pair, "JUNIOR", replace(pair.JUNIOR, second=0.02))
     assert demo(*options) == 1
