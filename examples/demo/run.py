@@ -69,6 +69,9 @@ NUMBERS_SEED, EVALUATION_SEED, TRAINING_SEED, FACTS_SEED = 11, 12, 13, 1000
 STEPS = {GRPO: 8, TANDEM: 24}
 """A step in tandem trains on about half of the words, and needs the junior to follow: after 16,
 the senior was still behind alone in two seeds of three."""
+ALONE = 0.25
+"""The share of the responses in tandem that the senior writes from beginning to end. Without, seed
+8's senior solved 64.0% alone after 24 steps; with it 73.5%, and GRPO's 70.5%."""
 STEP_SECONDS = "timing_s/step"
 START_S, STEP_S = 200.0, {GRPO: 6.0, TANDEM: 11.0}
 """Seconds until verl's first step, and of a step, on two idle cores."""
@@ -151,6 +154,7 @@ class Demo:
             "training_problems": TRAINING_SEED,
             "facts": FACTS_SEED,
             "responses": RESPONSES,
+            "alone": ALONE,
             "lengths": [STEPS[GRPO], STEPS[TANDEM]],
             **asdict(self.training),
         }
@@ -231,7 +235,8 @@ class Demo:
         folder = self.folder(method)
         folder.mkdir(exist_ok=True)
         is_tandem = method == TANDEM
-        overrides = [*IN_TANDEM, f"{TANDEM_SETTINGS}.junior='{self.model('junior')}'"]
+        own = {"alone": ALONE, "junior": f"'{self.model('junior')}'"}
+        overrides = [*IN_TANDEM, *(f"{TANDEM_SETTINGS}.{name}={own[name]}" for name in own)]
         training = self.length(method)
         page = open_page(folder, self.model("senior")) if is_tandem else None
         self.plan.begin(f"Training with verl, {method}")

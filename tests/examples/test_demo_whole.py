@@ -191,7 +191,7 @@ VERSION_BEFORE = {"pair": [0.3, 0.2], **asdict(run.SIZES), "version": "0.0.9"}
 @pytest.mark.parametrize(
     ("options", "named"),
     [(SELF_PAIR, "of another kind of demo, or of the version before: only one of the two has"),
-     (VERSION_BEFORE, "or of the version before: only one of the two has facts, junior, lengths"),
+     (VERSION_BEFORE, "or of the version before: only one of the two has alone, facts, junior, lengths"),
      ({}, "only one of the two has")],
     ids=["self-pair", "version before", "nothing noted"],
 )  # fmt: skip
