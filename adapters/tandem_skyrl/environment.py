@@ -6,8 +6,9 @@ tandem is compared with.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -20,11 +21,22 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
     :func:`~tandem_plugin.grading.rewards.trl_reward.math_reward`.
 
     Where ``TANDEM_REWARD`` names functions of the user's, their reward; what each gave is a metric.
+
+    As for other trainers' rewards, a response is text without special tokens. The text that SkyRL's
+    client returns has them, such as the end of a turn, though ``InferenceEngineOutput`` says that
+    it does not (SkyRL 0.4).
     """
 
-    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
-        """extras: the columns of the problem's row besides its prompt."""
+    def __init__(
+        self,
+        env_config: Any = None,
+        extras: Mapping[str, Any] | None = None,
+        special_tokens: Sequence[str] = (),
+    ) -> None:
+        """extras: the columns of the problem's row besides its prompt. special_tokens: the
+        tokenizer's, as text."""
         super().__init__()
+        self._special_tokens = special_tokens
         self._prompt = (extras or {}).get("prompt")
         self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
         self._parts: dict[str, float] = {}
@@ -36,7 +48,10 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Raises like :func:`~tandem_plugin.grading.rewards.skyrl_reward.reward_of`."""
-        reward, self._parts = reward_of(action, self._prompt, self._row)
+        response = action
+        if self._special_tokens:
+            response = re.sub("|".join(map(re.escape, self._special_tokens)), "", action)
+        reward, self._parts = reward_of(response, self._prompt, self._row)
         return BaseTextEnvStepOutput(observations=[], reward=reward, done=True, metadata={})
 
     def get_metrics(self) -> dict[str, float]:

@@ -32,7 +32,10 @@ class MathExp(BasePPOExp):  # type: ignore[misc]
         """cfg: SkyRL's settings."""
         super().__init__(cfg)
         if MATH not in skyrl_gym.registry:
-            skyrl_gym.register(id=MATH, entry_point="tandem_skyrl.environment:MathEnv")
+            special_tokens = {"special_tokens": self.tokenizer.all_special_tokens}
+            skyrl_gym.register(
+                id=MATH, entry_point="tandem_skyrl.environment:MathEnv", kwargs=special_tokens
+            )
 
 
 class TandemExp(MathExp):

@@ -65,6 +65,22 @@ def test_functions_of_the_users_are_summed_and_logged(
     assert made.get_metrics() == {"right": 1.0, "brief": -4.0}
 
 
+def test_functions_see_a_response_without_special_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SkyRL's client returns it with the end of the turn."""
+    skyrl_gym = pytest.importorskip("skyrl_gym")
+    name = "with_special_tokens"
+    entry, kwargs = "tandem_skyrl.environment:MathEnv", {"special_tokens": ["<|im_end|>", "<s>"]}
+    skyrl_gym.register(id=name, entry_point=entry, kwargs=kwargs)
+    file = mine(tmp_path, "def f(response, problem): return response == 'a <b> |im_end|'\n")
+    monkeypatch.setenv(VARIABLE, json.dumps({f"{file}:f": 1}))
+    made = skyrl_gym.make(name, env_config=None, extras={"prompt": CHAT})
+    made.init(CHAT)
+    assert made.step("<s>a <b> |im_end|<|im_end|>")["reward"] == 1.0
+    assert made.step("a <b> |im_end|<|other|>")["reward"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
