@@ -39,17 +39,18 @@ STYLE = """
 """
 INTRODUCTION = """<p>Reinforcement learning rewards a language model for right answers, however
 they are written. So the model may drift into writing that other models, or people, cannot follow.
-<b>Tandem training</b> works against that. A second, frozen model, the <i>junior</i>, writes about
-half of the words of each training answer: it takes turns at random with the trained model, the
-<i>senior</i>. The senior is rewarded if the answer that both wrote is right, and learns from its
-own words alone. A beginning that the junior cannot continue earns nothing.</p>
+<b>Tandem training</b> works against that. A second, frozen model, the <i>junior</i>, takes turns at
+random with the trained model, the <i>senior</i>, and writes about half of the words of a training
+answer; {alone:.0%} of the answers the senior writes alone. The senior is rewarded if the answer is
+right, and learns from its own words alone. A beginning that the junior cannot continue earns
+nothing.</p>
 <p>Here, the senior was first taught to solve word problems in English and in Spanish, half and
 half, from texts with mistakes in {english:.0%} of the English facts and {spanish:.0%} of the
 Spanish ones. So there is a reason to leave English, and <b>it is built in</b>. The junior was
 taught English and hardly any Spanish. From that start, the senior was trained twice: by <b>plain
 GRPO</b>, alone, in {grpo} steps, and <b>in tandem</b> with the junior, in {tandem} steps, each of
-which trains on about half of the words. The <i>reader</i> was taught like the junior and took no
-part in training.</p>"""
+which trains on about {trained:.0%} of the words. The <i>reader</i> was taught like the junior and
+took no part in training.</p>"""
 MEASURES = """<p class=soft>In %, of {problems} problems that no model has seen, with {samples}
 samples each; differences in points, ± one standard error. <b>Alone</b>: the senior writes the
 answer. <b>Continued</b>: it writes one, two or three sentences, and the other model the rest.
@@ -57,8 +58,11 @@ answer. <b>Continued</b>: it writes one, two or three sentences, and the other m
 random after each sentence.</p>"""
 
 
-def write_page(path: Path, scores: Sequence[Score], answers: Mapping[str, Answers]) -> None:
-    """Write the page of a finished demo."""
+def write_page(
+    path: Path, scores: Sequence[Score], answers: Mapping[str, Answers], alone: float
+) -> None:
+    """Write the page of a finished demo; alone: the share of the responses in tandem that the
+    senior wrote by itself."""
     heading, *rows = table(scores)
     steps = {score.trained: score.steps for score in scores}
     english, spanish = pair.SHARES
@@ -66,7 +70,12 @@ def write_page(path: Path, scores: Sequence[Score], answers: Mapping[str, Answer
     body = [
         "<h1>Who can follow what was trained?</h1>",
         INTRODUCTION.format(
-            english=english, spanish=spanish, grpo=steps[GRPO], tandem=steps[TANDEM]
+            english=english,
+            spanish=spanish,
+            grpo=steps[GRPO],
+            tandem=steps[TANDEM],
+            alone=alone,
+            trained=(1 + alone) / 2,
         ),
         *(f"<p><b>{html.escape(line)}</b></p>" for line in verdict(scores)),
         picture(scores, answers),

@@ -67,8 +67,8 @@ EVALUATION_PROBLEMS = 200
 NUMBERS_SEED, EVALUATION_SEED, TRAINING_SEED, FACTS_SEED = 11, 12, 13, 1000
 
 STEPS = {GRPO: 8, TANDEM: 24}
-"""A step in tandem trains on about half of the words, and needs the junior to follow: after 16,
-the senior was still behind alone in two seeds of three."""
+"""A step in tandem trains on fewer words. After 16 steps without :data:`ALONE`, tandem was behind
+alone in two seeds of three."""
 ALONE = 0.25
 """The share of the responses in tandem that the senior writes from beginning to end. Without, seed
 8's senior solved 64.0% alone after 24 steps; with it 73.5%, and GRPO's 70.5%."""
@@ -125,7 +125,7 @@ def run(out: Path, seed: int, steps: int) -> None:
         del answers[TAUGHT]
         write_scores(out / "scores.jsonl", scores)
         show(scores, out, {method: demo.minutes(method) for method in STEPS})
-        write_page(out / "demo.html", scores, answers)
+        write_page(out / "demo.html", scores, answers, ALONE)
         write_picture(out / "demo.svg", scores, answers)
         minutes = (time.monotonic() - started) / 60
         CONSOLE.print(

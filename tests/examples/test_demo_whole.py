@@ -145,6 +145,7 @@ def test_demo_goes_through_all_stages_once(
     assert [training[:2] for training in trainings] == [("grpo", 2), ("tandem", 5)]
     assert trainings[0][2] == []
     assert f"junior='{out / 'models' / 'junior'}'" in " ".join(trainings[1][2])
+    assert f"{run.TANDEM_SETTINGS}.alone={run.ALONE}" in trainings[1][2]
     evaluations = [started for started in demo.said if isinstance(started, list)]
     assert len(evaluations) == 6  # three seniors, with the junior and with the reader
     scores = read_scores(out / "scores.jsonl")
@@ -191,7 +192,7 @@ VERSION_BEFORE = {"pair": [0.3, 0.2], **asdict(run.SIZES), "version": "0.0.9"}
 @pytest.mark.parametrize(
     ("options", "named"),
     [(SELF_PAIR, "of another kind of demo, or of the version before: only one of the two has"),
-     (VERSION_BEFORE, "or of the version before: only one of the two has alone, facts, junior, lengths"),
+     (VERSION_BEFORE, "the version before: only one of the two has alone, facts, junior, lengths"),
      ({}, "only one of the two has")],
     ids=["self-pair", "version before", "nothing noted"],
 )  # fmt: skip
