@@ -57,6 +57,36 @@ def test_readme_of_the_demo_has_the_numbers_of_each_seed() -> None:
         assert line in text, line
 
 
+def of_seeds(scores: Any, trained: str, steps: int, measure: str) -> str:
+    """In %, as a sentence lists them."""
+    found = [
+        measures.percent([score])
+        for score in sorted(scores, key=lambda score: score.seed)
+        if (score.trained, score.steps, score.authors) == (trained, steps, measure)
+    ]
+    return f"{', '.join(found[:-1])} and {found[-1]}%"
+
+
+def test_readme_of_the_demo_lists_the_seeds_and_what_was_tried_before() -> None:
+    text = " ".join((DEMO / "README.md").read_text(encoding="utf-8").split())
+    for measure in ("alone", "continued"):
+        for trained, steps in (("GRPO", 8), ("tandem", 24)):
+            assert of_seeds(languages(), trained, steps, measure) in text, (measure, trained)
+    earlier = evaluation.read_scores(evaluation.RESULTS / "languages-earlier.jsonl")
+    for trained, steps in (("GRPO", 8), ("tandem", 16), ("tandem", 24)):
+        assert of_seeds(earlier, trained, steps, "alone") in text, (trained, steps)
+
+
+def test_readme_has_the_means_of_the_demo() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    _, alone, continued, *_ = published("languages.jsonl")
+    for (_, _, grpo, tandem, _), sentence in (
+        (alone, "solves {tandem}% alone and GRPO's {grpo}%"),
+        (continued, "continues {tandem}% of its beginnings and {grpo}% of GRPO's"),
+    ):
+        assert sentence.format(tandem=tandem, grpo=grpo) in text
+
+
 def test_the_real_models_table_is_of_three_seeds() -> None:
     seeds = {(one.trained, one.seed) for one in evaluation.read_scores(SUMS)}
     assert seeds == {(name, seed) for name in ("before", "tandem") for seed in (7, 8, 9)}
