@@ -33,6 +33,9 @@ REFUSALS = {code: texts for group in GROUPS for code, texts in group["refusals"]
 ROWS = {"Unsupported", "Row", "cls"}
 """Makers of rows of tables, which give these fields themselves."""
 
+MISSPELT = "misspelt"
+"""The method of a class of errors that gives the nearest name itself, as ``meant``."""
+
 ROW_FIELDS = {"key", "value", "setting"}
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 """Two words or more. A class of errors and a maker of rows take nothing else of this form."""
@@ -57,11 +60,14 @@ def maker(node: ast.Call) -> str | None:
     """The name of what is called, or of the class of rows whose method is; None for any other."""
     function = node.func
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-        return function.value.id if function.value.id in ROWS else None
+        makes = function.value.id in ROWS or function.attr == MISSPELT
+        return function.value.id if makes else None
     return function.id if isinstance(function, ast.Name) else None
 
 
 def given(node: ast.Call) -> Iterator[str]:
+    if isinstance(node.func, ast.Attribute) and node.func.attr == MISSPELT:
+        yield "meant"
     for keyword in node.keywords:
         if maker(node) not in ROWS:
             yield keyword.arg or "**"

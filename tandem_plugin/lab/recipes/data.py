@@ -195,7 +195,7 @@ def _write(data: RunData) -> None:
     problems = read_problems(data.source, golds=origin["golds"], layout=data.layout)
     trainer = origin.get("images")
     if trainer is None and any(problem.images for problem in problems.problems):
-        raise ConfigError("prompt-images-off", trainer="the recipe")
+        raise ConfigError("prompt-images-off")
     prepare(
         problems,
         trainer or ("openrlhf" if origin["format"] == "jsonl" else "verl"),
