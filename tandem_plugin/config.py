@@ -54,7 +54,7 @@ def _by_batch_size(drafts: Any) -> Any:
 
 
 Place: TypeAlias = Annotated[str, AfterValidator(os.path.expanduser)]
-"""A path, whose ``~`` no shell expands in a file or behind a colon; any other name as it is."""
+"""A path. Its ``~`` is expanded here: no shell does so in a file or after a colon."""
 
 
 def _is_text(key: object) -> bool:

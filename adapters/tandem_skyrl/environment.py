@@ -34,9 +34,10 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         special_tokens: Sequence[str] = (),
     ) -> None:
         """extras: the columns of the problem's row besides its prompt. special_tokens: the
-        tokenizer's, as text."""
+        tokenizer's, as text: :func:`~tandem_skyrl.experiment.special_tokens_of`."""
         super().__init__()
-        self._special_tokens = special_tokens
+        self._special_tokens = sorted(special_tokens, key=len, reverse=True)
+        """The longest first: one may begin with another."""
         self._prompt = (extras or {}).get("prompt")
         self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
         self._parts: dict[str, float] = {}

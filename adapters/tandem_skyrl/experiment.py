@@ -32,7 +32,7 @@ class MathExp(BasePPOExp):  # type: ignore[misc]
         """cfg: SkyRL's settings."""
         super().__init__(cfg)
         if MATH not in skyrl_gym.registry:
-            special_tokens = {"special_tokens": self.tokenizer.all_special_tokens}
+            special_tokens = {"special_tokens": special_tokens_of(self.tokenizer)}
             skyrl_gym.register(
                 id=MATH, entry_point="tandem_skyrl.environment:MathEnv", kwargs=special_tokens
             )
@@ -75,6 +75,15 @@ class TandemExp(MathExp):
         trainer = FullyAsyncRayPPOTrainer if is_asynchronous else RayPPOTrainer
         kind = TandemTrainer.tandem_over(self.trainer_class or trainer)
         return kind(**arguments, tandem=self.tandem)
+
+
+def special_tokens_of(tokenizer: Any) -> list[str]:
+    """The texts that a Hugging Face tokenizer leaves out with ``skip_special_tokens``.
+
+    They are more than its ``all_special_tokens``, such as the ends of Llama 3's messages.
+    """
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return sorted({*tokenizer.all_special_tokens, *added})
 
 
 def run_experiment(experiment: type[BasePPOExp], cfg: Any) -> None:

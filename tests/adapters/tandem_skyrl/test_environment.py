@@ -81,6 +81,26 @@ def test_functions_see_a_response_without_special_tokens(
     assert made.step("a <b> |im_end|<|other|>")["reward"] == 0.0
 
 
+def test_special_tokens_are_all_that_decoding_leaves_out() -> None:
+    """Also one that no role of the tokenizer names, and one that begins with another."""
+    from small_tokenizers import byte_level_bpe
+    from tokenizers import AddedToken
+    from transformers import PreTrainedTokenizerFast
+
+    from tandem_skyrl.experiment import special_tokens_of
+
+    tokens = byte_level_bpe()
+    tokens.add_special_tokens([AddedToken(t, special=True) for t in ("<|a|>", "<|a|>b", "<|eom|>")])
+    tokens.add_tokens([AddedToken("<plain>", special=False)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, eos_token="<|a|>")
+    special = special_tokens_of(tokenizer)
+    assert {"<|a|>", "<|a|>b", "<|eom|>"} <= set(special)
+    assert "<plain>" not in special
+    assert "<|eom|>" not in tokenizer.all_special_tokens
+    made = MathEnv(None, {"reward_model": {"ground_truth": "2"}}, special)
+    assert made.step("\\boxed{<|a|>b2<|eom|>}<|a|>")["reward"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
