@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeAlias
@@ -28,7 +28,7 @@ from tandem_plugin.plugins.selection import (
     parameter_names,
     resolver_for,
 )
-from tandem_plugin.request import TandemRequest
+from tandem_plugin.request import TandemRequest, resembles_tandem
 from tandem_plugin.schedules import (
     Schedule,
     SoloWordSchedule,
@@ -309,6 +309,19 @@ class TandemConfig(BaseModel):
         """Whether the schedule has a parameter that follows the trainer's step."""
         return takes_training_step(self.make_schedule())
 
+    @classmethod
+    def recognised(cls, names: Iterable[object], schedule: str | None = None) -> list[str]:
+        """Those of some names that are a setting's, or tandem itself, or nearly.
+
+        Settings are the fields and the parameters of built-in schedules. schedule: whose parameters
+        are settings as well, if there is such a schedule.
+        """
+        settings = {*cls.model_fields, *built_in_parameters()}
+        if schedule is not None:
+            with suppress(Exception):  # a plugin's error is reported where settings are checked
+                settings.update(parameter_names(schedule))
+        return [name for name in map(str, names) if name in settings or resembles_tandem(name)]
+
     def settings(self) -> dict[str, Any]:
         """The settings as a mapping that :meth:`from_mapping` accepts.
 
@@ -319,14 +332,3 @@ class TandemConfig(BaseModel):
 
 reserve(TandemConfig.model_fields)
 reserve(field.name for field in fields(TandemRequest) if field.name != "parameters")
-
-
-def setting_names(schedule: str | None = None) -> frozenset[str]:
-    """The names of all settings: the fields, and the parameters of built-in schedules.
-
-    schedule: whose parameters are names as well, if there is such a schedule.
-    """
-    names = frozenset(TandemConfig.model_fields) | built_in_parameters()
-    with suppress(Exception):  # whatever a plugin raises is reported where settings are checked
-        return names | {*parameter_names(schedule)} if schedule is not None else names
-    return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +26,15 @@ MAX_PROMPT_LENGTH = 2**31 - 1
 
 
 def resembles_tandem(name: str) -> bool:
-    """Whether a name contains the word tandem, or nearly: ``Tandem_seed``, ``tadnem``, ``tandam``.
+    """Whether a name, or a word in it, is tandem or nearly: ``Tandem_seed``, ``x-tadnem``.
 
     Letters of other alphabets that look alike are one wrong letter each.
     """
     plain = unicodedata.normalize("NFKC", name).casefold()
+    return any(map(_resembles, {plain, *re.split(r"[\W_]+", plain)}))
+
+
+def _resembles(plain: str) -> bool:
     parts = (plain[i : i + 6] for i in range(len(plain) - 5))
     return (
         any(sum(map(eq, part, "tandem")) >= 5 for part in parts)

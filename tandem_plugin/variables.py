@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 from tandem_plugin.errors import ConfigError, did_you_mean
@@ -32,5 +31,4 @@ def _suggestion(name: str) -> str:
     """A question for the variable that a name with nearly the word tandem is most like."""
     if name.upper().startswith(PREFIX):
         return did_you_mean(name[len(PREFIX) :], _OURS).replace("'", f"'{PREFIX}", 1)
-    is_near = any(map(resembles_tandem, (name, *re.split("[_-]", name))))
-    return did_you_mean(name, VARIABLES) if is_near else ""
+    return did_you_mean(name, VARIABLES) if resembles_tandem(name) else ""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tandem_openrlhf.numbering import KeyedLabel
 from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import AuthorshipError, EngineError
-from tandem_plugin.grading.rewards.openrlhf_response import Generated
 from tandem_plugin.patching.wrapping import Delegate
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
@@ -49,8 +48,7 @@ class TandemExecutor(Delegate):
         rules = self._engines_rules(llm_engine, hf_tokenizer)
         label = KeyedLabel.checked(label)
         trajectory = label.trajectory(rules)
-        Generated.begin(hf_tokenizer)
-        self._shared.begin(trajectory)
+        self._shared.begin(trajectory, hf_tokenizer)
         try:
             response = await self._target.execute(
                 label=label.label,
@@ -99,9 +97,7 @@ class RolloutActorInTandem(ClientDelegate):
         if pictures and list(output.prompt_token_ids) != list(prompt_token_ids):
             sent, read = len(prompt_token_ids), len(output.prompt_token_ids)
             raise EngineError("image-prompt-differs", sent=sent, read=read)
-        for sample in output.outputs:
-            call.returned(sample.token_ids, sample.index)
-        Generated.returned(prompt_token_ids, output.outputs[0].token_ids)
+        self._shared.returned(call, output.outputs)
         return output
 
 

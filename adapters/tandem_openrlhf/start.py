@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem_plugin.training.start import TrainerRun
-from tandem_plugin.unsupported import Option, Unsupported
+from tandem_plugin.unsupported import Unsupported
 
 SOUND_ESTIMATORS = (
     "group_norm",
@@ -85,17 +85,17 @@ class OpenRLHFCommand(TrainerRun):
     unproven = UNPROVEN
 
     @classmethod
-    def of(cls, argument: Option) -> OpenRLHFCommand:
-        """argument: the value of each of :data:`ARGUMENTS`."""
+    def of(cls, arguments: Mapping[str, Any]) -> OpenRLHFCommand:
+        """arguments: the value of each of :data:`ARGUMENTS`."""
         prefix = "--vllm."  # few of vLLM's arguments, under the same names
         of_engine = {
-            flag.removeprefix(prefix): argument(flag) for flag in ARGUMENTS if prefix in flag
+            flag.removeprefix(prefix): arguments[flag] for flag in ARGUMENTS if prefix in flag
         }
         return cls(
-            argument,
+            arguments.get,
             of_engine.get,
-            argument("--actor.model_name_or_path"),
+            arguments["--actor.model_name_or_path"],
             resumes=False,  # OpenRLHF finds its checkpoint after it has loaded the models
-            sampling={"--rollout.top_p": argument("--rollout.top_p")},
+            sampling={"--rollout.top_p": arguments["--rollout.top_p"]},
             check_adapter=None,  # the table rejects every one
         )

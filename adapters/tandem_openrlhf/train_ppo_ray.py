@@ -18,7 +18,6 @@ from tandem_openrlhf import patches
 from tandem_openrlhf.settings import flags_of_command
 from tandem_openrlhf.start import ARGUMENTS, OpenRLHFCommand
 from tandem_plugin.config import TandemConfig
-from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import settings_of_command
 
 _OPENRLHF = "openrlhf.cli.train_ppo_ray"
@@ -35,15 +34,13 @@ def prepare(config: TandemConfig) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run OpenRLHF's trainer in tandem."""
-    try:
+    with OpenRLHFCommand.as_command():
         config, trainer_arguments, _ = settings_of_command(arguments, f"python -m {_OPENRLHF}")
         start = OpenRLHFCommand.begin(config)
-        argument = flags_of_command(trainer_arguments, ARGUMENTS)
-        if not argument("--help"):
-            start.check(OpenRLHFCommand.of(argument))
+        flags = flags_of_command(trainer_arguments, ARGUMENTS)
+        if not flags["--help"]:
+            start.check(OpenRLHFCommand.of(flags))
         prepare(config)
-    except TandemError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
     sys.argv = [_OPENRLHF, *trainer_arguments]
     runpy.run_module(_OPENRLHF, run_name="__main__", alter_sys=True)
 

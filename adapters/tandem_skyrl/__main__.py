@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tandem_plugin.errors import TandemError
 from tandem_plugin.training.command import settings_of_command
 from tandem_skyrl.start import SkyRLSettings, warn_of_colocation
 
@@ -33,7 +32,7 @@ def main(
 
     experiment: one's own. config: the class of its settings, a subclass of SkyRL's own.
     """
-    try:
+    with SkyRLSettings.as_command():
         tandem, trainer_arguments, _ = settings_of_command(sys.argv[1:], f"python -m {_PLAIN}")
         start = SkyRLSettings.begin(tandem)
         from skyrl.train.config import SkyRLTrainConfig
@@ -45,8 +44,6 @@ def main(
         cfg = (config or SkyRLTrainConfig).from_cli_overrides(arguments)
         start.check(SkyRLSettings.of(cfg))
         warn_of_colocation(cfg)
-    except TandemError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
     put_settings(cfg, tandem)
     run_experiment(experiment or TandemExp, cfg)
 

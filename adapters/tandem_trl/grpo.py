@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tandem_plugin.errors import ConfigError, TandemError
+from tandem_plugin.errors import ConfigError
 from tandem_plugin.training.command import settings_of_command
 from tandem_trl.rollouts import TandemRollouts
 from tandem_trl.settings import settings_of_file, with_file
@@ -47,7 +47,7 @@ def prepare(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run TRL's script in tandem."""
-    try:
+    with GRPOSettings.as_command():
         GRPOSettings.version()  # or an error
         import trl
         from trl.scripts import grpo
@@ -58,8 +58,6 @@ def main(arguments: Sequence[str]) -> None:
         rollouts = trl.GRPOTrainer.keywords["rollout_func"]
         trainer, model = trl.GRPOTrainer.func, parsed[2].model_name_or_path
         rollouts.check(GRPOSettings, parsed[1], model, trainer)
-    except TandemError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
     grpo.main(*parsed)
 
 

@@ -22,7 +22,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import TandemError
-from tandem_plugin.files import read_json, write_file
+from tandem_plugin.files import write_file
+from tandem_plugin.files.checkpoints import local_json
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.checkpoint_note import NOTE
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _KINDS = ("team/acc", "team/reward", "acc", "reward")
 """The figures of a validation, from the one that counts most."""
 
-_FILE = Path("seniors", "accuracies.json")
+_FILE = "accuracies.json"
 
 
 class KeepSeniors:
@@ -85,7 +86,7 @@ def _validated(
     metrics = validate(*args, **options)
     if (accuracy := accuracy_of(metrics)) is not None:
         accuracies = _accuracies(run) | {int(trainer.global_steps): accuracy}
-        write_file(run / _FILE, json.dumps(accuracies) + "\n")
+        write_file(run / "seniors" / _FILE, json.dumps(accuracies) + "\n")
     return metrics
 
 
@@ -106,8 +107,7 @@ def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
 
 def _accuracies(run: Path) -> dict[int, float]:
     """The accuracy of each validated step."""
-    file = run / _FILE
-    accuracies = read_json(file) if file.exists() else {}
+    accuracies = local_json(run / "seniors", _FILE)
     return {int(step): float(accuracy) for step, accuracy in accuracies.items()}
 
 

@@ -7,14 +7,13 @@ The options were measured by ``tests/adapters/tandem_verl/test_lora.py`` (verl 0
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import ConfigError
-from tandem_plugin.files.checkpoints import local_file
+from tandem_plugin.files.checkpoints import local_json
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -73,8 +72,8 @@ def check_adapter(model: DictConfig) -> None:
         return
     options = ("target_modules", "target_parameters", "exclude_modules")
     adapter = {name: model.get(name) for name in options} | {"r": rank}
-    if path and (file := local_file(path, "adapter_config.json")):
-        adapter = json.loads(file.read_text(encoding="utf-8"))
+    if path and (existing := local_json(path, "adapter_config.json")):
+        adapter = existing
     elif path:
         logger.warning(
             "lora_adapter_path=%r has no adapter_config.json on this machine: whether the engine "
@@ -123,7 +122,7 @@ def _ends(targets: str | Iterable[object] | None) -> str:
 
 def _is_tied(path: str) -> bool:
     """Whether a checkpoint on this machine has one weight for its embedding and its head."""
-    config = _config(path)
+    config = local_json(path, "config.json")
     parts = (config, config.get("text_config", {}))  # transformers reads the first, vLLM either
     return any(part.get("tie_word_embeddings") for part in parts)
 
@@ -138,7 +137,7 @@ def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
     path: of a checkpoint, read if it is on this machine and needs no code of its own. The layers
     are those of verl's own class for it, without weights, as PEFT itself matches them.
     """
-    config = _config(path)
+    config = local_json(path, "config.json")
     if "vision_config" not in config or "auto_map" in config:
         return ""
     import torch
@@ -148,9 +147,7 @@ def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
     from verl.utils.model import get_hf_auto_model_class
     from verl.utils.py_functional import convert_to_regular_types
 
-    file = local_file(path, "config.json")
-    assert file is not None
-    hf_config = AutoConfig.from_pretrained(file.parent)
+    hf_config = AutoConfig.from_pretrained(path, local_files_only=True)
     with torch.device("meta"):
         model = get_hf_auto_model_class(hf_config).from_config(hf_config)
     options = convert_to_regular_types({name: adapter.get(name) for name in _MATCHING})
@@ -162,10 +159,3 @@ def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
         if isinstance(layer, BaseTunerLayer) and layer not in language
     )
     return next(layers, "")
-
-
-def _config(path: str) -> dict[str, Any]:
-    """The config.json of a checkpoint on this machine; empty for any other."""
-    file = local_file(path, "config.json")
-    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file else {}
-    return config

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tandem_plugin.config import setting_names
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.errors import ConfigError
 from tandem_plugin.request import resembles_tandem
 from tandem_verl.settings import (
@@ -65,8 +64,7 @@ class Misplaced:
         says_so = isinstance(content, Mapping) and _NAME in content  # if only as null
         self._free = _USERS if says_so else frozenset()
         node = content[_NAME] if says_so else None
-        schedule = str(node.get("schedule")) if isinstance(node, Mapping) else None
-        self._settings = setting_names(schedule)
+        self._schedule = str(node.get("schedule")) if isinstance(node, Mapping) else None
 
     def below(self, node: Any, path: str = "") -> Iterator[str]:
         """The path of each such key, without what is below it. path: of this node."""
@@ -83,7 +81,7 @@ class Misplaced:
         path = f"{parent}.{key}" if parent else key
         if path == FLAG or key in self._free:
             return
-        if _names_tandem(key) or self._is_setting(key, parent):
+        if resembles_tandem(key) or self._is_setting(key, parent):
             yield path
         else:
             yield from self.below(value, path)
@@ -91,9 +89,5 @@ class Misplaced:
     def _is_setting(self, key: str, parent: str) -> bool:
         if key in _OURS_ALONE and ".engine_kwargs" in parent:
             return True
-        return key in self._settings and parent.endswith(f".{_ADDITIONAL}")
-
-
-def _names_tandem(key: str) -> bool:
-    """Whether a key contains the name, or a word that is nearly the name."""
-    return resembles_tandem(key) or any(map(resembles_tandem, re.split(r"[\W_]+", key)))
+        is_argument = parent.endswith(f".{_ADDITIONAL}")
+        return is_argument and bool(TandemConfig.recognised([key], self._schedule))

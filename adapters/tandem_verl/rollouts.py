@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from tandem_plugin.errors import AuthorshipError, ConfigError, TandemError
+from tandem_plugin.errors import ConfigError, EngineError, TandemError
 from tandem_plugin.patching.subclasses import Mixin
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.calls import ClientDelegate, Response, Trajectory
@@ -40,7 +40,7 @@ class TandemClient(ClientDelegate):
     ) -> Any:
         samples = sampling_params.get("n") or 1
         if samples != 1 and self._trajectory.rule is not None:
-            raise AuthorshipError("agent-loop-samples-unsupported", count=samples)
+            raise ConfigError("agent-loop-samples-unsupported", count=samples)
         extra, pictures = sampling_params.get("extra_args"), options.get("image_data")
         call = self._trajectory.call(prompt_ids, extra, pictures)
         output = await self._target.generate(
@@ -86,7 +86,7 @@ def make_trajectory(
     validate, step = bool(trajectory["validate"]), int(trajectory["step"])
     answerer = rules.config.answerer(sample.get(ANSWERER)) if validate else None
     if ROW not in sample:
-        raise AuthorshipError("verl-prompt-not-numbered")
+        raise EngineError("verl-prompt-not-numbered")
     row, session = int(sample[ROW]), int(sample.get("session_id", trajectory["rollout_n"]))
     place = (step, "row", row, session)
     return Trajectory.at(rules, *place, step=step, answerer=answerer)
@@ -139,13 +139,13 @@ class WorkerInTandem(Mixin):
 
         verl's grpo takes a session's advantage from its last output, and would find none in one
         that the junior wrote alone. The outputs are graded in the loop's order. Raises
-        :class:`AuthorshipError` for what verl computes from the outputs' order otherwise.
+        :class:`ConfigError` for what verl computes from the outputs' order otherwise.
         """
         check_outputs(self.config, len(outputs))
         await self._compute_score(outputs, kwargs=fields)
         last = outputs[-1]
         if last.reward_score is None:
-            raise AuthorshipError(
+            raise ConfigError(
                 "agent-loop-outputs-unsupported", count=len(outputs), where="with a reward model"
             )
         carrier = next((output for output in reversed(outputs) if any(output.response_mask)), last)
@@ -156,7 +156,7 @@ class WorkerInTandem(Mixin):
 
 
 def check_outputs(config: Any, count: int) -> None:
-    """Raise :class:`AuthorshipError` for a run in which a session may have one output only.
+    """Raise :class:`ConfigError` for a run in which a session may have one output only.
 
     config: verl's whole configuration. count: of a session's outputs.
     """
@@ -165,7 +165,7 @@ def check_outputs(config: Any, count: int) -> None:
     if (config.get("distillation") or {}).get("enabled"):
         where = "with distillation.enabled=True"
     if where:
-        raise AuthorshipError("agent-loop-outputs-unsupported", count=count, where=where)
+        raise ConfigError("agent-loop-outputs-unsupported", count=count, where=where)
 
 
 def _failed_output(error: TandemError, config: DictConfig) -> AgentLoopOutput:

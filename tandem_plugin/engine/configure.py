@@ -30,8 +30,6 @@ from tandem_plugin.files.trainers import trainers_of_engine
 from tandem_plugin.files.unified import text_architecture
 from tandem_plugin.patching.in_place import Framework
 from tandem_plugin.patching.versions import check_version
-from tandem_plugin.plugins.selection import parameter_names
-from tandem_plugin.request import resembles_tandem
 from tandem_plugin.rules import TandemRules
 from tandem_plugin.schedules import schedule_parameters
 
@@ -40,9 +38,8 @@ logger = logging.getLogger(__name__)
 
 def _check_beside(additional_config: Mapping[str, Any], config: TandemConfig) -> None:
     """Raise :class:`ConfigError` for settings of tandem outside their place."""
-    settings = {*TandemConfig.model_fields, *parameter_names(config.schedule)}
-    names = [str(name) for name in additional_config if name != "tandem"]
-    if ours := [name for name in names if name in settings or resembles_tandem(name)]:
+    names = [name for name in additional_config if name != "tandem"]
+    if ours := TandemConfig.recognised(names, config.schedule):
         raise ConfigError("settings-beside-tandem", names=", ".join(ours))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -259,6 +259,13 @@ def local_file(model: str, name: str) -> Path | None:
             cached = try_to_load_from_cache(model, name)
             return Path(cached) if isinstance(cached, str) else None
     return None
+
+
+def local_json(model: str | Path, name: str) -> dict[str, Any]:
+    """The content of such a file; empty if it is not on this machine. Raises as read_json does."""
+    file = local_file(str(model), name)
+    content: dict[str, Any] = {} if file is None else read_json(file)
+    return content
 
 
 def _digest(file: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem_plugin.errors import AuthorshipError
+from tandem_plugin.grading.rewards.openrlhf_response import Generated
 from tandem_plugin.training.calls import NarrowedResponse, Response, StartedCall, Trajectory
 from tandem_plugin.training.response_authorship import Call
 
@@ -46,8 +47,9 @@ class SharedCalls:
     """The calls of no trajectory that returned, and that no response contained yet."""
     ended: list[Ended] = field(default_factory=list)
 
-    def begin(self, trajectory: Trajectory) -> None:
-        """Note that a trajectory begins in this task."""
+    def begin(self, trajectory: Trajectory, tokenizer: Any) -> None:
+        """Note that a trajectory begins in this task; tokenizer: the one that decodes it."""
+        Generated.begin(tokenizer)
         self.running.append(trajectory)
         _RUNNING.set(trajectory)
 
@@ -82,6 +84,13 @@ class SharedCalls:
         is_running = any(trajectory is engines for trajectory in self.running)
         place = engines if is_running else self.running[0]
         return replace(place.call(prompt_ids, extra, pictures), _calls=self.calls)
+
+    @staticmethod
+    def returned(call: StartedCall, samples: Sequence[Any]) -> None:
+        """Record the tokens that a call returned; samples: vLLM's ``CompletionOutput``s."""
+        for sample in samples:
+            call.returned(sample.token_ids, sample.index)
+        Generated.returned(call.prompt_ids.tolist(), samples[0].token_ids)
 
     def within(self, tokens: Sequence[int]) -> list[Call]:
         """The calls of no trajectory with prompt and answer among the tokens of a response."""

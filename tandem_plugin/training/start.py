@@ -9,21 +9,21 @@ these checks itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tandem_plugin.config import TandemConfig, setting_names
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.engine.local_models import check_before_start
 from tandem_plugin.engine.unsupported import UNPROVEN_OF_ENGINES
-from tandem_plugin.errors import ConfigError
+from tandem_plugin.errors import ConfigError, TandemError
 from tandem_plugin.patching.versions import (
     MADE_FOR,
     check_version,
     judge_version,
     running_version,
 )
-from tandem_plugin.request import resembles_tandem
 from tandem_plugin.schedules import TRAINING_STEP
 from tandem_plugin.training.checkpoint_note import check_start
 from tandem_plugin.training.sampling import warn_of_changed_sampling
@@ -96,6 +96,15 @@ class TrainerRun:
         """The name in :attr:`unproven` that allows other series of the trainer; may be empty."""
         return "version"
 
+    @staticmethod
+    @contextmanager
+    def as_command() -> Iterator[None]:
+        """Within, an error of tandem ends the program with its type and its sentence."""
+        try:
+            yield
+        except TandemError as error:
+            sys.exit(f"{type(error).__name__}: {error}")
+
     @classmethod
     def begin(cls, tandem: TandemConfig) -> Start:
         """The start of a run whose settings are not all known yet; raises like :class:`Start`."""
@@ -159,10 +168,9 @@ class Start:
 
 def _check_apart(additional: Any) -> None:
     """Raise :class:`ConfigError` for settings of tandem where the adapter would put its own."""
-    names = [*additional] if isinstance(additional, Mapping) else []
-    settings = setting_names()
-    if ours := [name for name in names if resembles_tandem(str(name)) or name in settings]:
-        raise ConfigError("settings-beside-flag", names=", ".join(map(str, ours)))
+    names = additional if isinstance(additional, Mapping) else ()
+    if ours := TandemConfig.recognised(names):
+        raise ConfigError("settings-beside-flag", names=", ".join(ours))
 
 
 def _check_versions(trainer: type[TrainerRun], unproven: Unproven) -> None:

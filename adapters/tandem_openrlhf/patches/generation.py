@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from tandem_plugin.rules import TandemRules
 from tandem_plugin.training.command import running_config
 from tandem_plugin.training.rows import Row
 from tandem_plugin.training.run import TandemRun
-from tandem_plugin.training.validation_log import Pass
 
 if TYPE_CHECKING:
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ANSWERER = "tandem_answerer"
-"""The attribute of an evaluated sample that names who answered."""
+"""The attribute of an evaluated sample: the pass it belongs to, and the step after which it was."""
 
 
 class Engine(Mixin):
@@ -83,7 +81,7 @@ class Generator(Mixin):
                 ]
                 self._tandem.check_validation(rows, answerer)
                 for sample in answered:
-                    setattr(sample, ANSWERER, Answered(validation, self.numbering.step))
+                    setattr(sample, ANSWERER, (validation, self.numbering.step))
                 samples += answered
         finally:
             self.numbering = training
@@ -121,14 +119,6 @@ class ResumedGenerator(Mixin):
         super().fit(episode, total_consumed_prompts)
 
 
-@dataclass(frozen=True)
-class Answered:
-    """The pass that a validation sample belongs to, and the step after which it was."""
-
-    validation: Pass
-    step: int
-
-
 def named_metrics(
     original: Callable[..., Any],
     loader: DataLoader[Any],
@@ -142,13 +132,13 @@ def named_metrics(
     OpenRLHF lets plugins evaluate.
     """
     metrics: dict[str, float] = {}
-    by_answered: dict[Answered, list[Experience]] = {}
-    for sample in samples:
-        by_answered.setdefault(getattr(sample, ANSWERER), []).append(sample)
-    for answered, its in by_answered.items():
-        measured = original(loader, its, *arguments, **options)
-        metrics |= answered.validation.named(measured)
+    answered = [getattr(sample, ANSWERER) for sample in samples]
+    for validation, step in dict.fromkeys(answered):
+        its = [
+            sample for sample, by in zip(samples, answered, strict=True) if by == (validation, step)
+        ]
+        metrics |= validation.named(original(loader, its, *arguments, **options))
         accuracy = fmean(float(sample.rewards[0]) for sample in its)
         problems = len({str(sample.prompts[0]) for sample in its})
-        metrics |= answered.validation.add(accuracy, problems, answered.step)
+        metrics |= validation.add(accuracy, problems, step)
     return metrics

@@ -149,7 +149,7 @@ def test_command_hands_everything_else_on(
 def test_trainers_own_flags_are_read_before_it_parses_them() -> None:
     flags = {"--a.kind": {"type": str, "default": "gae"}, "--a.on": {"action": "store_true"}}
     read = flags_of_command(["--other", "1", "--a.kind=rloo", "-h"], flags)
-    assert [read(flag) for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]
+    assert [read[flag] for flag in ("--a.kind", "--a.on", "--help")] == ["rloo", False, True]
 
 
 THEIRS = {

@@ -10,14 +10,13 @@ from started import started
 
 from tandem_openrlhf.start import ARGUMENTS, SOUND_ESTIMATORS, OpenRLHFCommand
 from tandem_plugin import TandemConfig
-from tandem_plugin.unsupported import Option
 
 
-def arguments(**changes: Any) -> Option:
+def arguments(**changes: Any) -> dict[str, Any]:
     """OpenRLHF's arguments, as far as they are looked at."""
-    given = {flag.removeprefix("--"): options["default"] for flag, options in ARGUMENTS.items()}
-    given |= {"algo.advantage.estimator": "group_norm", "vllm.num_engines": 1, **changes}
-    return lambda flag: given[flag.removeprefix("--")]
+    changes = {"algo.advantage.estimator": "group_norm", "vllm.num_engines": 1, **changes}
+    defaults = {flag: options["default"] for flag, options in ARGUMENTS.items()}
+    return defaults | {f"--{name}": value for name, value in changes.items()}
 
 
 def tandem(**settings: Any) -> Any:
