@@ -36,8 +36,8 @@ from tandem_plugin.seeds import derive_seed
 sys.path.append(str(Path(__file__).resolve().parents[1] / "study"))
 from light.grpo import advantages, policy_loss
 
-SPANISH = (0.3, 0.275, 0.25, 0.225, 0.2)
-"""Shares of the facts that are misconceived in Spanish; the last is the demo's."""
+SPANISH = (0.3, 0.25, 0.2, 0.15, 0.1)
+"""Shares of the facts that are misconceived in Spanish; in English it is the demo's."""
 SEEDS = (7, 8, 9)
 CLIP = 0.2
 
