@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Rational
 from typing import Any, NamedTuple
@@ -60,17 +60,30 @@ def answer_of(record: Mapping[str, Any], field: str | None = None) -> Any:
 
     field: where they are, with a dot before what an object holds; None looks in ``ANSWER_FIELDS``.
     """
-    values = (value_at(record, name) for name in ([field] if field else ANSWER_FIELDS))
-    return next((value for value in values if is_present(value)), None)
+    values = present_values(record, {"answer": [field] if field else ANSWER_FIELDS})
+    return next(iter(values["answer"].values()), None)
 
 
-def value_at(record: Mapping[str, Any], path: str) -> Any:
+def present_values(
+    record: Mapping[str, Any], fields: Mapping[str, Iterable[str]]
+) -> dict[str, dict[str, Any]]:
+    """The values that a record has in some fields, by name, in their order.
+
+    fields: by the part of a problem that they may hold; a dot stands before what an object holds.
+    """
+    return {
+        part: {name: value for name in names if is_present(value := _value_at(record, name))}
+        for part, names in fields.items()
+    }
+
+
+def _value_at(record: Mapping[str, Any], path: str) -> Any:
     """The value of a field, or of ``outer.inner``; None where it is missing."""
+    if path in record:
+        return record[path]
     outer, _, inner = path.partition(".")
-    if path in record or not inner:
-        return record.get(path)
-    value = record.get(outer)
-    return value_at(value, inner) if isinstance(value, Mapping) else None
+    value = record.get(outer) if inner else None
+    return _value_at(value, inner) if isinstance(value, Mapping) else None
 
 
 def is_present(value: Any) -> bool:

@@ -13,13 +13,21 @@ from typing import Any, TypeAlias
 
 from tandem_plugin.errors import ConfigError, shown
 from tandem_plugin.files import read_file
-from tandem_plugin.grading.golds import ANSWER_FIELDS, answer_of, is_present, value_at
+from tandem_plugin.grading.golds import ANSWER_FIELDS, present_values
 from tandem_plugin.lab.data.rows import NeedsAnswer, Row, RowError
 
 QUESTION_FIELDS = ("problem", "question", "prompt", "messages", "input")
 """Where the rows of the schema, of public sets and of the trainers have their text or chat."""
 IMAGE_FIELDS = ("images", "image")
 """Where verl, TRL and public sets have pictures."""
+_PARTS_FROM = {
+    "problem": QUESTION_FIELDS,
+    "answer": ANSWER_FIELDS,
+    "choices": ("choices",),
+    "images": IMAGE_FIELDS,
+}
+_UNREAD = "unread"
+"""In place of a part: the fields that no part is made of."""
 PARTS = ("problem", "messages", "answer", "choices", "images")
 """The parts of a row; ``messages`` is a problem that is a chat."""
 _TRAINERS = ("data_source", "ability", "extra_info", "env_class", "datasource")
@@ -73,17 +81,16 @@ class Layout:
             raise LayoutError(f"This is a {kind}, not an object with a problem and an answer.")
         if self.convert is not None:
             return self._converted(record)
-        images = None if self.is_named else self._images(record)
-        record = {name: value for name, value in record.items() if is_present(value)}
-        question = self._question(record)
-        name = self.fields.get("choices")
-        choices = value_at(record, name) if name else record.get("choices")
-        unread = self._unread(record)
-        answer = answer_of(record, self.fields.get("answer"))
+        parts = _PARTS_FROM | {_part(name): (field,) for name, field in self.fields.items()}
+        read = {field.partition(".")[0] for fields in parts.values() for field in fields}
+        unread = () if self.is_named else tuple(name for name in record if name not in read)
+        values = present_values(record, {**parts, _UNREAD: unread})
+        images = None if self.is_named else self._images(record, values["images"])
+        question, answer = self._question(parts, values), _first(values["answer"])
         if answer is None and golds == "required":
-            looked = self.fields.get("answer") or f"any of {', '.join(ANSWER_FIELDS)}"
-            raise LayoutError(f"It has no answer in {looked}.")
-        return Row(question, answer, choices, unread, images)
+            raise LayoutError(f"It has no answer in {_any_of(parts['answer'])}.")
+        others = tuple(str(name) for name in values[_UNREAD] if name not in _TRAINERS)
+        return Row(question, answer, _first(values["choices"]), others, images)
 
     def record(self) -> dict[str, Any]:
         """What a manifest notes."""
@@ -107,64 +114,58 @@ class Layout:
             raise RowError(
                 f"{self.source} returned {shown(parts)}, not a dict of {', '.join(PARTS)}."
             )
-        problems = [parts[name] for name in ("problem", "messages") if is_present(parts.get(name))]
-        if len(problems) != 1:
+        named = {"problem": ("problem", "messages"), "answer": ("answer",)}
+        values = present_values(parts, named)
+        if len(values["problem"]) != 1:
             raise RowError(f"{self.source} returned not one of problem and messages.")
-        answer, images = answer_of(parts, "answer"), parts.get("images")
-        return Row(problems[0], answer, parts.get("choices"), images=images)
+        question, answer = _first(values["problem"]), _first(values["answer"])
+        return Row(question, answer, parts.get("choices"), images=parts.get("images"))
 
-    def _images(self, record: Mapping[str, Any]) -> Any:
+    def _images(self, record: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
         """The pictures of a record: an empty list if its fields have none, None without a field."""
-        if (name := self.fields.get("images")) is not None:
-            value = value_at(record, name)
-            return value if value is not None and is_present(value) else []
-        fields = [name for name in IMAGE_FIELDS if name in record]
-        values = [value for name in fields if is_present(value := record[name]) and value != 0]
-        if len(values) > 1:
-            raise LayoutError(f"Its {' and its '.join(fields)} both have pictures.")
-        return values[0] if values else [] if fields else None
+        if "images" in self.fields:
+            return _first(values) or []
+        pictures = {name: value for name, value in values.items() if value != 0}
+        if len(pictures) > 1:
+            raise LayoutError(f"Its {' and its '.join(pictures)} both have pictures.")
+        has_field = any(name in record for name in IMAGE_FIELDS)
+        return _first(pictures) if pictures else [] if has_field else None
 
-    def _question(self, record: Mapping[str, Any]) -> Any:
-        field = self.fields.get("problem") or self.fields.get("messages")
-        if field is not None:
-            if (value := value_at(record, field)) is None:
-                raise LayoutError(f"It has no problem in {field}.")
-            return value
-        questions = {name: record[name] for name in QUESTION_FIELDS if name in record}
-        if not questions:
-            looked, names = ", ".join(QUESTION_FIELDS), ", ".join(map(str, record)) or "no field"
-            raise LayoutError(f"It has no problem in any of {looked}; it has {names[:_MOST]}.")
-        first, *later_questions = questions
-        if not self.is_named:
-            _check_whole(record, first, later_questions, "images" not in self.fields)
-        return questions[first]
+    def _question(
+        self, parts: Mapping[str, Sequence[str]], values: Mapping[str, Mapping[str, Any]]
+    ) -> Any:
+        """The only problem of a record, without a field that may be another part of it.
 
-    def _unread(self, record: Mapping[str, Any]) -> tuple[str, ...]:
-        """The fields that no row is made of, the trainers' own aside."""
-        if self.is_named:
-            return ()
-        names = {"problem": QUESTION_FIELDS, "answer": ANSWER_FIELDS, "choices": ("choices",),
-                 "images": IMAGE_FIELDS}  # fmt: skip
-        read = {"problem" if part == "messages" else part: (name,)
-                for part, name in self.fields.items()}  # fmt: skip
-        heads = {name.partition(".")[0] for part in (names | read).values() for name in part}
-        return tuple(str(name) for name in record if name not in heads and name not in _TRAINERS)
+        parts: the fields where each part may be. values: those that are present.
+        """
+        is_given = "problem" in map(_part, self.fields)
+        if not values["problem"]:
+            names = ", ".join(str(name) for fields in values.values() for name in fields)
+            has = "" if is_given else f"; it has {names[:_MOST] or 'no field'}"
+            raise LayoutError(f"It has no problem in {_any_of(parts['problem'])}{has}.")
+        (first, question), *others = values["problem"].items()
+        if is_given or self.is_named:
+            return question
+        for name, other in others:
+            if _plain(question) != _plain(other):
+                raise LayoutError(f"Its {first} and its {name} differ.")
+        for name, value in values[_UNREAD].items():
+            if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False):
+                raise LayoutError(f"Its field {name} may be part of the problem.")
+        return question
 
 
-def _check_whole(
-    record: Mapping[str, Any], field: str, later_fields: Sequence[str], has_images: bool
-) -> None:
-    """Raise :class:`LayoutError` for a second problem, or a field that may belong to the first.
+def _part(name: str) -> str:
+    """The part of a row that an option names."""
+    return "problem" if name == "messages" else name
 
-    has_images: whether the record's images are read from ``IMAGE_FIELDS``.
-    """
-    for name in later_fields:
-        if _plain(record[field]) != _plain(record[name]):
-            raise LayoutError(f"Its {field} and its {name} differ.")
-    for name, value in record.items():
-        is_read = has_images and name in IMAGE_FIELDS
-        if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False) and not is_read:
-            raise LayoutError(f"Its field {name} may be part of the problem.")
+
+def _first(values: Mapping[str, Any]) -> Any:
+    return next(iter(values.values()), None)
+
+
+def _any_of(fields: Sequence[str]) -> str:
+    return fields[0] if len(fields) == 1 else f"any of {', '.join(fields)}"
 
 
 def _plain(question: Any) -> Any:

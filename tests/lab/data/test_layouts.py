@@ -185,6 +185,17 @@ def test_fields_say_where_the_parts_of_a_row_are(
     assert problems.origin.record()["fields"] == dict(field.split("=") for field in fields)
 
 
+def test_field_that_is_read_as_a_part_is_not_taken_for_more_of_the_problem(tmp_path: Path):
+    record = {"question": "Which?", "options": ["x", "y"], "answer": "y", "context": ""}
+    (problem,) = read(tmp_path, record, layout=layout_of(["choices=options"])).problems
+    assert problem.golds == ("B",)
+    assert "(A) x\n(B) y" in str(problem.text)
+    file = write(tmp_path, {**record, "context": "Seen."})
+    with refused("problem-layout-unknown") as error:
+        read_problems(file, layout=layout_of(["choices=options"]))
+    assert "Its field context may be part of the problem" in str(error.value)
+
+
 def test_one_field_is_enough_where_the_other_is_known(tmp_path: Path):
     rows = {"question": "Add.", "prompt": "Q: Add. A:", "answer": 3, "gold": "4"}
     (problem,) = read(tmp_path, rows, layout=layout_of(["problem=question"])).problems
