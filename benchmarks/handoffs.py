@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from checkpoints import SENIOR, TINY_SENIOR, make
 from engine_process import ENGINE_ARGUMENTS, PROMPT, EngineProcess
 from results import Results, Table, spread
@@ -37,21 +37,23 @@ def measure(results: Results, toy: bool) -> None:
             cases = {f"{name}, {runner}, batch {batch}": batch for batch in steps_at}
             if all(case in results for case in cases):
                 continue
-            with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-                _install(Path(folder), patch)
-                with EngineProcess(model, model, runner=runner.lower()) as engine:
-                    for case, batch in cases.items():
-                        steps = 3 if toy else steps_at[batch] // (1 if name == "tiny" else 4)
-                        figures = _measure(engine, batch, steps, 1 if toy else ROUNDS)
-                        named = {"model": name, "runner": runner, "batch": batch, "steps": steps}
-                        results.add(case, named | figures)
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                _installed(Path(folder)),
+                EngineProcess(model, model, runner=runner.lower()) as engine,
+            ):
+                for case, batch in cases.items():
+                    steps = 3 if toy else steps_at[batch] // (1 if name == "tiny" else 4)
+                    figures = _measure(engine, batch, steps, 1 if toy else ROUNDS)
+                    named = {"model": name, "runner": runner, "batch": batch, "steps": steps}
+                    results.add(case, named | figures)
 
 
-def _install(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """Let the engines' processes find the example plugin."""
-    from support.calling_models import install_handoffs
+def _installed(folder: Path) -> AbstractContextManager[None]:
+    """Within, the engines' processes find the example plugin."""
+    from support.calling_models import installed_handoffs
 
-    install_handoffs(folder, patch)
+    return installed_handoffs(folder)
 
 
 def _measure(engine: EngineProcess, batch: int, steps: int, rounds: int) -> dict[str, Any]:

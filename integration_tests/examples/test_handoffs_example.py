@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.calling_models import install_handoffs, make_calling_model
+from support.calling_models import installed_handoffs, make_calling_model
 from support.engine import RUNNERS, tandem_engine
 from support.records import recorded
 
@@ -20,22 +20,14 @@ CALL = {"schedule": "call", "most": 4, "calls": 3}
 
 
 @pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def models(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch_module: pytest.MonkeyPatch
-) -> dict[str, Path]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Two models that call, in a process that finds the example."""
     folder = tmp_path_factory.mktemp("calling")
-    install_handoffs(folder, monkeypatch_module)
-    return {
-        name: make_calling_model(folder / name, seed)
-        for name, seed in (("senior", 1), ("junior", 2))
-    }
+    with installed_handoffs(folder):
+        yield {
+            name: make_calling_model(folder / name, seed)
+            for name, seed in (("senior", 1), ("junior", 2))
+        }
 
 
 def authors_by_hand(pieces: list[str]) -> list[int]:

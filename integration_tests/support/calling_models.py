@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from unittest import mock
 
-import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -36,25 +40,29 @@ def make_calling_model(folder: Path, seed: int) -> Path:
     return folder
 
 
-def install_handoffs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process and those it starts find the example's entry point."""
-    install_plugin(folder, "tandem_plugin_handoffs", [folder, EXAMPLE], monkeypatch)
+def installed_handoffs(folder: Path) -> AbstractContextManager[None]:
+    """Within, this process and those it starts find the example's entry point."""
+    return installed_plugin(folder, "tandem_plugin_handoffs", [folder, EXAMPLE])
 
 
-def install_plugin(
-    folder: Path, module: str, paths: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Let this process and those it starts find a module as a plugin.
+@contextmanager
+def installed_plugin(folder: Path, module: str, paths: list[Path]) -> Iterator[None]:
+    """Within, this process and those it starts find a module as a plugin.
 
-    folder: where its metadata is written. paths: this folder, and that of the module.
+    folder: where its metadata is written. paths: this folder, and that of the module. Benchmarks
+    use it too, where there is no pytest.
     """
     info = folder / f"{module}-0.1.0.dist-info"
     info.mkdir()
     name = module.replace("_", "-")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text(f"[tandem_plugin]\nown = {module}\n")
-    searched = [*map(str, paths), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in searched if path))
-    for path in reversed(paths):
-        monkeypatch.syspath_prepend(path)
-    monkeypatch.setattr("tandem_plugin.plugins.loading._catalogue", None)
+    own = [str(path) for path in paths]
+    searched = os.pathsep.join(filter(None, [*own, os.environ.get("PYTHONPATH")]))
+    with (
+        mock.patch.dict(os.environ, PYTHONPATH=searched),
+        mock.patch.object(sys, "path", [*own, *sys.path]),
+        mock.patch("tandem_plugin.plugins.loading._catalogue", None),
+    ):
+        importlib.invalidate_caches()
+        yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -173,3 +174,15 @@ def test_table_of_quantised_juniors_is_that_of_its_rows() -> None:
             percents = (100 * sum(row[name]) / (row["samples"] * len(row[name])) for row in seeds)
             cells.append(", ".join(f"{percent:.1f}" for percent in percents))
         assert f"| {' | '.join(cells)} |" in page
+
+
+BENCHMARKS = ROOT / "benchmarks"
+
+
+def test_benchmarks_start_where_there_is_no_pytest() -> None:
+    """``make bench`` creates no environment for tests, and a user's on a GPU need not have it."""
+    modules = "import run, speculative, gpu, support.calling_models, support.engine"
+    paths = [str(BENCHMARKS), str(ROOT / "integration_tests")]
+    program = f"import sys; sys.modules['pytest'] = None; sys.path[:0] = {paths}; {modules}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import enumerated, worker
-from support.calling_models import install_plugin
+from support.calling_models import installed_plugin
 from support.engine import tandem_engine
 from support.enumerated import Chances, Response, fit, law, law_of, power, window
 from support.models import make_model
@@ -239,10 +239,11 @@ def reading(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "schedule": "parts", "junior": models.junior, "mode": "speculative", "drafts": DRAFTS,
     }  # fmt: skip
     arguments = {"max_num_seqs": 64, "max_model_len": 64, "enable_prefix_caching": False}
-    with pytest.MonkeyPatch.context() as patch:
-        install_plugin(folder, "parts_of_a_text", [folder], patch)
-        with tandem_engine("v2", models.senior, tandem, **arguments) as engine:
-            yield engine
+    with (
+        installed_plugin(folder, "parts_of_a_text", [folder]),
+        tandem_engine("v2", models.senior, tandem, **arguments) as engine,
+    ):
+        yield engine
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
