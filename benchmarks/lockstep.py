@@ -88,8 +88,8 @@ def table(content: Mapping[str, Any]) -> Table:
         rows=rows,
         unit="median of rounds, with the lowest and the highest",
         notes=(
-            f"Every engine: prompts of {PROMPT} tokens, {preloaded} preloaded, {some['threads']} "
-            f"threads, {arguments}.",
+            f"Every engine: prompts of {PROMPT} tokens, {preloaded} preloaded, on "
+            f"{some['threads']} of the cores, {arguments}.",
             "In a tandem engine both models run for every token, whoever writes it.",
         ),
     )

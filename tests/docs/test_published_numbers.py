@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
 import subprocess
@@ -177,6 +178,17 @@ def test_table_of_quantised_juniors_is_that_of_its_rows() -> None:
 
 
 BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.mark.parametrize("part", ["lockstep", "selection", "replay_throughput"])
+def test_tables_of_a_cpu_are_those_of_their_rows(part: str, monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    content = json.loads((BENCHMARKS / "results" / f"{part}.json").read_text(encoding="utf-8"))
+    table = importlib.import_module(part).table(content)
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert table.markdown(content) in page
+    for name in ("processor", "cores", "memory", "versions", "commit"):
+        assert content["machine"][name] in page
 
 
 def test_benchmarks_start_where_there_is_no_pytest() -> None:
