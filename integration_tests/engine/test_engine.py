@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import support.engine
 from refused import refused
 from scipy import stats
 from support import requests
 from support.boundary_ids import word_boundaries
-from support.engine import tandem_engine
+from support.engine import tandem_engine, v2_variables
 from support.records import all_records, recorded
 from support.reference import Reference, algorithm_1, always, every_token
 from support.speculation import ENGINES
@@ -349,3 +353,33 @@ def test_samples_of_one_request_have_authors_of_their_own(
         reference.greedy(prompt, length, algorithm_1(seed, 0.6, CAP, word_ids)) for seed in seeds
     ]
     assert len({tuple(response) for response in responses}) > 1
+
+
+IN_ONE_PROCESS = """
+import sys
+
+from support.engine import engine_settings, on_runner
+from vllm import LLM, SamplingParams
+
+runner, senior, junior, record = sys.argv[1:]
+tandem = {"schedule": "word", "junior": junior, "record": record}
+asked = [SamplingParams(max_tokens=4, extra_args={"tandem": {"seed": seed}}) for seed in range(3)]
+with on_runner(runner):
+    engine = LLM(senior, **engine_settings(tandem))
+    engine.generate([{"prompt_token_ids": [5, 6, 7]}] * 3, asked)
+"""
+
+
+@pytest.mark.parametrize("runner", ["v1", pytest.param("v2", marks=pytest.mark.long)])
+def test_last_responses_of_an_engine_in_the_callers_process_are_recorded(
+    checkpoints: dict[str, Path], tmp_path: Path, runner: str
+) -> None:
+    """It takes no step after them, at which vLLM would remove their requests."""
+    env = os.environ | (v2_variables() if runner == "v2" else {})
+    paths = [str(Path(support.engine.__file__).parents[1]), env.get("PYTHONPATH", "")]
+    env |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": os.pathsep.join(paths)}
+    arguments = [runner, checkpoints["senior"], checkpoints["other"], tmp_path]
+    command = [sys.executable, "-c", IN_ONE_PROCESS, *map(str, arguments)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(row["tandem_seed"] for row in all_records(tmp_path)) == [0, 1, 2]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
+from weakref import WeakMethod
 
 from tandem_plugin.rules import Rule
 
@@ -44,6 +46,15 @@ class AuthorshipRecord:
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
 
+    def at_exit(self, end_all: Callable[[], None]) -> None:
+        """Let an object's method record what is left in the batch when this process ends.
+
+        vLLM removes a request at the step after its last one. An engine in the caller's own process
+        takes no such step after its last responses.
+        """
+        # Also in processes that multiprocessing started, which run no function of atexit.
+        Finalize(None, _call, (WeakMethod(end_all),), exitpriority=0)
+
     def write(self, request: AuthoredRequest, columns: Mapping[str, Any] | None = None) -> None:
         """Append one request and flush its line to disk.
 
@@ -64,3 +75,8 @@ class AuthorshipRecord:
         row.update(columns or {})
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
+
+
+def _call(method: WeakMethod[Callable[[], None]]) -> None:
+    if (of_living := method()) is not None:
+        of_living()

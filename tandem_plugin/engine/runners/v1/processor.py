@@ -31,6 +31,8 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         self._authors = BatchAuthors(size, self._max_model_len + 1)
         record, junior = self._rules.config.record, self._rules.config.junior_name
         self._record = AuthorshipRecord(record, junior) if record else None
+        if self._record is not None:
+            self._record.at_exit(self._end_all)
         self._rows = 0
         self._step_authors = step_authors_of(vllm_config)
         self._step_authors.bind()
@@ -86,6 +88,10 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         request = self._authors.remove(row)
         if request is not None and self._record is not None and request.output:
             self._record.write(request)
+
+    def _end_all(self) -> None:
+        for row in range(self._rows):
+            self._end(row)
 
     def _measure(self) -> None:
         """Measure the last step, if its hidden states were kept; its tokens are now known.

@@ -40,6 +40,8 @@ class AuthorsState:
         self._rules = engine_rules(vllm_config)
         record, junior = self._rules.config.record, self._rules.config.junior_name
         self._record = AuthorshipRecord(record, junior) if record else None
+        if self._record is not None:
+            self._record.at_exit(self._record_all)
         drafts = self._rules.config.max_drafts
         # Rounds of several tokens write beyond a response's end: the round that reaches it and,
         # with asynchronous scheduling, the next. These tokens are dropped, but recorded.
@@ -189,6 +191,10 @@ class AuthorsState:
                 slot_request.rule, slot_request.seed, output, authors, prefix=prefix
             )
             self._record.write(request, self._further(slot_request))  # type: ignore[union-attr]
+
+    def _record_all(self) -> None:
+        for req_id, slot_request in self._slot_requests.items():
+            self._write_record(slot_request, self._prompt_lengths[req_id])
 
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         """Further fields of a request's record."""
