@@ -82,6 +82,7 @@ SIZES = Training(
     max_prompt_length=64,
     max_response_length=pair.BOXED + 4,
     save_every=4,
+    seed=10,
 )
 
 
@@ -95,7 +96,9 @@ def main() -> int:
         default=STEPS[TANDEM],
         help=f"training steps in tandem ({STEPS[TANDEM]}); plain GRPO takes a third of them",
     )
-    parser.add_argument("--seed", type=int, default=10, help="one seed for teaching and training")
+    parser.add_argument(
+        "--seed", type=int, default=SIZES.seed, help="one seed for teaching and training"
+    )
     options = parser.parse_args()
     if options.steps < 1:
         parser.error("--steps: at least 1")
