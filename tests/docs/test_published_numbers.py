@@ -25,6 +25,7 @@ STUDY = re.compile(r"\[`make study`\].*?(?=\n\n|\Z)", re.DOTALL)
 evaluation = pytest.importorskip("evaluation", reason="NumPy is not installed")
 pytest.importorskip("torch", reason="torch is not installed")
 measures = pytest.importorskip("measures", reason="transformers is not installed")
+advantage = pytest.importorskip("advantage", reason="psutil or pyarrow is not installed")
 SUMS = evaluation.RESULTS / "sums.jsonl"
 
 
@@ -106,6 +107,7 @@ def test_the_real_models_table_is_of_three_seeds() -> None:
 def test_every_number_with_an_error_comes_from_the_rows(page: Path) -> None:
     tables = [row for name in ("words", "sums", "languages") for row in published(f"{name}.jsonl")]
     tables += measures.table_of_seeds(languages())
+    tables += advantage.table(advantage.read_rows(evaluation.RESULTS / "advantage.jsonl"))
     known = {number for row in tables for cell in row for number in [cell, *NUMBER.findall(cell)]}
     text = STUDY.sub("", page.read_text(encoding="utf-8"))
     assert [found for found in NUMBER.findall(text) if found not in known] == []

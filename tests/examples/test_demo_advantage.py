@@ -18,7 +18,7 @@ import advantage
 import pair
 import run
 import torch
-from evaluation import GRPO, Score
+from evaluation import GRPO, RESULTS, Score, markdown
 from measures import TAUGHT
 
 
@@ -87,3 +87,10 @@ def test_english_is_left_where_it_falls_by_more_than_two_errors_in_a_seed() -> N
     assert (equal[0], equal[-1]) == ("30.0", "0 of 2")
     assert (demo[0], demo[-1]) == ("20.0", "1 of 2")
     assert demo[1].startswith("58.3 → 8.3 (-50.0 ± ")
+
+
+def test_readme_has_the_table_of_the_rows() -> None:
+    rows = advantage.read_rows(RESULTS / "advantage.jsonl")
+    page = (Path(run.__file__).parent / "README.md").read_text(encoding="utf-8")
+    for line in markdown(advantage.table(rows)):
+        assert f"  {line}\n" in page, line
