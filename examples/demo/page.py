@@ -39,23 +39,25 @@ STYLE = """
 """
 INTRODUCTION = """<p>Reinforcement learning rewards a language model for right answers, however
 they are written. So the model may drift into writing that other models, or people, cannot follow.
-<b>Tandem training</b> works against that. A second, frozen model, the <i>junior</i>, takes turns at
-random with the trained model, the <i>senior</i>, and writes about half of the words of a training
-answer; {alone:.0%} of the answers the senior writes alone. The senior is rewarded if the answer is
-right, and learns from its own words alone. A beginning that the junior cannot continue earns
-nothing.</p>
+<b>Tandem training</b> works against that. In {together:.0%} of the training answers a second,
+frozen model, the <i>junior</i>, takes turns at random with the trained model, the <i>senior</i>,
+and writes about half of the words; the others the senior writes alone. The senior is rewarded if
+the answer is right, and learns from its own words alone. So a beginning that the junior cannot
+continue seldom earns anything.</p>
 <p>Here, the senior was first taught to solve word problems in English and in Spanish, half and
-half, from texts with mistakes in {english:.0%} of the English facts and {spanish:.0%} of the
-Spanish ones. So there is a reason to leave English, and <b>it is built in</b>. The junior was
-taught English and hardly any Spanish. From that start, the senior was trained twice: by <b>plain
-GRPO</b>, alone, in {grpo} steps, and <b>in tandem</b> with the junior, in {tandem} steps, each of
-which trains on about {trained:.0%} of the words. The <i>reader</i> was taught like the junior and
-took no part in training.</p>"""
+half, from texts in which {english:.0%} of the sums, products and differences are often wrong in
+English, and {spanish:.0%} in Spanish. So there is a reason to leave English, and <b>it is built
+in</b>. The junior was taught English and hardly any Spanish. From that start, the senior was
+trained twice: by <b>plain GRPO</b>, alone, in {grpo} steps, and <b>in tandem</b> with the junior,
+in {tandem} steps, each of which trains on about {trained:.0%} of the words. Tandem gets more steps
+because it needs more to solve as much alone; how many was chosen with seeds 7, 8 and 9. The
+<i>reader</i> was taught like the junior and took no part in training.</p>"""
 MEASURES = """<p class=soft>In %, of {problems} problems that no model has seen, with {samples}
 samples each; differences in points, ± one standard error. <b>Alone</b>: the senior writes the
-answer. <b>Continued</b>: it writes one, two or three sentences, and the other model the rest.
-<b>Recovered</b>: the junior begins, and the senior writes the rest. <b>Team</b>: they take turns at
-random after each sentence.</p>"""
+answer. <b>Continued</b>: it writes one, two or three sentences, and the other model the rest; the
+mean of the three. <b>Recovered</b>: the junior begins, and the senior writes the rest. <b>Team</b>:
+they take turns at random after each sentence. This is one seed; those in examples/demo/README.md
+differ by more than these errors.</p>"""
 
 
 def write_page(
@@ -74,7 +76,7 @@ def write_page(
             spanish=spanish,
             grpo=steps[GRPO],
             tandem=steps[TANDEM],
-            alone=alone,
+            together=1 - alone,
             trained=(1 + alone) / 2,
         ),
         *(f"<p><b>{html.escape(line)}</b></p>" for line in verdict(scores)),

@@ -14,7 +14,9 @@ from measures import TAUGHT, Answer, Answers
 
 from tandem_plugin.files import write_file
 
-WIDTH, COLUMN, LEFT = 840, 396, 24
+LEFT, COLUMN = 24, 500
+"""The longest sentence, of 60 characters, fits into a column."""
+WIDTH = 2 * COLUMN + LEFT
 CHARACTER = 7.8
 """Pixels of a character at 13 px in a monospaced font: texts are stretched to it."""
 LINE = 22
@@ -22,7 +24,7 @@ METHODS = {GRPO: "after plain GRPO", TANDEM: "after training in tandem"}
 BARS = {
     "alone": "the senior alone",
     "continued": "the junior continues it",
-    "read": "a stranger continues it",
+    "read": "the reader continues it",
 }
 STYLE = """
   text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #1c1d1f; }
@@ -123,7 +125,7 @@ def answer_lines(answer: Answer, x: float, y: float) -> Iterator[str]:
 def _bars(
     rates: Mapping[tuple[str, str], float], method: str, x: int, y: int
 ) -> tuple[list[str], int]:
-    """A bar for each measure, with a mark where it stood before training; and where they end."""
+    """A bar for each measure, with a mark where it stood as taught; and where they end."""
     parts = []
     length = COLUMN - 40
     for name, title in BARS.items():
@@ -147,11 +149,11 @@ def legend(y: int) -> str:
     """What colours and marks mean."""
     return (
         f'<rect class="senior" x="{LEFT}" y="{y - 10}" width="12" height="12"/>'
-        + text(LEFT + 18, y, "senior", "small soft")
-        + f'<rect class="junior" x="{LEFT + 84}" y="{y - 10}" width="12" height="12"/>'
-        + text(LEFT + 102, y, "junior, frozen", "small soft")
-        + f'<path class="before" d="M{LEFT + 232} {y - 11}v14"/>'
-        + text(LEFT + 240, y, "before training; shares of the held-out problems", "small soft")
+        + text(LEFT + 18, y, "the senior begins", "small soft")
+        + f'<rect class="junior" x="{LEFT + 164}" y="{y - 10}" width="12" height="12"/>'
+        + text(LEFT + 182, y, "the frozen junior ends", "small soft")
+        + f'<path class="before" d="M{LEFT + 366} {y - 11}v14"/>'
+        + text(LEFT + 374, y, "as taught; shares of all held-out problems", "small soft")
     )
 
 

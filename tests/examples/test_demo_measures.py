@@ -185,9 +185,9 @@ def test_page_and_picture_show_the_problem_that_the_junior_ends_one_way(
     assert "prefers-color-scheme: dark" in drawn
     write_page(tmp_path / "demo.html", scores, both, 0.25)
     page = " ".join((tmp_path / "demo.html").read_text().split())
-    assert "mistakes in 30% of the English facts and 15% of the Spanish ones" in page
+    assert "30% of the sums, products and differences are often wrong in English, and 15%" in page
     assert "GRPO</b>, alone, in 3 steps" in page
-    assert "25% of the answers the senior writes alone" in page
+    assert "In 75% of the training answers a second, frozen model" in page
     assert "each of which trains on about 62% of the words" in page
     assert "Solved alone: 66.7% after tandem, 66.7% after GRPO" in page
     assert page.count("<article>") == 2  # which both solve alone
