@@ -47,9 +47,13 @@ class SharedCalls:
     """The calls of no trajectory that returned, and that no response contained yet."""
     ended: list[Ended] = field(default_factory=list)
 
-    def begin(self, trajectory: Trajectory, tokenizer: Any) -> None:
-        """Note that a trajectory begins in this task; tokenizer: the one that decodes it."""
-        Generated.begin(tokenizer)
+    def begin(self, trajectory: Trajectory, tokenizer: Any | None = None) -> None:
+        """Note that a trajectory begins in this task.
+
+        tokenizer: the one that decodes it; None if nothing grades its text.
+        """
+        if tokenizer is not None:
+            Generated.begin(tokenizer)
         self.running.append(trajectory)
         _RUNNING.set(trajectory)
 

@@ -44,7 +44,7 @@ def sample(
 
     trajectory = KeyedLabel("", prompt, samples=number).trajectory(made.rules)
     shared = SharedCalls()
-    shared.begin(trajectory, None)
+    shared.begin(trajectory)
     engine = RolloutActorInTandem(Engine(), trajectory, shared)
     asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None, n=1)))
     tokens = PROMPT + response

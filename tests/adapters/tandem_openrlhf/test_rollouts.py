@@ -77,7 +77,7 @@ def test_images_reach_an_engine_that_reads_the_trainers_tokens() -> None:
         trajectory = KeyedLabel("", 0).trajectory(RULES)
         trajectory.images = images
         shared = SharedCalls()
-        shared.begin(trajectory, None)
+        shared.begin(trajectory)
         actor = RolloutActorInTandem(engine, trajectory, shared)
         params = SimpleNamespace(extra_args=None)
         shown = {"image": list(pictures)} if pictures else None
@@ -141,7 +141,7 @@ def test_sample_that_the_agent_keeps_of_several_has_its_own_authors(kept: int) -
     ):
         trajectory = KeyedLabel("", 0).trajectory(RULES)
         shared = SharedCalls()
-        shared.begin(trajectory, None)
+        shared.begin(trajectory)
         engine = RolloutActorInTandem(Engine(*answers), trajectory, shared)
         for _ in answers:
             asyncio.run(engine.generate(PROMPT, SimpleNamespace(extra_args=None)))
