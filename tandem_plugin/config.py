@@ -45,7 +45,7 @@ MAX_AUTO_DRAFTS = 8
 
 
 def _by_batch_size(drafts: Any) -> Any:
-    """A table of drafts by ascending batch size, whose keys may be text, as in JSON."""
+    """A table of drafts by ascending batch size; its keys may be text, as in JSON."""
     if not isinstance(drafts, Mapping):
         return drafts
     table = {int(k) if isinstance(k, str) and k.isdecimal() else k: n for k, n in drafts.items()}
@@ -311,10 +311,10 @@ class TandemConfig(BaseModel):
 
     @classmethod
     def recognised(cls, names: Iterable[object], schedule: str | None = None) -> list[str]:
-        """Those of some names that are a setting's, or tandem itself, or nearly.
+        """Of some names, those of settings, and those that contain tandem or nearly.
 
-        Settings are the fields and the parameters of built-in schedules. schedule: whose parameters
-        are settings as well, if there is such a schedule.
+        Settings are the fields and the parameters of built-in schedules. schedule: its parameters
+        are settings as well, if it exists.
         """
         settings = {*cls.model_fields, *built_in_parameters()}
         if schedule is not None:

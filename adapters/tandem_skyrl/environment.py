@@ -37,13 +37,13 @@ class MathEnv(BaseTextEnv):  # type: ignore[misc]
         tokenizer's, as text: :func:`~tandem_skyrl.experiment.special_tokens_of`."""
         super().__init__()
         self._special_tokens = sorted(special_tokens, key=len, reverse=True)
-        """The longest first: one may begin with another."""
+        """The longest first: a token may be the beginning of a longer one."""
         self._prompt = (extras or {}).get("prompt")
         self._row = {name: value for name, value in (extras or {}).items() if name != "max_turns"}
         self._parts: dict[str, float] = {}
 
     def init(self, prompt: Any) -> Any:
-        """As of SkyRL-Gym, whose environments are made without their prompt."""
+        """As in SkyRL-Gym, which creates environments without their prompt."""
         self._prompt = prompt
         return super().init(prompt)
 

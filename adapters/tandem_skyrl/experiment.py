@@ -26,7 +26,7 @@ MATH = "tandem_math"
 
 
 class MathExp(BasePPOExp):  # type: ignore[misc]
-    """SkyRL's own experiment, whose environments have ``tandem_math`` among them."""
+    """SkyRL's own experiment, with the environment ``tandem_math``."""
 
     def __init__(self, cfg: Any) -> None:
         """cfg: SkyRL's settings."""
@@ -42,7 +42,7 @@ class TandemExp(MathExp):
     """The base class for experiments of one's own, which name their generator and trainer."""
 
     generator_class: type = SkyRLGymGenerator
-    """A class that is created like SkyRL's, whose ``generate`` calls ``agent_loop``."""
+    """A class that is created like SkyRL's; its ``generate`` calls ``agent_loop``."""
     trainer_class: type | None = None
     """None: SkyRL's synchronous or fully asynchronous trainer, as the settings say."""
     tandem: SkyRLRun | None = None

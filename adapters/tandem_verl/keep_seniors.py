@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from tandem_plugin.errors import TandemError
 from tandem_plugin.files import write_file
-from tandem_plugin.files.checkpoints import local_json
 from tandem_plugin.patching.wrapping import wrap_once
 from tandem_plugin.training.checkpoint_note import NOTE
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _KINDS = ("team/acc", "team/reward", "acc", "reward")
 """The figures of a validation, from the one that counts most."""
 
-_FILE = "accuracies.json"
+_FILE = Path("seniors", "accuracies.json")
 
 
 class KeepSeniors:
@@ -86,7 +85,7 @@ def _validated(
     metrics = validate(*args, **options)
     if (accuracy := accuracy_of(metrics)) is not None:
         accuracies = _accuracies(run) | {int(trainer.global_steps): accuracy}
-        write_file(run / "seniors" / _FILE, json.dumps(accuracies) + "\n")
+        write_file(run / _FILE, json.dumps(accuracies) + "\n")
     return metrics
 
 
@@ -107,7 +106,8 @@ def accuracy_of(metrics: Mapping[str, Any]) -> float | None:
 
 def _accuracies(run: Path) -> dict[int, float]:
     """The accuracy of each validated step."""
-    accuracies = local_json(run / "seniors", _FILE)
+    file = run / _FILE
+    accuracies = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return {int(step): float(accuracy) for step, accuracy in accuracies.items()}
 
 

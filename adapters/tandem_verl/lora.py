@@ -57,7 +57,7 @@ def check_adapter(model: DictConfig) -> None:
 
     model: ``actor_rollout_ref.model`` of verl's configuration. An adapter that is to be continued
     is read where PEFT would read it without a download, in a folder or in the Hub's cache; a
-    warning says that it was not.
+    warning is logged if it was not.
     """
     path, rank = model.get("lora_adapter_path"), int(model.get("lora_rank") or 0)
     megatrons = model.get("lora") or {}
@@ -92,7 +92,7 @@ def check_adapter(model: DictConfig) -> None:
 
 
 def _unsupported_option(adapter: Mapping[str, Any], rank: int, is_merged: bool, base: str) -> str:
-    """What of an adapter's configuration the engine would not have; empty if it has everything.
+    """The option of an adapter that the engine would not have; empty if it has everything.
 
     adapter: PEFT's options. rank: the largest that the engine takes. is_merged: whether it gets
     merged weights. base: the path or name of the model.
@@ -134,7 +134,7 @@ def _layer_of_tower(adapter: Mapping[str, Any], path: str) -> str:
     ``fsdp_merge_unmerge`` (0.9.1) passes over what FSDP 2 wraps with the root alone, as a Qwen
     tower's merger, and would send its base.
 
-    path: of a checkpoint, read if it is on this machine and needs no code of its own. The layers
+    path: of a checkpoint, read if it is on this machine and needs no remote code. The layers
     are those of verl's own class for it, without weights, as PEFT itself matches them.
     """
     config = local_json(path, "config.json")

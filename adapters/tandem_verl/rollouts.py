@@ -93,7 +93,7 @@ def make_trajectory(
 
 
 class WorkerInTandem(Mixin):
-    """Before verl's ``AgentLoopWorker``, from whose output the batch's masks are made."""
+    """Before verl's ``AgentLoopWorker``; the batch's masks are made from its output."""
 
     config: Any
     tokenizer: Any

@@ -1,7 +1,7 @@
 """How much less must the senior err in Spanish for GRPO to leave English?
 
 The demo's senior is taught anew with each share of mistakes in Spanish and trained by GRPO alone,
-in plain PyTorch instead of verl and vLLM: a minute each, on one core. ::
+in plain PyTorch instead of verl and vLLM: 70 to 90 seconds each, on one core. ::
 
     python examples/demo/advantage.py [--out runs/advantage]
 

@@ -140,7 +140,7 @@ def _is_first_process(args: Any) -> bool:
     """Whether no other process of the same engine has made this configuration before.
 
     ``vllm serve`` makes one in its main process, of rank -1, and with several API servers
-    (``--api-server-count``) one more in each of them.
+    (``--api-server-count``) also one in each of them.
     """
     return getattr(args, "_api_process_count", 1) == 1 or args._api_process_rank < 0
 

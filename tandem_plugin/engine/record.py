@@ -36,7 +36,7 @@ class AuthorshipRecord:
 
     A preempted request leaves one line per preemption; the last one is complete. So is the line of
     a request that continues a response: it contains the whole response, and
-    ``tandem_prefix_length`` is the number of tokens from before, whose authors it replayed.
+    ``tandem_prefix_length`` is the number of tokens from before; their authors were replayed.
     """
 
     def __init__(self, folder: str, junior: str | None = None) -> None:

@@ -261,9 +261,9 @@ def local_file(model: str, name: str) -> Path | None:
     return None
 
 
-def local_json(model: str | Path, name: str) -> dict[str, Any]:
+def local_json(model: str, name: str) -> dict[str, Any]:
     """The content of such a file; empty if it is not on this machine. Raises as read_json does."""
-    file = local_file(str(model), name)
+    file = local_file(model, name)
     content: dict[str, Any] = {} if file is None else read_json(file)
     return content
 

@@ -89,8 +89,8 @@ class Layout:
         question, answer = self._question(parts, values), _first(values["answer"])
         if answer is None and golds == "required":
             raise LayoutError(f"It has no answer in {_any_of(parts['answer'])}.")
-        others = tuple(str(name) for name in values[_UNREAD] if name not in _TRAINERS)
-        return Row(question, answer, _first(values["choices"]), others, images)
+        unread_names = tuple(str(name) for name in values[_UNREAD] if name not in _TRAINERS)
+        return Row(question, answer, _first(values["choices"]), unread_names, images)
 
     def record(self) -> dict[str, Any]:
         """What a manifest notes."""
@@ -114,8 +114,8 @@ class Layout:
             raise RowError(
                 f"{self.source} returned {shown(parts)}, not a dict of {', '.join(PARTS)}."
             )
-        named = {"problem": ("problem", "messages"), "answer": ("answer",)}
-        values = present_values(parts, named)
+        fields = {"problem": ("problem", "messages"), "answer": ("answer",)}
+        values = present_values(parts, fields)
         if len(values["problem"]) != 1:
             raise RowError(f"{self.source} returned not one of problem and messages.")
         question, answer = _first(values["problem"]), _first(values["answer"])
@@ -143,11 +143,11 @@ class Layout:
             names = ", ".join(str(name) for fields in values.values() for name in fields)
             has = "" if is_given else f"; it has {names[:_MOST] or 'no field'}"
             raise LayoutError(f"It has no problem in {_any_of(parts['problem'])}{has}.")
-        (first, question), *others = values["problem"].items()
+        (first, question), *alternatives = values["problem"].items()
         if is_given or self.is_named:
             return question
-        for name, other in others:
-            if _plain(question) != _plain(other):
+        for name, alternative in alternatives:
+            if _plain(question) != _plain(alternative):
                 raise LayoutError(f"Its {first} and its {name} differ.")
         for name, value in values[_UNREAD].items():
             if _PART_OF_PROBLEM.fullmatch(str(name)) and value not in (0, False):

@@ -131,7 +131,7 @@ class AuthorsState:
         self._authors.advance(idx_mapping, num_sampled, last_tokens)
 
     def _sampled_rows(self, slots: torch.Tensor, num_sampled: torch.Tensor) -> SampledRows:
-        """The outcome of the rows whose logits a step computed, one per request."""
+        """The outcome of the rows with logits in a step, one per request."""
         return self._rows(
             slots,
             self._batch.idx_mapping_np,
