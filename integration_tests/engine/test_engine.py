@@ -356,29 +356,44 @@ def test_samples_of_one_request_have_authors_of_their_own(
 
 
 IN_ONE_PROCESS = """
+import gc
 import sys
+from pathlib import Path
 
 from support.engine import engine_settings, on_runner
 from vllm import LLM, SamplingParams
 
-runner, senior, junior, record = sys.argv[1:]
+runner, deleted, senior, junior, record = sys.argv[1:]
 tandem = {"schedule": "word", "junior": junior, "record": record}
 asked = [SamplingParams(max_tokens=4, extra_args={"tandem": {"seed": seed}}) for seed in range(3)]
 with on_runner(runner):
     engine = LLM(senior, **engine_settings(tandem))
     engine.generate([{"prompt_token_ids": [5, 6, 7]}] * 3, asked)
+if deleted == "deleted":
+    engine.llm_engine.engine_core.shutdown()  # without it, vLLM keeps the engine to the end
+    del engine
+    gc.collect()
+    assert len(next(Path(record).iterdir()).read_text().splitlines()) == 3
 """
 
 
-@pytest.mark.parametrize("runner", ["v1", pytest.param("v2", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("runner", "deleted"),
+    [
+        ("v1", "kept"),
+        pytest.param("v1", "deleted", marks=pytest.mark.long),
+        pytest.param("v2", "kept", marks=pytest.mark.long),
+        pytest.param("v2", "deleted", marks=pytest.mark.long),
+    ],
+)
 def test_last_responses_of_an_engine_in_the_callers_process_are_recorded(
-    checkpoints: dict[str, Path], tmp_path: Path, runner: str
+    checkpoints: dict[str, Path], tmp_path: Path, runner: str, deleted: str
 ) -> None:
     """It takes no step after them, at which vLLM would remove their requests."""
     env = os.environ | (v2_variables() if runner == "v2" else {})
     paths = [str(Path(support.engine.__file__).parents[1]), env.get("PYTHONPATH", "")]
     env |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "PYTHONPATH": os.pathsep.join(paths)}
-    arguments = [runner, checkpoints["senior"], checkpoints["other"], tmp_path]
+    arguments = [runner, deleted, checkpoints["senior"], checkpoints["other"], tmp_path]
     command = [sys.executable, "-c", IN_ONE_PROCESS, *map(str, arguments)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -50,7 +50,8 @@ class AuthorshipRecord:
         """Let an object's method record what is left in the batch when this process ends.
 
         vLLM removes a request at the step after its last one. An engine in the caller's own process
-        takes no such step after its last responses.
+        takes no such step after its last responses. The object's ``__del__`` calls the method too:
+        such an engine may be deleted long before its process ends.
         """
         # Also in processes that multiprocessing started, which run no function of atexit.
         Finalize(None, _call, (WeakMethod(end_all),), exitpriority=0)

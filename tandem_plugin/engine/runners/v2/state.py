@@ -34,14 +34,11 @@ class AuthorsState:
     max_num_reqs: int
     max_model_len: int
     device: torch.device
+    _record: AuthorshipRecord | None = None
 
     def __init__(self, vllm_config: Any, model: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(vllm_config, model, *arguments, **options)  # type: ignore[call-arg]
         self._rules = engine_rules(vllm_config)
-        record, junior = self._rules.config.record, self._rules.config.junior_name
-        self._record = AuthorshipRecord(record, junior) if record else None
-        if self._record is not None:
-            self._record.at_exit(self._record_all)
         drafts = self._rules.config.max_drafts
         # Rounds of several tokens write beyond a response's end: the round that reaches it and,
         # with asynchronous scheduling, the next. These tokens are dropped, but recorded.
@@ -55,6 +52,14 @@ class AuthorsState:
         self._req_states: Any = None
         self._batch: Any = None
         model.tandem_step_authors.bind()
+        record, junior = self._rules.config.record, self._rules.config.junior_name
+        self._record = AuthorshipRecord(record, junior) if record else None
+        if self._record is not None:
+            self._record.at_exit(self._record_all)
+
+    def __del__(self) -> None:
+        if self._record is not None:
+            self._record_all()
 
     @cached_property
     def _authors(self) -> DeviceAuthors:
@@ -193,8 +198,9 @@ class AuthorsState:
             self._record.write(request, self._further(slot_request))  # type: ignore[union-attr]
 
     def _record_all(self) -> None:
-        for req_id, slot_request in self._slot_requests.items():
-            self._write_record(slot_request, self._prompt_lengths[req_id])
+        while self._slot_requests:
+            req_id, slot_request = self._slot_requests.popitem()
+            self._write_record(slot_request, self._prompt_lengths.pop(req_id))
 
     def _further(self, slot_request: SlotRequest) -> dict[str, Any]:
         """Further fields of a request's record."""
