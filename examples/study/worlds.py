@@ -23,7 +23,15 @@ import torch
 from light.grpo import GRPO, TANDEM, Method
 from light.study import check_settings
 from light.task import Task
-from light.verdicts import TAUGHT, chosen_coefficient, draw_predictors, page, power_lines
+from light.verdicts import (
+    OWN_BEST,
+    TAUGHT,
+    chosen_coefficient,
+    draw_exposure,
+    draw_predictors,
+    page,
+    power_lines,
+)
 from light.worlds import (
     ARMS,
     CHOICE,
@@ -74,7 +82,8 @@ class Job:
 
 def jobs() -> list[Job]:
     """All of the study in its order: the first senior without KL-Reg, the choice of the
-    coefficient, then the seniors of the two notations and those of the self-pair in turn."""
+    coefficient, then the seniors of the two notations and those of the self-pair in turn; last what
+    is explored."""
     first, *rest = READABLE
     listed = [*_jobs(first, ARMS[:-1])]
     candidates = [Method(f"{KL} {one:g}", kl=one) for one in COEFFICIENTS]
@@ -88,6 +97,8 @@ def jobs() -> list[Job]:
     for unit in EXPLORED:
         listed += _jobs(replace(unit, worlds=(RARE, SOME)), [HALF_ALONE])
         listed += _jobs(replace(unit, worlds=OTHERS), [GRPO, TANDEM])
+    for unit in READABLE:
+        listed += _jobs(replace(unit, worlds=(SOME,)), [OWN_BEST])
     return list(dict.fromkeys(listed))
 
 
@@ -212,6 +223,7 @@ def main() -> int:
     rows = Rows(options.rows).rows
     (options.rows / "worlds.md").write_text(page(rows), encoding="utf-8")
     draw_predictors(rows, options.rows / "predictors.svg")
+    draw_exposure(rows, options.rows / "exposure.svg")
     return 0
 
 

@@ -156,6 +156,54 @@ def test_picture_of_the_predictors_has_a_point_for_each_arm_of_each_complete_sen
     assert marks[1] - marks[0] == len(verdicts.PREDICTORS) * len(ARMS)
 
 
+def test_explored_tables_take_the_seniors_that_have_every_arm_they_compare() -> None:
+    gain = {TANDEM.name: 0.4, GRPO.name: 0.3, verdicts.OWN_BEST.name: 0.45}
+    arms = [GRPO.name, TANDEM.name, QUARTER.name, verdicts.HALF_ALONE.name]
+    explored = [(511, arms), (512, arms[:2]), (513, arms[:1]), (514, arms[:2])]
+    rows = [
+        row(unit, world.name, arm, gain.get(arm, 0.35))
+        for world in (RARE, verdicts.EXPOSURES[0])
+        for unit, names in explored
+        for arm in names
+    ]
+    assert list(verdicts.having(rows, RARE, (TANDEM, verdicts.HALF_ALONE))) == [511]
+    tables = verdicts.exposure(rows)
+    assert [world.seen for world in tables] == [0, 0.01, 0.02, 0.05, 0.2, 0.5]
+    assert [list(table) for table in tables.values()] == [[511, 512], [511, 512], [], [], [], []]
+    text = verdicts.page(rows)
+    assert "| 1% seen (1) | tandem, half alone | 53.5 | 35.0 |" in text
+    assert "| 0% seen | 2 | 30.0 | 40.0 |" in text
+    assert text.count("| +10.0 to +10.0 |") == 2
+    assert "Not run yet." in text
+    both = (TANDEM.name, verdicts.OWN_BEST.name)
+    rows = [row(unit, SOME.name, arm, gain[arm]) for unit in (511, 512) for arm in both]
+    assert "| 2 | -5.0 ± 0.0 | -5.0 | 0.5 |" in verdicts.page(rows)
+
+
+def test_choices_table_brackets_what_did_not_reach_the_level() -> None:
+    rows = [
+        row(501, RARE.name, f"{KL} {coefficient:g}", 0.3, reached)
+        for coefficient, reached in ((0.1, True), (0.2, False))
+    ]
+    assert "| 1% seen | 501 | 30.0 | (60.0) |" in verdicts.page(rows)
+
+
+def test_picture_of_the_exposure_has_a_point_for_each_arm_of_each_senior(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    marks = []
+    for seniors in (1, 2, 3):
+        rows = [
+            row(unit, world.name, arm.name, 0.3)
+            for unit in range(511, 511 + seniors)
+            for world in verdicts.EXPOSURES
+            for arm in (GRPO, TANDEM)
+        ]
+        verdicts.draw_exposure(rows, tmp_path / "exposure.svg")
+        marks.append((tmp_path / "exposure.svg").read_text().count("<use "))
+    more = np.diff(marks)
+    assert list(more) == [2 * 2 * len(verdicts.EXPOSURES)] * 2
+
+
 def test_published_page_is_that_of_the_published_rows() -> None:
     text = (RESULTS / "worlds.md").read_text(encoding="utf-8")
     assert text == verdicts.page(read_rows(RESULTS / "rows.jsonl"))
