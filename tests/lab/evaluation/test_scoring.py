@@ -99,6 +99,17 @@ def test_sharper_senior_lowers_cross_entropy_and_entropy_and_raises_kl(temperatu
     assert np.sign(surprise - plain[0]) == np.sign(entropy - plain[1]) == np.sign(temperature - 1)
 
 
+def test_example_of_the_evaluation_page_is_so():
+    """Five tokens of 1/2, 1/4, 1/8, 1/16 and 1/16, read at temperature 0.5 by the model itself."""
+    junior = torch.log(torch.tensor([8, 4, 2, 1, 1]) / 16)[None].double()
+    for temperature, expected in ((1.0, (1.30, 0.0, 1.0)), (0.5, (0.93, 0.16, 0.76))):
+        senior = junior / temperature
+        every = chunk_scores(senior.expand(5, -1), junior.expand(5, -1), torch.arange(5))
+        surprise = float(torch.softmax(senior, dim=-1)[0] @ every.cross_entropy)
+        found = (surprise, float(every.kl[0]), float(every.overlap[0]))
+        assert found == pytest.approx(expected, abs=0.005)
+
+
 def test_token_that_the_senior_never_writes_adds_no_divergence():
     senior, junior = torch.zeros(1, 3), torch.zeros(1, 3)
     senior[0, 2] = junior[0, 2] = -torch.inf
