@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo"
-sys.path.append(str(DEMO))
+sys.path.insert(0, str(DEMO))
 PAGES = [ROOT / "README.md", DEMO / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NUMBER = re.compile(r"[+-]?\d+\.\d+ ± \d+\.\d+")
 STUDY = re.compile(r"\[`make study`\].*?(?=\n\n|\Z)", re.DOTALL)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "demo"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
 
 
 def test_processes_of_a_killed_training_are_ended_before_the_next(tmp_path: Path):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "examples" / "demo"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("psutil", reason="psutil is not installed")
