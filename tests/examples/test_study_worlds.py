@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,7 @@ def test_page_counts_seniors_up_to_the_first_that_lacks_an_arm() -> None:
     text = verdicts.page(rows)
     assert sum(line.endswith("| 30 | 2 |") for line in text.splitlines()) == len(ARM_NAMES)
     assert "2 in self-pair, 0 in 1% seen" in text
+    assert "no claim is made yet" in text
     assert "| self-pair: tandem within 1 point of GRPO | 2 of 16 | +10.0 ± 0.0 |" in text
 
 
@@ -202,6 +204,31 @@ def test_picture_of_the_exposure_has_a_point_for_each_arm_of_each_senior(tmp_pat
         marks.append((tmp_path / "exposure.svg").read_text().count("<use "))
     more = np.diff(marks)
     assert list(more) == [2 * 2 * len(verdicts.EXPOSURES)] * 2
+
+
+def test_numbers_with_an_error_of_what_came_out_are_on_the_page() -> None:
+    _, came_out = (STUDY / "WORLDS.md").read_text(encoding="utf-8").split("**What came out**")
+    found = re.findall(r"[+-]\d+\.\d+ ± \d+\.\d+", came_out)
+    page = (RESULTS / "worlds.md").read_text(encoding="utf-8")
+    assert found
+    assert [number for number in found if number not in page] == []
+
+
+def test_correlations_of_the_page_on_evaluation_are_those_within_a_senior() -> None:
+    text = (STUDY.parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    _, measures = text.split("**Which measure says who is continued?**")
+    table = verdicts._predictor_lines(read_rows(RESULTS / "rows.jsonl"))
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[6:] for line in table}
+    rare, some = ([float(cell) for cell in cells[world.name]] for world in (RARE, SOME))
+    sizes = sorted(abs(size) for size in rare)
+    assert f"of {sizes[0]:.2f} to {sizes[-1]:.2f}" in " ".join(measures.split())
+    assert f"(overlap {some[0]:+.2f}, KL {some[2]:+.2f})" in " ".join(measures.split())
+
+
+def test_pages_of_results_have_the_table_of_all_three_worlds() -> None:
+    rows = read_rows(RESULTS / "rows.jsonl")
+    results = (STUDY.parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
+    assert "\n".join(verdicts.summary_lines(rows)) in results
 
 
 def test_published_page_is_that_of_the_published_rows() -> None:

@@ -82,7 +82,7 @@ PRIMARIES = (
     Primary(RARE.name, KL, False, (2.0, 1.5), 10),
     Primary(SOME.name, KL, False, (12.4, 1.6), 10),
 )
-SECONDARIES = ("continued", "read", "recovered", "team", "overlap", "kl", "drift", "step")
+COMPARED = ("alone", "continued", "read", "recovered", "team", "overlap", "kl", "drift", "step")
 PREDICTORS = ("overlap", "cross_entropy", "kl", "drift")
 
 
@@ -214,13 +214,17 @@ def power_lines() -> list[str]:
 
 def page(rows: Sequence[Row]) -> str:
     """All results as Markdown."""
-    counts = ", ".join(f"{len(complete(rows, world.name))} in {world.name}" for world in WORLDS)
+    seniors = {world.name: len(complete(rows, world.name)) for world in WORLDS}
+    counts = ", ".join(f"{count} in {name}" for name, count in seniors.items())
+    asked = {primary.world: primary.planned for primary in PRIMARIES}
+    is_complete = all(seniors[name] == count for name, count in asked.items())
+    claims = "as registered" if is_complete else "of 16, 10 and 10 registered: no claim is made yet"
     parts = [
-        "# Three worlds: results so far",
+        f"# Three worlds: {'results' if is_complete else 'results so far'}",
         "",
-        f"Complete seniors: {counts}. The registration asks for 16, 10 and 10; below that, no "
-        "claim is made. Points at equal accuracy alone (0.90 of the validation problems), ± is "
-        "the standard error over seniors. [What was registered, and how to resume](../WORLDS.md).",
+        f"Complete seniors: {counts}, {claims}. Points at equal accuracy alone (0.90 of the "
+        "validation problems), ± is the standard error over seniors. [What was registered, and how "
+        "to resume](../../WORLDS.md); [what it means](../../../../docs/results.md).",
         "",
         "## The primary tests",
         "",
@@ -240,7 +244,8 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "## What predicts *continued*",
         "",
-        "Spearman's correlation with *continued* over arms and seniors of a world.",
+        "Spearman's correlation with *continued* over arms and seniors of a world, as registered; "
+        "and, not registered, over the arms of each senior, its mean over seniors.",
         "",
         *_predictor_lines(rows),
         "",
@@ -273,6 +278,39 @@ def page(rows: Sequence[Row]) -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def summary_lines(rows: Sequence[Row]) -> list[str]:
+    """All three worlds in one table, for the pages of results: what tandem changes."""
+    cells = []
+    for world in WORLDS:
+        table = complete(rows, world.name)
+        arms = (GRPO.name, KL, TANDEM.name)
+        means = [
+            f"{100 * np.mean([measured[arm]['continued'] for measured in table.values()]):.1f}"
+            for arm in arms
+        ]
+        steps = [
+            f"{np.mean([measured[arm]['step'] for measured in table.values()]):.0f}" for arm in arms
+        ]
+        gains = [
+            _mean(100 * differences(table, TANDEM.name, other, "continued"))
+            for other in (GRPO.name, KL)
+        ]
+        mended = _mean(100 * differences(table, TANDEM.name, GRPO.name, "recovered"))
+        name = f"{world.name} ({len(table)})"
+        cells.append((name, *means, *gains, mended, " / ".join(steps)))
+    columns = (
+        "World (seniors)",
+        "*continued*, %: GRPO",
+        "KL-Reg",
+        "tandem",
+        "tandem - GRPO",
+        "tandem - KL-Reg",
+        "*recovered*: tandem - GRPO",
+        "steps: GRPO / KL-Reg / tandem",
+    )
+    return table_lines(columns, cells)
 
 
 def _verdict_lines(found: Sequence[Verdict]) -> list[str]:
@@ -344,14 +382,14 @@ def _difference_lines(rows: Sequence[Row]) -> list[str]:
             cells.append(_compared(table, world.name, TANDEM.name, other))
         cells.append(_compared(table, world.name, SECOND.name, GRPO.name))
     titles = {**_SHARES, **_NATS, "step": "steps"}
-    columns = ("World", "difference", *(titles[name] for name in SECONDARIES))
+    columns = ("World", "difference", *(titles[name] for name in COMPARED))
     return table_lines(columns, cells, words=(0, 1))
 
 
 def _compared(table: Table, world: str, arm: str, other: str) -> tuple[str, ...]:
-    found = {name: differences(table, arm, other, name) for name in SECONDARIES}
-    shares = [_mean(100 * found[name]) for name in SECONDARIES[:5]]
-    nats = [_mean(found[name], ".3f") for name in SECONDARIES[5:7]]
+    found = {name: differences(table, arm, other, name) for name in COMPARED}
+    shares = [_mean(100 * found[name]) for name in COMPARED if name in _SHARES]
+    nats = [_mean(found[name], ".3f") for name in COMPARED if name in _NATS]
     return world, f"{arm} - {other}", *shares, *nats, _mean(found["step"], ".0f")
 
 
@@ -463,23 +501,31 @@ def _place_lines(rows: Sequence[Row]) -> list[str]:
 
 def _predictor_lines(rows: Sequence[Row]) -> list[str]:
     cells = []
-    by_world = {
+    seniors = {
         world.name: [
-            arms[arm_name(arm)] for arms in complete(rows, world.name).values() for arm in ARMS
+            [arms[arm_name(arm)] for arm in ARMS] for arms in complete(rows, world.name).values()
         ]
         for world in WORLDS
     }
-    pooled = [point for points in by_world.values() for point in points]
-    for name, points in {**by_world, "all three": pooled}.items():
-        if not points:
+    pooled = [senior for each in seniors.values() for senior in each]
+    for world, each in {**seniors, "all three": pooled}.items():
+        if not each:
             continue
-        continued = [at["continued"] for at in points]
-        found = [
-            float(stats.spearmanr([at[measure] for at in points], continued).statistic)
-            for measure in PREDICTORS
+        points = [point for senior in each for point in senior]
+        over = [_rank_correlation(points, name) for name in PREDICTORS]
+        within = [
+            float(np.mean([_rank_correlation(senior, name) for senior in each]))
+            for name in PREDICTORS
         ]
-        cells.append((name, str(len(points)), *(f"{one:+.2f}" for one in found)))
-    return table_lines(("World", "points", *PREDICTORS), cells)
+        cells.append((world, str(len(points)), *(f"{one:+.2f}" for one in (*over, *within))))
+    titles = [_SHARES.get(name, _NATS.get(name, name)).removesuffix(", %") for name in PREDICTORS]
+    columns = [*titles, *(f"{title}, within a senior" for title in titles)]
+    return table_lines(("World", "points", *columns), cells)
+
+
+def _rank_correlation(points: Sequence[Mapping[str, float]], measure: str) -> float:
+    continued = [at["continued"] for at in points]
+    return float(stats.spearmanr([at[measure] for at in points], continued).statistic)
 
 
 def draw_predictors(rows: Sequence[Row], path: Path) -> None:
