@@ -17,14 +17,14 @@ from tandem_plugin.grading.rewards.skyrl_reward import reward_of
 
 
 class MathEnv(BaseTextEnv):  # type: ignore[misc]
-    """One answer to a problem: 1.0 if it is right, else 0.0, read as by
+    """A problem with one answer: reward 1.0 if it is right, else 0.0, graded as by
     :func:`~tandem_plugin.grading.rewards.trl_reward.math_reward`.
 
-    Where ``TANDEM_REWARD`` names functions of the user's, their reward; what each gave is a metric.
+    If ``TANDEM_REWARD`` names the user's own functions, theirs; each function's is a metric.
 
     As for other trainers' rewards, a response is text without special tokens. The text that SkyRL's
-    client returns has them, such as the end of a turn, though ``InferenceEngineOutput`` says that
-    it does not (SkyRL 0.4).
+    client returns has them, such as the end of a turn, contrary to ``InferenceEngineOutput`` (SkyRL
+    0.4).
     """
 
     def __init__(

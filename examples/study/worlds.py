@@ -20,18 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from light.explored import OWN_BEST, draw_exposure, explored
 from light.grpo import GRPO, TANDEM, Method
 from light.study import check_settings
 from light.task import Task
-from light.verdicts import (
-    OWN_BEST,
-    TAUGHT,
-    chosen_coefficient,
-    draw_exposure,
-    draw_predictors,
-    page,
-    power_lines,
-)
+from light.verdicts import TAUGHT, chosen_coefficient, draw_predictors, page, power_lines
 from light.worlds import (
     ARMS,
     CHOICE,
@@ -221,7 +214,7 @@ def main() -> int:
             size = QUICK if options.quick else WHOLE
             run(options.rows, options.models, size, options.hours, jobs())
     rows = Rows(options.rows).rows
-    (options.rows / "worlds.md").write_text(page(rows), encoding="utf-8")
+    (options.rows / "worlds.md").write_text(f"{page(rows)}\n{explored(rows)}", encoding="utf-8")
     draw_predictors(rows, options.rows / "predictors.svg")
     draw_exposure(rows, options.rows / "exposure.svg")
     return 0

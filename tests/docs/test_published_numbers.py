@@ -112,7 +112,7 @@ def test_every_number_with_an_error_comes_from_the_rows(page: Path) -> None:
     tables += advantage.table(advantage.read_rows(evaluation.RESULTS / "advantage.jsonl"))
     known = {number for row in tables for cell in row for number in [cell, *NUMBER.findall(cell)]}
     known.update(NUMBER.findall(WORLDS.read_text(encoding="utf-8")))
-    text = STUDY.sub("", page.read_text(encoding="utf-8"))
+    text = " ".join(STUDY.sub("", page.read_text(encoding="utf-8")).split())
     assert [found for found in NUMBER.findall(text) if found not in known] == []
 
 

@@ -19,7 +19,7 @@ stats = pytest.importorskip("scipy.stats", reason="the study's statistics are Sc
 pytest.importorskip("transformers", reason="the tokenizer is Hugging Face's")
 
 import worlds as study  # noqa: E402
-from light import verdicts  # noqa: E402
+from light import explored, verdicts  # noqa: E402
 from light.grpo import GRPO, TANDEM, Method  # noqa: E402
 from light.page import read_rows  # noqa: E402
 from light.worlds import (  # noqa: E402
@@ -159,27 +159,27 @@ def test_picture_of_the_predictors_has_a_point_for_each_arm_of_each_complete_sen
 
 
 def test_explored_tables_take_the_seniors_that_have_every_arm_they_compare() -> None:
-    gain = {TANDEM.name: 0.4, GRPO.name: 0.3, verdicts.OWN_BEST.name: 0.45}
-    arms = [GRPO.name, TANDEM.name, QUARTER.name, verdicts.HALF_ALONE.name]
-    explored = [(511, arms), (512, arms[:2]), (513, arms[:1]), (514, arms[:2])]
+    gain = {TANDEM.name: 0.4, GRPO.name: 0.3, explored.OWN_BEST.name: 0.45}
+    arms = [GRPO.name, TANDEM.name, QUARTER.name, explored.HALF_ALONE.name]
+    seniors = [(511, arms), (512, arms[:2]), (513, arms[:1]), (514, arms[:2])]
     rows = [
         row(unit, world.name, arm, gain.get(arm, 0.35))
-        for world in (RARE, verdicts.EXPOSURES[0])
-        for unit, names in explored
+        for world in (RARE, explored.EXPOSURES[0])
+        for unit, names in seniors
         for arm in names
     ]
-    assert list(verdicts.having(rows, RARE, (TANDEM, verdicts.HALF_ALONE))) == [511]
-    tables = verdicts.exposure(rows)
+    assert list(explored.having(rows, RARE, (TANDEM, explored.HALF_ALONE))) == [511]
+    tables = explored.exposure(rows)
     assert [world.seen for world in tables] == [0, 0.01, 0.02, 0.05, 0.2, 0.5]
     assert [list(table) for table in tables.values()] == [[511, 512], [511, 512], [], [], [], []]
-    text = verdicts.page(rows)
+    text = explored.explored(rows)
     assert "| 1% seen (1) | tandem, half alone | 53.5 | 35.0 |" in text
     assert "| 0% seen | 2 | 30.0 | 40.0 |" in text
     assert text.count("| +10.0 to +10.0 |") == 2
     assert "Not run yet." in text
-    both = (TANDEM.name, verdicts.OWN_BEST.name)
+    both = (TANDEM.name, explored.OWN_BEST.name)
     rows = [row(unit, SOME.name, arm, gain[arm]) for unit in (511, 512) for arm in both]
-    assert "| 2 | -5.0 ± 0.0 | -5.0 | 0.5 |" in verdicts.page(rows)
+    assert "| 2 | -5.0 ± 0.0 | -5.0 | 0.5 |" in explored.explored(rows)
 
 
 def test_choices_table_brackets_what_did_not_reach_the_level() -> None:
@@ -187,7 +187,7 @@ def test_choices_table_brackets_what_did_not_reach_the_level() -> None:
         row(501, RARE.name, f"{KL} {coefficient:g}", 0.3, reached)
         for coefficient, reached in ((0.1, True), (0.2, False))
     ]
-    assert "| 1% seen | 501 | 30.0 | (60.0) |" in verdicts.page(rows)
+    assert "| 1% seen | 501 | 30.0 | (60.0) |" in explored.explored(rows)
 
 
 def test_picture_of_the_exposure_has_a_point_for_each_arm_of_each_senior(tmp_path: Path) -> None:
@@ -197,13 +197,13 @@ def test_picture_of_the_exposure_has_a_point_for_each_arm_of_each_senior(tmp_pat
         rows = [
             row(unit, world.name, arm.name, 0.3)
             for unit in range(511, 511 + seniors)
-            for world in verdicts.EXPOSURES
+            for world in explored.EXPOSURES
             for arm in (GRPO, TANDEM)
         ]
-        verdicts.draw_exposure(rows, tmp_path / "exposure.svg")
+        explored.draw_exposure(rows, tmp_path / "exposure.svg")
         marks.append((tmp_path / "exposure.svg").read_text().count("<use "))
     more = np.diff(marks)
-    assert list(more) == [2 * 2 * len(verdicts.EXPOSURES)] * 2
+    assert list(more) == [2 * 2 * len(explored.EXPOSURES)] * 2
 
 
 def test_numbers_with_an_error_of_what_came_out_are_on_the_page() -> None:
@@ -225,6 +225,53 @@ def test_correlations_of_the_page_on_evaluation_are_those_within_a_senior() -> N
     assert f"(overlap {some[0]:+.2f}, KL {some[2]:+.2f})" in " ".join(measures.split())
 
 
+def test_sentences_about_three_worlds_have_the_numbers_of_the_rows() -> None:
+    rows = read_rows(RESULTS / "rows.jsonl")
+    self_pair, rare, some = (verdicts.complete(rows, world.name) for world in verdicts.WORLDS)
+    each = (self_pair, rare, some)
+
+    def mean(table: Any, arm: str, measure: str) -> float:
+        return float(np.mean([arms[arm][measure] for arms in table.values()]))
+
+    def steps(arm: str, other: str) -> list[float]:
+        return [mean(table, arm, "step") / mean(table, other, "step") for table in each]
+
+    found = verdicts.verdicts(rows)
+    holms = verdicts.holm([one.p for one in found])
+    gains = 100 * verdicts.differences(some, TANDEM.name, GRPO.name, "continued")
+    own = explored.having(rows, SOME, (TANDEM, explored.OWN_BEST))
+    own_gains = verdicts.differences(own, TANDEM.name, explored.OWN_BEST.name, "continued")
+    half = explored.having(rows, RARE, (TANDEM, explored.HALF_ALONE))
+    chosen = verdicts.measured_arms(rows, RARE.name)
+    tried = [100 * chosen[502][f"{KL} {one}"]["continued"] for one in ("0.1", "0.2")]
+    slower, saved = steps(TANDEM.name, GRPO.name), [1 - s for s in steps(QUARTER.name, TANDEM.name)]
+    results = [
+        f"(p {holms[0]:.1g} by Holm), and takes half as many steps again",
+        f"GRPO writes {mean(rare, GRPO.name, 'jargon'):.0%} in the second notation",
+        f"tandem writes {mean(rare, TANDEM.name, 'jargon'):.0%} there",
+        f"needs {slower[1]:.1f} times GRPO's steps",
+        f"(p {found[2].p:.2g})",
+        f"costs {-gains.min():.0f} points",
+        f"gains {gains.max():.0f}.",
+        f"(p {verdicts.sign_flip(own_gains):.2g}, neither",
+        f"continued at {tried[0]:.0f}%, where all of it gives {tried[1]:.0f}%",
+        f"{100 * min(saved):.0f} to {max(saved):.0%} fewer steps",
+        f"continued {mean(half, explored.HALF_ALONE.name, 'continued'):.0%} in place of "
+        f"{mean(half, TANDEM.name, 'continued'):.0%} at 1%",
+    ]
+    wanted = {
+        "docs/results.md": results,
+        "docs/schedules.md": [f"{100 * min(saved):.0f} to {max(saved):.0%} fewer steps"],
+        "README.md": [f"takes {min(slower):.1f} to {max(slower):.1f} times the steps"],
+    }
+    assert 1.45 < slower[0] < 1.6
+    assert sum(abs(gain) < 1 for gain in gains) == 8
+    assert mean(rare, GRPO.name, "continued") < mean(rare, "as taught", "continued")
+    for page, sentences in wanted.items():
+        text = " ".join((STUDY.parents[1] / page).read_text(encoding="utf-8").split())
+        assert [sentence for sentence in sentences if sentence not in text] == []
+
+
 def test_pages_of_results_have_the_table_of_all_three_worlds() -> None:
     rows = read_rows(RESULTS / "rows.jsonl")
     results = (STUDY.parents[1] / "docs" / "results.md").read_text(encoding="utf-8")
@@ -233,4 +280,5 @@ def test_pages_of_results_have_the_table_of_all_three_worlds() -> None:
 
 def test_published_page_is_that_of_the_published_rows() -> None:
     text = (RESULTS / "worlds.md").read_text(encoding="utf-8")
-    assert text == verdicts.page(read_rows(RESULTS / "rows.jsonl"))
+    rows = read_rows(RESULTS / "rows.jsonl")
+    assert text == f"{verdicts.page(rows)}\n{explored.explored(rows)}"

@@ -1,7 +1,8 @@
 """What the study in three worlds makes of its rows: its choice, its tests, its tables, its power.
 
 Seniors are the units. Everything about the registered tests was written, and committed, before the
-first row; the pictures and the tables of what is explored came later.
+first row. What came later: accuracy alone among the differences, the correlations within a senior,
+the picture of the predictors, and :mod:`light.explored`.
 """
 
 from __future__ import annotations
@@ -15,19 +16,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import stats
 
-from light.grpo import GRPO, HALF, TANDEM, Method
+from light.grpo import GRPO, HALF, TANDEM
 from light.judging import holm, reach
 from light.study import table_lines
 from light.worlds import (
     ARMS,
     CHOICE,
     COEFFICIENTS,
-    EXPLORED,
-    HALF_ALONE,
     HANDOVER,
     KL,
     LEVEL,
-    OTHERS,
     PLACES,
     QUARTER,
     RARE,
@@ -35,7 +33,6 @@ from light.worlds import (
     SELF,
     SOME,
     Unit,
-    World,
     arm_name,
 )
 
@@ -46,11 +43,6 @@ Table: TypeAlias = Mapping[int, Mapping[str, Mapping[str, float]]]
 MARGIN = 0.01
 """Within which *continued* counts as equal."""
 WORLDS = (SELF, RARE, SOME)
-EXPOSURES: tuple[World, ...] = tuple(
-    sorted((RARE, SOME, *OTHERS), key=lambda world: float(world.seen or 0))
-)
-OWN_BEST = Method(f"{KL} 0.1", kl=0.1)
-"""What the choice's seniors found best in the world with 5%; in the one with 1% it is the arm's."""
 TAUGHT = "as taught"
 
 
@@ -97,7 +89,7 @@ def at_level(row: Row) -> dict[str, float]:
 
 def complete(rows: Sequence[Row], world: str) -> Table:
     """The units of a world with every arm, in order, up to the first that lacks one."""
-    found, names, kept = _measured(rows, world), {TAUGHT, *map(arm_name, ARMS)}, {}
+    found, names, kept = measured_arms(rows, world), {TAUGHT, *map(arm_name, ARMS)}, {}
     for number in sorted(found.keys() - {unit.number for unit in CHOICE}):
         if not names <= found[number].keys():
             break
@@ -105,20 +97,13 @@ def complete(rows: Sequence[Row], world: str) -> Table:
     return kept
 
 
-def _measured(rows: Sequence[Row], world: str) -> dict[int, dict[str, dict[str, float]]]:
+def measured_arms(rows: Sequence[Row], world: str) -> dict[int, dict[str, dict[str, float]]]:
     """Of each unit of a world, what each arm that it has measures at equal accuracy alone."""
     found: dict[int, dict[str, dict[str, float]]] = {}
     for row in rows:
         if row["world"] == world:
             found.setdefault(row["unit"], {})[row["arm"]] = at_level(row)
     return found
-
-
-def having(rows: Sequence[Row], world: World, arms: Sequence[Method | str]) -> Table:
-    """The units of a world that have all of these arms, in order."""
-    names = set(map(arm_name, arms))
-    found = _measured(rows, world.name)
-    return {number: found[number] for number in sorted(found) if names <= found[number].keys()}
 
 
 def chosen_coefficient(rows: Sequence[Row], units: Sequence[Unit]) -> float:
@@ -218,7 +203,8 @@ def page(rows: Sequence[Row]) -> str:
     counts = ", ".join(f"{count} in {name}" for name, count in seniors.items())
     asked = {primary.world: primary.planned for primary in PRIMARIES}
     is_complete = all(seniors[name] == count for name, count in asked.items())
-    claims = "as registered" if is_complete else "of 16, 10 and 10 registered: no claim is made yet"
+    registered = " and ".join(f"{count} in {name}" for name, count in asked.items())
+    claims = "as registered" if is_complete else f"of {registered}: no claim is made yet"
     parts = [
         f"# Three worlds: {'results' if is_complete else 'results so far'}",
         "",
@@ -251,31 +237,6 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "![*Continued* over each measure, a point for each arm of each senior](predictors.svg)",
         "",
-        "## Explored: the share that the senior writes alone",
-        "",
-        "The seniors that have all three arms, at equal accuracy alone.",
-        "",
-        *_alone_lines(rows),
-        "",
-        "## Explored: how much of the second notation the junior has seen",
-        "",
-        "The seniors of 511 to 513 that have both arms, at equal accuracy alone.",
-        "",
-        *_exposure_lines(rows),
-        "",
-        "![*Continued*, and the second notation, over what the junior has seen](exposure.svg)",
-        "",
-        "## Explored: each world's own best coefficient of KL-Reg",
-        "",
-        "*Continued* at equal accuracy alone on the seniors of the choice; in brackets, where a "
-        "training did not reach it. The arm has one coefficient for all worlds.",
-        "",
-        *_choice_lines(rows),
-        "",
-        f"Tandem less {OWN_BEST.name} in the world with 5%, over the seniors that have both:",
-        "",
-        *_own_best_lines(rows),
-        "",
     ]
     return "\n".join(parts)
 
@@ -294,10 +255,10 @@ def summary_lines(rows: Sequence[Row]) -> list[str]:
             f"{np.mean([measured[arm]['step'] for measured in table.values()]):.0f}" for arm in arms
         ]
         gains = [
-            _mean(100 * differences(table, TANDEM.name, other, "continued"))
+            signed_mean(100 * differences(table, TANDEM.name, other, "continued"))
             for other in (GRPO.name, KL)
         ]
-        mended = _mean(100 * differences(table, TANDEM.name, GRPO.name, "recovered"))
+        mended = signed_mean(100 * differences(table, TANDEM.name, GRPO.name, "recovered"))
         name = f"{world.name} ({len(table)})"
         cells.append((name, *means, *gains, mended, " / ".join(steps)))
     columns = (
@@ -322,7 +283,7 @@ def _verdict_lines(found: Sequence[Verdict]) -> list[str]:
             (
                 verdict.primary.name,
                 f"{len(values)} of {verdict.primary.planned}",
-                _mean(values),
+                signed_mean(values),
                 f"{np.median(values):+.1f}",
                 f"{stats.trim_mean(values, 0.2):+.1f}",
                 f"{kept.mean():+.1f}",
@@ -388,97 +349,13 @@ def _difference_lines(rows: Sequence[Row]) -> list[str]:
 
 def _compared(table: Table, world: str, arm: str, other: str) -> tuple[str, ...]:
     found = {name: differences(table, arm, other, name) for name in COMPARED}
-    shares = [_mean(100 * found[name]) for name in COMPARED if name in _SHARES]
-    nats = [_mean(found[name], ".3f") for name in COMPARED if name in _NATS]
-    return world, f"{arm} - {other}", *shares, *nats, _mean(found["step"], ".0f")
+    shares = [signed_mean(100 * found[name]) for name in COMPARED if name in _SHARES]
+    nats = [signed_mean(found[name], ".3f") for name in COMPARED if name in _NATS]
+    return world, f"{arm} - {other}", *shares, *nats, signed_mean(found["step"], ".0f")
 
 
-def _alone_lines(rows: Sequence[Row]) -> list[str]:
-    cells, arms = [], (TANDEM, QUARTER, HALF_ALONE)
-    for world in (RARE, SOME):
-        table = having(rows, world, arms)
-        for arm in arms if table else ():
-            each = [measured[arm.name] for measured in table.values()]
-            numbers = [
-                f"{100 * np.mean([at[name] for at in each]):.1f}"
-                for name in ("alone", "continued", "recovered", "jargon")
-            ]
-            steps = f"{np.mean([at['step'] for at in each]):.0f}"
-            reached = f"{sum(at['reached'] for at in each):.0f}"
-            cells.append((f"{world.name} ({len(table)})", arm.name, *numbers, steps, reached))
-    columns = ("alone", "*continued*", "*recovered*", "second notation, %", "step", "reached 0.90")
-    return table_lines(("World (seniors)", "arm", *columns), cells, words=(0, 1))
-
-
-def exposure(rows: Sequence[Row]) -> dict[World, Table]:
-    """By world, of the least to the most that a junior has seen: its explored seniors with GRPO and
-    tandem."""
-    explored = {unit.number for unit in EXPLORED}
-    tables = {world: having(rows, world, (GRPO, TANDEM)) for world in EXPOSURES}
-    return {
-        world: {number: arms for number, arms in table.items() if number in explored}
-        for world, table in tables.items()
-    }
-
-
-def _exposure_lines(rows: Sequence[Row]) -> list[str]:
-    cells = []
-    for world, table in exposure(rows).items():
-        if not table:
-            continue
-        numbers = [
-            f"{100 * np.mean([arms[arm.name][name] for arms in table.values()]):.1f}"
-            for name in ("continued", "recovered", "jargon")
-            for arm in (GRPO, TANDEM)
-        ]
-        gains = 100 * differences(table, TANDEM.name, GRPO.name, "continued")
-        span = f"{gains.min():+.1f} to {gains.max():+.1f}"
-        cells.append((world.name, str(len(table)), *numbers, span))
-    measures = ("*continued*", "*recovered*", "second notation, %")
-    columns = [f"{name}: {arm.name}" for name in measures for arm in (GRPO, TANDEM)]
-    return table_lines(
-        ("Junior", "seniors", *columns, "*continued*, tandem - GRPO: least to most"), cells
-    )
-
-
-def _choice_lines(rows: Sequence[Row]) -> list[str]:
-    names = [f"{KL} {coefficient:g}" for coefficient in COEFFICIENTS]
-    cells = []
-    for world in (RARE, SOME):
-        found = _measured(rows, world.name)
-        for unit in CHOICE:
-            arms = found.get(unit.number, {})
-            if set(names) <= arms.keys():
-                numbers = [
-                    f"{100 * arms[name]['continued']:.1f}"
-                    if arms[name]["reached"]
-                    else f"({100 * arms[name]['continued']:.1f})"
-                    for name in names
-                ]
-                cells.append((world.name, str(unit.number), *numbers))
-    return table_lines(("World", "senior", *names), cells)
-
-
-def _own_best_lines(rows: Sequence[Row]) -> list[str]:
-    table = having(rows, SOME, (TANDEM, OWN_BEST))
-    if len(table) < 2:
-        return ["Not run yet."]
-    values = 100 * differences(table, TANDEM.name, OWN_BEST.name, "continued")
-    steps = differences(table, TANDEM.name, OWN_BEST.name, "step")
-    recovered = 100 * differences(table, TANDEM.name, OWN_BEST.name, "recovered")
-    columns = ("seniors", "*continued*", "median", "p, uncorrected", "*recovered*", "steps")
-    cells = (
-        str(len(table)),
-        _mean(values),
-        f"{np.median(values):+.1f}",
-        f"{sign_flip(values):.2g}",
-        _mean(recovered),
-        _mean(steps, ".0f"),
-    )
-    return table_lines(columns, [cells], words=())
-
-
-def _mean(values: np.ndarray, digits: str = ".1f") -> str:
+def signed_mean(values: np.ndarray, digits: str = ".1f") -> str:
+    """A mean over seniors, ± its standard error."""
     error = values.std(ddof=1) / np.sqrt(len(values))
     return f"{values.mean():+{digits}} ± {error:{digits}}"
 
@@ -555,33 +432,6 @@ def draw_predictors(rows: Sequence[Row], path: Path) -> None:
         panels[0].set_ylabel("continued by the junior, %")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(WORLDS), fontsize=7)
-        figure.savefig(path, metadata={"Date": None})
-
-
-def draw_exposure(rows: Sequence[Row], path: Path) -> None:
-    """*Continued*, and the share of the second notation, over what the junior has seen, as SVG."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    tables = {world: table for world, table in exposure(rows).items() if table}
-    names = [world.name.removesuffix(" seen") for world in tables]
-    with rc_context({"svg.hashsalt": "worlds", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(8, 3.2), layout="constrained")
-        panels = figure.subplots(1, 2, sharey=True)
-        titles = {"continued": "continued by the junior, %", "jargon": "second notation, %"}
-        for axes, (name, title) in zip(panels, titles.items(), strict=True):
-            for colour, arm in enumerate((GRPO, TANDEM)):
-                each = [
-                    [100 * arms[arm.name][name] for arms in table.values()]
-                    for table in tables.values()
-                ]
-                axes.plot([np.mean(values) for values in each], color=f"C{colour}", label=arm.name)
-                for place, values in enumerate(each):
-                    axes.plot([place] * len(values), values, "o", color=f"C{colour}", alpha=0.5)
-            axes.set_xticks(range(len(names)), names)
-            axes.set(title=title, xlabel="of the second notation that the junior has seen")
-            axes.grid(alpha=0.3)
-        panels[0].legend()
         figure.savefig(path, metadata={"Date": None})
 
 

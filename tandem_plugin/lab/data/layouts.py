@@ -134,7 +134,7 @@ class Layout:
     def _question(
         self, parts: Mapping[str, Sequence[str]], values: Mapping[str, Mapping[str, Any]]
     ) -> Any:
-        """The only problem of a record, without a field that may be another part of it.
+        """The only problem of a record; no other field may be a part of it.
 
         parts: the fields where each part may be. values: those that are present.
         """
