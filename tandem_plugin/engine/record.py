@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakMethod
 
+from tandem_plugin.config import TandemConfig
 from tandem_plugin.rules import Rule
 
 
@@ -42,19 +43,10 @@ class AuthorshipRecord:
     def __init__(self, folder: str, junior: str | None = None) -> None:
         """junior: the name of the engine's junior."""
         self._junior = junior
+        self.process = os.getpid()
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         self._file = (path / f"authorship-{os.getpid()}.jsonl").open("a", encoding="utf-8")
-
-    def at_exit(self, end_all: Callable[[], None]) -> None:
-        """Let an object's method record what is left in the batch when this process ends.
-
-        vLLM removes a request at the step after its last one. An engine in the caller's own process
-        takes no such step after its last responses. The object's ``__del__`` calls the method too:
-        such an engine may be deleted long before its process ends.
-        """
-        # Also in processes that multiprocessing started, which run no function of atexit.
-        Finalize(None, _call, (WeakMethod(end_all),), exitpriority=0)
 
     def write(self, request: AuthoredRequest, columns: Mapping[str, Any] | None = None) -> None:
         """Append one request and flush its line to disk.
@@ -76,6 +68,33 @@ class AuthorshipRecord:
         row.update(columns or {})
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
+
+
+class Recorder:
+    """A base of what follows a batch and, if the settings say so, records its requests.
+
+    vLLM removes a request at the step after its last one. An engine in the caller's own process
+    takes no such step after its last responses: what is left in the batch is recorded when it is
+    deleted, or when the process ends.
+    """
+
+    _record: AuthorshipRecord | None = None
+
+    def _open_record(self, config: TandemConfig) -> None:
+        """Called at the end of ``__init__``."""
+        if config.record:
+            self._record = AuthorshipRecord(config.record, config.junior_name)
+            # Also in processes that multiprocessing started, which run no function of atexit.
+            Finalize(None, _call, (WeakMethod(self._record_left),), exitpriority=0)
+
+    def _record_left(self) -> None:
+        """Record the requests that are left in the batch, and forget them."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        # A process that was forked has a copy of the object, and would write its lines again.
+        if self._record is not None and self._record.process == os.getpid():
+            self._record_left()
 
 
 def _call(method: WeakMethod[Callable[[], None]]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from algorithm_1 import boundary_set
 
-from tandem_plugin import make_schedule
-from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
+from tandem_plugin import TandemConfig, make_schedule
+from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord, Recorder
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.rules import Rule
 
@@ -61,3 +63,51 @@ def test_every_line_of_a_cut_response_is_whole_and_says_what_came_before(
         ids = line["response_ids"]
         assert ids == TOKENS[: len(ids)]
         assert line["authorship"] == RULE.replay(ids, 7).tolist()
+
+
+class Batch(Recorder):
+    def __init__(self, folder: Path, seeds: list[int], record: bool = True) -> None:
+        self.seeds = seeds
+        self.itself = self  # as in an engine: only the collector of cycles ends it
+        settings = {"record": str(folder)} if record else {}
+        self._open_record(TandemConfig.from_mapping({"schedule": "word", **settings}))
+
+    def _record_left(self) -> None:
+        while self.seeds:
+            assert self._record is not None
+            request = AuthoredRequest(RULE, self.seeds.pop(), [3], [True])
+            self._record.write(request)
+
+
+def left(folder: Path) -> list[int]:
+    return [
+        json.loads(line)["tandem_seed"]
+        for file in folder.iterdir()
+        for line in file.read_text().splitlines()
+    ]
+
+
+def test_what_is_left_of_a_batch_is_recorded_when_it_is_deleted(tmp_path: Path) -> None:
+    batch = Batch(tmp_path, [1, 2])
+    assert left(tmp_path) == []
+    del batch
+    gc.collect()
+    assert left(tmp_path) == [2, 1]
+
+
+def test_batch_of_a_forked_process_is_not_recorded_twice(tmp_path: Path) -> None:
+    batch = Batch(tmp_path, [1, 2])
+    if (child := os.fork()) == 0:
+        batch.__del__()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert left(tmp_path) == []
+    batch.seeds.clear()
+
+
+def test_batch_without_a_record_leaves_nothing(tmp_path: Path) -> None:
+    seeds = [1]
+    batch = Batch(tmp_path, seeds, record=False)
+    del batch
+    gc.collect()
+    assert (seeds, left(tmp_path)) == ([1], [])

@@ -14,37 +14,28 @@ from vllm.v1.sample.logits_processor.interface import LogitsProcessor, MoveDirec
 
 from tandem_plugin.engine.admission import tandem_argument
 from tandem_plugin.engine.measures import KeptStates, SampledRows, measures_of
-from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
+from tandem_plugin.engine.record import AuthoredRequest, Recorder
 from tandem_plugin.engine.runners.v1.authors import BatchAuthors
 from tandem_plugin.engine.step_authors import step_authors_of
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire import TOKEN_LOG_NAME
 
 
-class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is untyped here
+class AuthorsLogitsProcessor(Recorder, LogitsProcessor):  # type: ignore[misc]  # vllm is untyped here
     """Keeps the schedule state of every request in the batch."""
-
-    _record: AuthorshipRecord | None = None
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._rules = engine_rules(vllm_config)
         self._max_model_len = vllm_config.model_config.max_model_len
         size = vllm_config.scheduler_config.max_num_seqs
         self._authors = BatchAuthors(size, self._max_model_len + 1)
-        record, junior = self._rules.config.record, self._rules.config.junior_name
         self._rows = 0
-        self._record = AuthorshipRecord(record, junior) if record else None
-        if self._record is not None:
-            self._record.at_exit(self._end_all)
         self._step_authors = step_authors_of(vllm_config)
         self._step_authors.bind()
         self._device = device
         self._measures = measures_of(vllm_config)
         self._measures.finish = self._measure
-
-    def __del__(self) -> None:
-        if self._record is not None:
-            self._end_all()
+        self._open_record(self._rules.config)
 
     def is_argmax_invariant(self) -> bool:
         return True  # apply() changes nothing
@@ -95,7 +86,7 @@ class AuthorsLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # vllm is 
         if request is not None and self._record is not None and request.output:
             self._record.write(request)
 
-    def _end_all(self) -> None:
+    def _record_left(self) -> None:
         for row in range(self._rows):
             self._end(row)
 

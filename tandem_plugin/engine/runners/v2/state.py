@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tandem_plugin.engine.admission import tandem_argument
 from tandem_plugin.engine.measures import SampledRows
-from tandem_plugin.engine.record import AuthoredRequest, AuthorshipRecord
+from tandem_plugin.engine.record import AuthoredRequest, Recorder
 from tandem_plugin.engine.runners.v2.authors import DeviceAuthors, SlotRequest, to_device
 from tandem_plugin.engine.tokenizer_check import engine_rules
 from tandem_plugin.engine.wire import TOKEN_LOG_NAME
@@ -26,7 +26,7 @@ from tandem_plugin.engine.wire import TOKEN_LOG_NAME
 AuthorsT = TypeVar("AuthorsT", bound=DeviceAuthors)
 
 
-class AuthorsState:
+class AuthorsState(Recorder):
     """Tandem's mixin for a ``ModelState``; precedes it in the class's bases."""
 
     model: Any
@@ -34,7 +34,6 @@ class AuthorsState:
     max_num_reqs: int
     max_model_len: int
     device: torch.device
-    _record: AuthorshipRecord | None = None
 
     def __init__(self, vllm_config: Any, model: Any, *arguments: Any, **options: Any) -> None:
         super().__init__(vllm_config, model, *arguments, **options)  # type: ignore[call-arg]
@@ -52,14 +51,7 @@ class AuthorsState:
         self._req_states: Any = None
         self._batch: Any = None
         model.tandem_step_authors.bind()
-        record, junior = self._rules.config.record, self._rules.config.junior_name
-        self._record = AuthorshipRecord(record, junior) if record else None
-        if self._record is not None:
-            self._record.at_exit(self._record_all)
-
-    def __del__(self) -> None:
-        if self._record is not None:
-            self._record_all()
+        self._open_record(self._rules.config)
 
     @cached_property
     def _authors(self) -> DeviceAuthors:
@@ -197,7 +189,7 @@ class AuthorsState:
             )
             self._record.write(request, self._further(slot_request))  # type: ignore[union-attr]
 
-    def _record_all(self) -> None:
+    def _record_left(self) -> None:
         while self._slot_requests:
             req_id, slot_request = self._slot_requests.popitem()
             self._write_record(slot_request, self._prompt_lengths.pop(req_id))
